@@ -1,0 +1,45 @@
+"""
+Run each scheduled job at most once at the same time, on however many hosts.
+
+A lock is a row of the project's database with a lease that ends by itself.
+"""
+
+from django_shedlock.decorators import scheduler_lock
+from django_shedlock.exceptions import (
+    InvalidLockConfiguration,
+    LockLost,
+    LockNotAcquired,
+    LockProviderError,
+    NoActiveLock,
+    ShedLockError,
+)
+from django_shedlock.executor import TaskResult, aexecute, ahold, execute, hold
+from django_shedlock.locks import (
+    Lock,
+    LockConfiguration,
+    assert_locked,
+    current_lock,
+    extend_active_lock,
+)
+from django_shedlock.providers.base import LockProvider
+
+__all__ = [
+    "InvalidLockConfiguration",
+    "Lock",
+    "LockConfiguration",
+    "LockLost",
+    "LockNotAcquired",
+    "LockProvider",
+    "LockProviderError",
+    "NoActiveLock",
+    "ShedLockError",
+    "TaskResult",
+    "aexecute",
+    "ahold",
+    "assert_locked",
+    "current_lock",
+    "execute",
+    "extend_active_lock",
+    "hold",
+    "scheduler_lock",
+]

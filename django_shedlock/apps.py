@@ -1,0 +1,20 @@
+"""The app: registers the checks."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class ShedLockConfig(AppConfig):
+    """What to put into ``INSTALLED_APPS``, as ``"django_shedlock"``."""
+
+    name = "django_shedlock"
+    verbose_name = _("Scheduler locks")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the system checks."""
+        from django_shedlock import checks
+
+        checks.register_checks()

@@ -1,0 +1,73 @@
+"""Every ``SHEDLOCK_`` setting: its name, type and default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T]):
+    """One setting. Its value is read at use, so ``override_settings`` works."""
+
+    name: str
+    types: tuple[type, ...]
+    default: T
+
+    @property
+    def value(self) -> T:
+        """
+        The value in the project's settings, or the default.
+
+        Raises ``ImproperlyConfigured`` if it is of a wrong type.
+        """
+        value: T = getattr(settings, self.name, self.default)
+        if not self._accepts(value):
+            expected = " or ".join(kind.__name__ for kind in self.types)
+            raise ImproperlyConfigured(
+                f"{self.name} = {value!r}: it must be {expected}, "
+                f"for example {self.default!r}."
+            )
+        return value
+
+    def _accepts(self, value: Any) -> bool:
+        # True is an int to Python, but not a duration to anybody.
+        return isinstance(value, self.types) and (
+            bool in self.types or not isinstance(value, bool)
+        )
+
+
+DURATION = (timedelta, int, float, str)
+
+PROVIDERS = Setting[dict[str, dict[str, Any]]](
+    "SHEDLOCK_PROVIDERS",
+    (dict,),
+    {
+        "default": {
+            "BACKEND": "django_shedlock.providers.database.DatabaseLockProvider",
+            "OPTIONS": {"using": "default"},
+        }
+    },
+)
+LOCK_AT_MOST_FOR = Setting[timedelta | float | str](
+    "SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR", DURATION, "1h"
+)
+LOCK_AT_LEAST_FOR = Setting[timedelta | float | str](
+    "SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR", DURATION, "0s"
+)
+NAMESPACE = Setting[str]("SHEDLOCK_NAMESPACE", (str,), "")
+ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
+
+SETTINGS: tuple[Setting[Any], ...] = (
+    PROVIDERS,
+    LOCK_AT_MOST_FOR,
+    LOCK_AT_LEAST_FOR,
+    NAMESPACE,
+    ENABLED,
+)

@@ -1,0 +1,54 @@
+"""The errors. A skipped job is none of them: it is a normal result."""
+
+from __future__ import annotations
+
+
+class ShedLockError(Exception):
+    """The base of all errors of this package."""
+
+
+class LockNotAcquired(ShedLockError):
+    """
+    Somebody else holds the lock, and did not free it within ``wait``.
+
+    You meet it on entering ``hold()`` or ``ahold()``. Catch it to do something
+    else, wait longer, or use ``execute()``, where a held lock is a plain result.
+    """
+
+
+class LockLost(ShedLockError):
+    """
+    The lock is no longer ours: its lease ended, or it was released or taken.
+
+    You meet it in ``Lock.extend()``, ``extend_active_lock()`` and
+    ``assert_locked()``. Another worker may be running the same job by now, so
+    stop; give the job a longer ``lock_at_most_for``, or extend it earlier.
+    """
+
+
+class NoActiveLock(ShedLockError):
+    """
+    This code runs under no lock.
+
+    You meet it in ``assert_locked()``, ``current_lock()`` and
+    ``extend_active_lock()``. Call them inside a job with ``@scheduler_lock``, or
+    inside ``with hold(...)``, in the same thread or task.
+    """
+
+
+class LockProviderError(ShedLockError):
+    """
+    The store of the locks failed, so the job did not run.
+
+    You meet it when a lock is taken, extended or released while the store is
+    unreachable or its table is missing. ``__cause__`` is the driver's error.
+    """
+
+
+class InvalidLockConfiguration(ShedLockError, ValueError):
+    """
+    A lock's name or options cannot work.
+
+    You meet it when the decorator is applied, or when the lock is taken if the
+    fault lies in the settings. The text names the lock, the value, and the rule.
+    """

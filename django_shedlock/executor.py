@@ -1,0 +1,253 @@
+"""Acquire a lock, run under it, release it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar, Unpack
+
+from asgiref.sync import iscoroutinefunction
+
+from django_shedlock import conf
+from django_shedlock.durations import format_duration
+from django_shedlock.exceptions import LockNotAcquired, LockProviderError
+from django_shedlock.locks import (
+    Lock,
+    LockConfiguration,
+    LockHolder,
+    activated,
+    find_active_lock,
+)
+from django_shedlock.options import LockOptions, LockRequest, make_request
+from django_shedlock.providers import LockProvider, get_provider
+from django_shedlock.providers.unlocked import UnlockedProvider
+from django_shedlock.signals import lock_acquired, lock_not_acquired
+from django_shedlock.waiting import Waiting
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_shedlock")
+
+
+@dataclass(frozen=True)
+class TaskResult(Generic[T]):
+    """Whether a task was executed, and what it returned (``None`` if it was not)."""
+
+    was_executed: bool
+    value: T | None
+
+
+@contextmanager
+def hold(name: str, /, **options: Unpack[LockOptions]) -> Iterator[Lock]:
+    """
+    Hold the lock while the body of the ``with`` statement runs.
+
+    Raises ``LockNotAcquired`` if somebody else holds it for longer than ``wait``,
+    ``LockProviderError`` if the store fails.
+    """
+    with attempt(make_request(name, options)) as lock:
+        yield _require(name, lock)
+
+
+@asynccontextmanager
+async def ahold(name: str, /, **options: Unpack[LockOptions]) -> AsyncIterator[Lock]:
+    """See hold()."""
+    async with aattempt(make_request(name, options)) as lock:
+        yield _require(name, lock)
+
+
+def execute(
+    task: Callable[[], T], name: str, /, **options: Unpack[LockOptions]
+) -> TaskResult[T]:
+    """
+    Run ``task`` under the lock, or not at all if somebody else holds it.
+
+    Raises what ``task`` raises, and ``LockProviderError`` if the store fails.
+    """
+    if iscoroutinefunction(task):
+        raise TypeError(f"Lock {name!r}: {task!r} is a coroutine function: use aexecute().")
+    return execute_request(task, make_request(name, options))
+
+
+async def aexecute(
+    task: Callable[[], Awaitable[T]], name: str, /, **options: Unpack[LockOptions]
+) -> TaskResult[T]:
+    """See execute(); ``task`` is a coroutine function."""
+    return await aexecute_request(task, make_request(name, options))
+
+
+def execute_request(task: Callable[[], T], request: LockRequest) -> TaskResult[T]:
+    """See execute()."""
+    with attempt(request) as lock:
+        if isinstance(lock, LockHolder):
+            return TaskResult(was_executed=False, value=None)
+        return TaskResult(was_executed=True, value=_refuse_awaitable(task(), request))
+
+
+async def aexecute_request(
+    task: Callable[[], Awaitable[T]], request: LockRequest
+) -> TaskResult[T]:
+    """See execute()."""
+    async with aattempt(request) as lock:
+        if isinstance(lock, LockHolder):
+            return TaskResult(was_executed=False, value=None)
+        return TaskResult(was_executed=True, value=await task())
+
+
+@contextmanager
+def attempt(request: LockRequest) -> Iterator[Lock | LockHolder]:
+    """Run the body with the lock, or with who holds it; release the lock after it."""
+    configuration = request.configuration()
+    lock = _without_store(request, configuration)
+    if lock is not None:
+        with activated(lock):
+            yield lock
+        return
+    provider = get_provider(request.provider)
+    acquired = _acquire(provider, configuration, Waiting(request.wait_duration))
+    if isinstance(acquired, LockHolder):
+        yield acquired
+        return
+    try:
+        with activated(acquired):
+            yield acquired
+    except BaseException as error:
+        _release(acquired, error)
+        raise
+    _release(acquired, None)
+
+
+@asynccontextmanager
+async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
+    """See attempt()."""
+    configuration = request.configuration()
+    lock = _without_store(request, configuration)
+    if lock is not None:
+        with activated(lock):
+            yield lock
+        return
+    provider = get_provider(request.provider)
+    acquired = await _aacquire(provider, configuration, Waiting(request.wait_duration))
+    if isinstance(acquired, LockHolder):
+        yield acquired
+        return
+    try:
+        with activated(acquired):
+            yield acquired
+    except BaseException as error:
+        await _arelease(acquired, error)
+        raise
+    await _arelease(acquired, None)
+
+
+def _refuse_awaitable(value: T, request: LockRequest) -> T:
+    if not inspect.isawaitable(value):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+    raise TypeError(
+        f"Lock {request.name!r}: the task returned {value!r}, which would run after "
+        "the lock is released. Lock the coroutine function itself."
+    )
+
+
+def _without_store(
+    request: LockRequest, configuration: LockConfiguration
+) -> Lock | None:
+    if not conf.ENABLED.value:
+        return Lock(UnlockedProvider(request.provider), configuration)
+    return find_active_lock(request.provider, configuration.name)
+
+
+def _acquire(
+    provider: LockProvider, configuration: LockConfiguration, waiting: Waiting
+) -> Lock | LockHolder:
+    while True:
+        acquired = provider.acquire(configuration)
+        if isinstance(acquired, Lock):
+            lock_acquired.send_robust(type(provider), lock=acquired)
+            return acquired
+        pause = waiting.pause(acquired)
+        if pause is None:
+            lock_not_acquired.send_robust(
+                type(provider),
+                configuration=configuration,
+                holder=acquired,
+                provider=provider,
+            )
+            return acquired
+        time.sleep(pause)
+
+
+async def _aacquire(
+    provider: LockProvider, configuration: LockConfiguration, waiting: Waiting
+) -> Lock | LockHolder:
+    while True:
+        acquired = await _aacquire_once(provider, configuration)
+        if isinstance(acquired, Lock):
+            await lock_acquired.asend_robust(type(provider), lock=acquired)
+            return acquired
+        pause = waiting.pause(acquired)
+        if pause is None:
+            await lock_not_acquired.asend_robust(
+                type(provider),
+                configuration=configuration,
+                holder=acquired,
+                provider=provider,
+            )
+            return acquired
+        await asyncio.sleep(pause)
+
+
+async def _aacquire_once(
+    provider: LockProvider, configuration: LockConfiguration
+) -> Lock | LockHolder:
+    # A cancelled caller would leave behind a lock that nobody releases.
+    acquiring = asyncio.ensure_future(provider.aacquire(configuration))
+    try:
+        return await asyncio.shield(acquiring)
+    except asyncio.CancelledError:
+        acquired = await acquiring
+        if isinstance(acquired, Lock):
+            await _arelease(acquired, None)
+        raise
+
+
+def _release(lock: Lock, error: BaseException | None) -> None:
+    try:
+        lock.release(error)
+    except Exception as failure:
+        _report_failed_release(lock, error, failure)
+
+
+async def _arelease(lock: Lock, error: BaseException | None) -> None:
+    try:
+        await asyncio.shield(lock.arelease(error))
+    except Exception as failure:
+        _report_failed_release(lock, error, failure)
+
+
+def _report_failed_release(
+    lock: Lock, error: BaseException | None, failure: Exception
+) -> None:
+    logger.error(
+        "Lock %r could not be released and stays held until its lease ends: %s",
+        lock.name,
+        failure,
+    )
+    if error is not None:
+        error.add_note(f"Then lock {lock.name!r} could not be released: {failure}")
+
+
+def _require(name: str, lock: Lock | LockHolder) -> Lock:
+    if isinstance(lock, Lock):
+        return lock
+    raise LockNotAcquired(
+        f"Lock {name!r} is held by {lock}, for {format_duration(lock.remaining)} more "
+        "at the most. Give `wait` to wait for it, or use execute() to skip."
+    )

@@ -1,0 +1,70 @@
+"""Model fields whose columns mean the same on every database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils import timezone
+
+
+class UTCDateTimeField(models.DateTimeField):
+    """
+    A ``DateTimeField`` whose column is UTC, whatever the project's settings.
+
+    Databases without time zones get naive values from Django in a zone that depends
+    on ``USE_TZ`` and ``TIME_ZONE``. This column is compared with the database's own
+    clock in UTC, so there it is always written and read as UTC. In Python it is what
+    a ``DateTimeField`` is: aware with ``USE_TZ``, else naive in ``TIME_ZONE``.
+    """
+
+    def get_db_prep_value(
+        self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False
+    ) -> Any:
+        """Return ``value`` for the driver, in UTC."""
+        if connection.features.supports_timezones:
+            return super().get_db_prep_value(value, connection, prepared)
+        value = value if prepared else self.get_prep_value(value)
+        if isinstance(value, datetime):
+            value = _aware(value).astimezone(UTC).replace(tzinfo=None)
+        return connection.ops.adapt_datetimefield_value(value)
+
+    def from_db_value(
+        self, value: datetime | None, expression: Any, connection: BaseDatabaseWrapper
+    ) -> datetime | None:
+        """Return the column as Django would return a datetime."""
+        if value is None or connection.features.supports_timezones:
+            return value
+        # With USE_TZ the backend already called it the connection's zone.
+        in_utc = value.replace(tzinfo=UTC)
+        return in_utc if settings.USE_TZ else timezone.make_naive(in_utc)
+
+
+class LockNameField(models.CharField):  # type: ignore[type-arg]
+    """
+    A ``CharField`` that compares as Python does, and has no second index.
+
+    MySQL's and MariaDB's usual collations take ``job``, ``Job`` and ``jöb`` for one
+    key; PostgreSQL would get an index for LIKE that nobody uses.
+    """
+
+    collations = {"mysql": "utf8mb4_bin"}
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
+        """Return the standard's long name, which gets no index for LIKE."""
+        column_type = super().db_type(connection)
+        return column_type and column_type.replace("varchar", "character varying")
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
+        """Return the column's type, with a binary collation where it matters."""
+        parameters: dict[str, Any] = {**super().db_parameters(connection)}
+        if connection.vendor in self.collations:
+            parameters["collation"] = self.collations[connection.vendor]
+        return parameters
+
+
+def _aware(value: datetime) -> datetime:
+    return value if timezone.is_aware(value) else timezone.make_aware(value)

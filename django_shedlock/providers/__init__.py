@@ -1,0 +1,56 @@
+"""Where locks are kept: the providers of ``SHEDLOCK_PROVIDERS``, by alias."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+from django.utils.module_loading import import_string
+
+from django_shedlock import conf
+from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.providers.base import LockProvider
+
+
+@cache
+def get_provider(alias: str = "default") -> LockProvider:
+    """
+    Return the provider of this alias, one instance for the whole process.
+
+    Raises ``InvalidLockConfiguration`` for an alias that is not in
+    ``SHEDLOCK_PROVIDERS``, ``ImproperlyConfigured`` if it cannot be made.
+    """
+    table = conf.PROVIDERS.value
+    if alias not in table:
+        raise InvalidLockConfiguration(
+            f"There is no lock provider {alias!r}. SHEDLOCK_PROVIDERS has "
+            f"{', '.join(map(repr, table)) or 'none at all'}."
+        )
+    return _create(alias, table[alias])
+
+
+def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
+    try:
+        backend = import_string(parameters["BACKEND"])
+        provider = backend(alias, **parameters.get("OPTIONS", {}))
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        raise ImproperlyConfigured(
+            f"SHEDLOCK_PROVIDERS[{alias!r}] = {parameters!r} gives no lock provider: "
+            f"{type(error).__name__}: {error}."
+        ) from error
+    if not isinstance(provider, LockProvider):
+        raise ImproperlyConfigured(
+            f"SHEDLOCK_PROVIDERS[{alias!r}]: {parameters['BACKEND']} is not a "
+            "LockProvider."
+        )
+    return provider
+
+
+@receiver(setting_changed)
+def forget_providers(*, setting: str, **kwargs: Any) -> None:
+    """Make the providers again after ``override_settings``."""
+    if setting == conf.PROVIDERS.name:
+        get_provider.cache_clear()

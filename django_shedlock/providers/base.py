@@ -1,0 +1,92 @@
+"""The contract of every provider."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage
+
+from django_shedlock.locks import Lock, LockConfiguration, LockHolder
+from django_shedlock.states import LockStatus
+
+
+class LockProvider(ABC):
+    """
+    A store of locks.
+
+    One instance serves all threads of a process, so it keeps no state of a run. All
+    times are the store's own clock. Every method raises ``LockProviderError`` if the
+    store fails.
+    """
+
+    def __init__(self, alias: str):
+        self.alias = alias
+
+    def acquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
+        """Return the lock, or who holds it. Never wait for the holder."""
+        lock = Lock(self, configuration)
+        return self.take(lock) or lock
+
+    async def aacquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
+        """See acquire()."""
+        return await sync_to_async(self.acquire)(configuration)
+
+    @abstractmethod
+    def take(self, lock: Lock) -> LockHolder | None:
+        """
+        Take the lock if its lease is over; return ``None``, or who holds it.
+
+        Of all who take one name at once exactly one gets ``None``.
+        """
+
+    @abstractmethod
+    def extend(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+        """
+        Let a lease that is valid and still of ``lock`` end that long from now.
+
+        Never shorten it. Return whether it was still of ``lock``.
+        """
+
+    @abstractmethod
+    def release(self, lock: Lock) -> bool:
+        """
+        Free the lock, or keep it until ``lock_at_least_for`` is over.
+
+        Touch it only if it is still of ``lock``, and return whether it was.
+        """
+
+    @abstractmethod
+    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
+        """Return all locks, or the one of this name, in the order of their names."""
+
+    @abstractmethod
+    def force_release(
+        self, name: str, *, running: bool = False, locked_by: str | None = None
+    ) -> bool:
+        """
+        Free a lock that is only kept by ``lock_at_least_for``; return whether it was.
+
+        With ``running`` also one whose job runs: the job is not stopped. With
+        ``locked_by`` only if it is still that acquisition's.
+        """
+
+    @abstractmethod
+    def force_extend(
+        self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
+    ) -> bool:
+        """
+        Let the lease of a lock that somebody holds end that long from now.
+
+        Never shorten it. Return whether it was held (by ``locked_by``, if given).
+        """
+
+    def check(self) -> list[CheckMessage]:
+        """Return what is wrong with the options, without a look at the store."""
+        return []
+
+    def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
+        """Return what is wrong with the store; ``databases`` may be asked."""
+        return []

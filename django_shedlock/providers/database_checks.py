@@ -1,0 +1,92 @@
+"""The system checks of the database provider."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+from django.db import Error as DatabaseError
+from django.db.models import Max
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from django_shedlock.durations import format_duration
+from django_shedlock.fields import UTCDateTimeField
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord
+
+TOLERANCE = timedelta(seconds=30)
+
+
+def check_alias(alias: str, using: str) -> list[CheckMessage]:
+    """Return an error if ``using`` is no database of the project."""
+    if using in connections:
+        return []
+    return [
+        Error(
+            f"SHEDLOCK_PROVIDERS[{alias!r}] uses the database {using!r}, which is not "
+            "in DATABASES.",
+            hint=f"DATABASES has {', '.join(map(repr, connections))}.",
+            id="shedlock.E002",
+        )
+    ]
+
+
+def check_database(using: str) -> list[CheckMessage]:
+    """Return warnings if the table is missing, or the clocks are far apart."""
+    try:
+        table = LockRecord._meta.db_table
+        if table not in connections[using].introspection.table_names():
+            return [_missing_table(using, table)]
+        return _check_clocks(using)
+    except DatabaseError as error:
+        return [_unreachable(using, error)]
+
+
+def clock_difference(using: str) -> timedelta:
+    """Return by how much the database's clock is ahead of this process's."""
+    asked = time.time()
+    now = DatabaseNow(output_field=UTCDateTimeField())
+    # An aggregate gives a row even where the table has none.
+    records = LockRecord.objects.using(using)
+    answer = records.aggregate(now=Coalesce(Max(now), now))["now"]
+    answered = time.time()
+    database = (answer if timezone.is_aware(answer) else timezone.make_aware(answer)).timestamp()
+    return timedelta(seconds=database - (asked + answered) / 2)
+
+
+def _check_clocks(using: str) -> list[CheckMessage]:
+    difference = clock_difference(using)
+    if abs(difference) <= TOLERANCE:
+        return []
+    return [
+        Warning(
+            f"The clock of database {using!r} differs from this host's by "
+            f"{format_duration(difference)}.",
+            hint=(
+                "Locks go by the database's clock and are right, but your scheduler "
+                "goes by this host's. Synchronize both, for example with NTP."
+            ),
+            id="shedlock.W004",
+        )
+    ]
+
+
+def _missing_table(using: str, table: str) -> CheckMessage:
+    # A warning, since an error would stop the very `migrate` that makes the table.
+    return Warning(
+        f"The table {table!r} is missing in database {using!r}, so no job with a lock "
+        "will run.",
+        hint=f"Run `manage.py migrate --database {using}`.",
+        id="shedlock.W003",
+    )
+
+
+def _unreachable(using: str, error: DatabaseError) -> CheckMessage:
+    return Warning(
+        f"The locks in database {using!r} can't be read: {str(error).strip()}",
+        hint="No job with a lock runs while its store is unreachable.",
+        id="shedlock.W005",
+    )

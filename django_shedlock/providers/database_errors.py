@@ -1,0 +1,46 @@
+"""What a database error means for somebody who wants a lock."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from django.db import Error
+
+# Each is a statement that lost against another one and may be sent again.
+CONFLICT_STATES = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
+CONFLICT_NUMBERS = {1213, 1020}  # MySQL: deadlock; MariaDB: record has changed
+CONFLICT_SQLITE_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+# Each says that somebody else holds the row for longer than we want to wait.
+TIMEOUT_STATES = {"55P03"}
+TIMEOUT_NUMBERS = {1205}
+
+
+def is_conflict(error: Error) -> bool:
+    """Whether the statement may succeed if it is sent again."""
+    return (
+        _state(error) in CONFLICT_STATES
+        or _number(error) in CONFLICT_NUMBERS
+        or _sqlite_code(error) in CONFLICT_SQLITE_CODES
+    )
+
+
+def is_lock_timeout(error: Error) -> bool:
+    """Whether the statement gave up waiting for somebody else's row lock."""
+    return _state(error) in TIMEOUT_STATES or _number(error) in TIMEOUT_NUMBERS
+
+
+def _state(error: Error) -> str | None:
+    # psycopg 3 calls it sqlstate, psycopg2 pgcode.
+    cause = error.__cause__
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+
+
+def _number(error: Error) -> object:
+    return error.args[0] if error.args else None
+
+
+def _sqlite_code(error: Error) -> int | None:
+    # The lowest byte is the primary code, the others say more of it.
+    code = getattr(error.__cause__, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF

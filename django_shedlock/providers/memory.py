@@ -1,0 +1,133 @@
+"""Locks in this process's memory: for tests, and for projects of one process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django_shedlock.locks import ZERO, Lock, LockHolder
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.states import LockState, LockStatus
+
+
+@dataclass
+class _Entry:
+    locked_by: str
+    locked_at: float
+    lock_until: float
+    lock_at_least_until: float
+    is_released: bool = field(default=False)
+
+
+class MemoryLockProvider(LockProvider):
+    """
+    Excludes the threads and tasks of one process, by its monotonic clock.
+
+    Other processes have their own locks, so it guards nothing between pods.
+    """
+
+    def __init__(self, alias: str):
+        super().__init__(alias)
+        self._entries: dict[str, _Entry] = {}
+        self._mutex = threading.Lock()
+
+    def take(self, lock: Lock) -> LockHolder | None:
+        """See LockProvider.take()."""
+        with self._mutex:
+            now = time.monotonic()
+            entry = self._entries.get(lock.name)
+            if entry and entry.lock_until > now:
+                return LockHolder(
+                    entry.locked_by, timedelta(seconds=entry.lock_until - now)
+                )
+            self._entries[lock.name] = _Entry(
+                locked_by=lock.locked_by,
+                locked_at=now,
+                lock_until=now + lock.configuration.lock_at_most_for.total_seconds(),
+                lock_at_least_until=now
+                + lock.configuration.lock_at_least_for.total_seconds(),
+            )
+            return None
+
+    def extend(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+        """See LockProvider.extend()."""
+        with self._mutex:
+            entry = self._held(lock.name, lock.locked_by)
+            return entry is not None and not entry.is_released and _extend(entry, lock_at_most_for)
+
+    def release(self, lock: Lock) -> bool:
+        """See LockProvider.release()."""
+        with self._mutex:
+            entry = self._entries.get(lock.name)
+            if entry is None or entry.locked_by != lock.locked_by or entry.is_released:
+                return False
+            entry.lock_until = max(time.monotonic(), entry.lock_at_least_until)
+            entry.is_released = True
+            return True
+
+    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
+        """See LockProvider.statuses()."""
+        with self._mutex:
+            return [
+                _status(key, entry)
+                for key, entry in sorted(self._entries.items())
+                if name in {None, key}
+            ]
+
+    def force_release(
+        self, name: str, *, running: bool = False, locked_by: str | None = None
+    ) -> bool:
+        """See LockProvider.force_release()."""
+        with self._mutex:
+            entry = self._held(name, locked_by)
+            if entry is None or not (running or entry.is_released):
+                return False
+            entry.lock_until = entry.lock_at_least_until = time.monotonic()
+            entry.is_released = True
+            return True
+
+    def force_extend(
+        self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
+    ) -> bool:
+        """See LockProvider.force_extend()."""
+        with self._mutex:
+            entry = self._held(name, locked_by)
+            return entry is not None and _extend(entry, lock_at_most_for)
+
+    def _held(self, name: str, locked_by: str | None) -> _Entry | None:
+        entry = self._entries.get(name)
+        if entry is None or entry.lock_until <= time.monotonic():
+            return None
+        return entry if locked_by in {None, entry.locked_by} else None
+
+
+def _extend(entry: _Entry, lock_at_most_for: timedelta) -> bool:
+    lease_end = time.monotonic() + lock_at_most_for.total_seconds()
+    entry.lock_until = max(entry.lock_until, lease_end)
+    return True
+
+
+def _status(name: str, entry: _Entry) -> LockStatus:
+    now = time.monotonic()
+    remaining = timedelta(seconds=max(0.0, entry.lock_until - now))
+    return LockStatus(
+        name=name,
+        state=_state(is_held=remaining > ZERO, is_released=entry.is_released),
+        locked_by=entry.locked_by,
+        locked_at=_wall_time(entry.locked_at - now),
+        lock_until=_wall_time(entry.lock_until - now),
+        remaining=remaining,
+    )
+
+
+def _state(*, is_held: bool, is_released: bool) -> LockState:
+    if is_held:
+        return LockState.HELD_AT_LEAST if is_released else LockState.RUNNING
+    return LockState.FREE if is_released else LockState.EXPIRED
+
+
+def _wall_time(seconds_from_now: float) -> datetime:
+    return datetime.fromtimestamp(time.time() + seconds_from_now, UTC)

@@ -1,0 +1,110 @@
+"""Run one lock statement, whatever the caller's connection is going through."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TypeVar
+
+from django.db import Error, InterfaceError, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_shedlock.providers.database_errors import is_conflict, is_lock_timeout
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+SHORTEST_PAUSE = 0.005
+LONGEST_PAUSE = 0.03
+
+# Note [A connection of its own]
+# Inside the caller's transaction a lock would be invisible to other workers, would
+# make them block instead of skip, and would vanish with a rollback. So there the
+# statement gets a copy of the connection, which takes its place for this moment. The
+# pool is left out: with every pooled connection in a caller's transaction each of them
+# would wait for another one. The copy may meet a row lock of the caller's own
+# transaction, which waits for us: hence the timeout. SET LOCAL leaves nothing behind
+# at a pooler. SQLite has one writer, so there the caller's connection has to do.
+SHARES_ONE_WRITER = {"sqlite"}
+LOCK_TIMEOUT = {
+    "postgresql": "SET LOCAL lock_timeout = '2s'",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = 2",
+}
+
+
+def run(statement: Callable[[], T], using: str) -> T:
+    """
+    Return what ``statement`` returns, once it got through.
+
+    Conflicts with other statements are retried for a moment, and a lost connection
+    once, on a fresh one: so ``statement`` must bear being run twice. Raises the
+    ``django.db.Error`` that remains.
+    """
+    own = _in_callers_transaction(connections[using])
+    may_reconnect = True
+    for attempts_left in reversed(range(ATTEMPTS)):
+        try:
+            with _copied(using) if own else savepoint(using):
+                return statement()
+        except Error as error:
+            if attempts_left and is_conflict(error):
+                time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
+            elif may_reconnect and _may_be_lost_connection(error):
+                may_reconnect = False
+                connections[using].close_if_unusable_or_obsolete()
+                own = not _shares_one_writer(connections[using])
+            else:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
+    if _shares_one_writer(connection):
+        return False
+    if not connection.in_atomic_block:
+        return not connection.get_autocommit()
+    # TestCase's own blocks are no transaction of the user's.
+    return not any(block._from_testcase for block in connection.atomic_blocks)
+
+
+def _shares_one_writer(connection: BaseDatabaseWrapper) -> bool:
+    return connection.vendor in SHARES_ONE_WRITER
+
+
+def _may_be_lost_connection(error: Error) -> bool:
+    # Drivers name a lost connection in dozens of ways, but all of these classes.
+    return isinstance(
+        error, OperationalError | InterfaceError
+    ) and not is_lock_timeout(error)
+
+
+def savepoint(using: str) -> AbstractContextManager[None]:
+    """Keep a statement that fails from breaking the transaction it is in, if any."""
+    in_transaction = connections[using].in_atomic_block
+    return transaction.atomic(using) if in_transaction else nullcontext()
+
+
+@contextmanager
+def _copied(using: str) -> Iterator[None]:
+    # See Note [A connection of its own].
+    original = connections[using]
+    copy = original.copy()
+    copy.settings_dict["AUTOCOMMIT"] = True
+    copy.settings_dict["OPTIONS"].pop("pool", None)
+    connections[using] = copy
+    try:
+        with transaction.atomic(using):
+            _limit_lock_waits(copy)
+            yield
+    finally:
+        connections[using] = original
+        with suppress(Error):
+            copy.close()
+
+
+def _limit_lock_waits(connection: BaseDatabaseWrapper) -> None:
+    if connection.vendor in LOCK_TIMEOUT:
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK_TIMEOUT[connection.vendor])

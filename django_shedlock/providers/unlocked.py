@@ -1,0 +1,42 @@
+"""The provider of ``SHEDLOCK_ENABLED = False``: nothing is locked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from django_shedlock.locks import Lock, LockHolder
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.states import LockStatus
+
+
+class UnlockedProvider(LockProvider):
+    """Gives every lock to everybody."""
+
+    def take(self, lock: Lock) -> LockHolder | None:
+        """See LockProvider.take()."""
+        return None
+
+    def extend(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+        """See LockProvider.extend()."""
+        return True
+
+    def release(self, lock: Lock) -> bool:
+        """See LockProvider.release()."""
+        return True
+
+    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
+        """See LockProvider.statuses()."""
+        return []
+
+    def force_release(
+        self, name: str, *, running: bool = False, locked_by: str | None = None
+    ) -> bool:
+        """See LockProvider.force_release()."""
+        return False
+
+    def force_extend(
+        self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
+    ) -> bool:
+        """See LockProvider.force_extend()."""
+        return False

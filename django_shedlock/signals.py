@@ -1,0 +1,67 @@
+"""
+The signals, and the log lines that hang on them.
+
+The sender is the provider's class. Every signal has ``lock``, but for
+``lock_not_acquired``, where nobody has one: it has ``configuration``, ``holder``
+and ``provider``. ``lock_released`` also has ``released`` (false if the lock was
+not ours any more) and ``exception`` (what ended the body, or ``None``).
+
+Receivers can't break a job: Django logs what they raise, and the job goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from django.dispatch import Signal, receiver
+
+if TYPE_CHECKING:
+    from django_shedlock.locks import Lock, LockConfiguration, LockHolder
+
+logger = logging.getLogger("django_shedlock")
+
+lock_acquired = Signal()
+lock_not_acquired = Signal()
+lock_extended = Signal()
+lock_lost = Signal()
+lock_released = Signal()
+
+
+@receiver(lock_acquired)
+def log_acquired(*, lock: Lock, **kwargs: Any) -> None:
+    """Log at DEBUG that a job starts under its lock."""
+    logger.debug("Lock %r acquired as %s.", lock.name, lock.locked_by)
+
+
+@receiver(lock_not_acquired)
+def log_not_acquired(
+    *, configuration: LockConfiguration, holder: LockHolder, **kwargs: Any
+) -> None:
+    """Log at INFO that a job is skipped, and who runs it."""
+    logger.info("Lock %r not acquired: held by %s.", configuration.name, holder)
+
+
+@receiver(lock_extended)
+def log_extended(*, lock: Lock, **kwargs: Any) -> None:
+    """Log at DEBUG that a lease was extended."""
+    logger.debug("Lock %r extended by %s.", lock.name, lock.locked_by)
+
+
+@receiver(lock_lost)
+def log_lost(*, lock: Lock, **kwargs: Any) -> None:
+    """Log at WARNING that a running job is no longer protected."""
+    logger.warning(
+        "Lock %r lost by %s: its lease of %s ended, or it was released or taken. "
+        "Another worker may be running the same job.",
+        lock.name,
+        lock.locked_by,
+        lock.configuration.lock_at_most_for,
+    )
+
+
+@receiver(lock_released)
+def log_released(*, lock: Lock, released: bool, **kwargs: Any) -> None:
+    """Log at DEBUG that a lock was given back."""
+    if released:
+        logger.debug("Lock %r released by %s.", lock.name, lock.locked_by)
