@@ -132,9 +132,7 @@ def _refuse_unless_function(target: Any, name: str | None) -> None:
     elif not callable(target):
         problem = "decorate a function, a method or a management command's class"
     elif inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        problem = (
-            "a generator would give its lock back before it runs; use hold() in its body"
-        )
+        problem = "a generator would give its lock back before it runs; use hold() in its body"
     elif name is None and not hasattr(target, "__qualname__"):
         problem = "it has no name of its own, so give the lock one"
     else:

@@ -29,7 +29,9 @@ def import_decorated_modules() -> None:
             try:
                 import_module(name)
             except Exception:
-                logger.debug("Could not import %s to look for jobs.", name, exc_info=True)
+                logger.debug(
+                    "Could not import %s to look for jobs.", name, exc_info=True
+                )
 
 
 def _decorated_modules(app: AppConfig) -> Iterator[str]:

@@ -22,7 +22,9 @@ UNITS = {
     "ms": timedelta(milliseconds=1),
 }
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
-EXPECTED = 'use a timedelta, a number of seconds, "500ms", "30s", "1h30m", "2d" or "PT15M"'
+EXPECTED = (
+    'use a timedelta, a number of seconds, "500ms", "30s", "1h30m", "2d" or "PT15M"'
+)
 
 
 def parse_duration(value: Duration) -> timedelta:

@@ -70,7 +70,9 @@ def execute(
     Raises what ``task`` raises, and ``LockProviderError`` if the store fails.
     """
     if iscoroutinefunction(task):
-        raise TypeError(f"Lock {name!r}: {task!r} is a coroutine function: use aexecute().")
+        raise TypeError(
+            f"Lock {name!r}: {task!r} is a coroutine function: use aexecute()."
+        )
     return execute_request(task, make_request(name, options))
 
 

@@ -34,9 +34,7 @@ class DatabaseNow(Func):
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         """Independent of the session's zone, which Django never sets."""
-        return self.as_sql(
-            compiler, connection, template="UTC_TIMESTAMP(6)", **context
-        )
+        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any

@@ -128,7 +128,9 @@ class Lock:
         self._lost_once = threading.Lock()
         self._released = False
         self._pid = os.getpid()
-        self._deadline = time.monotonic() + configuration.lock_at_most_for.total_seconds()
+        self._deadline = (
+            time.monotonic() + configuration.lock_at_most_for.total_seconds()
+        )
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self.locked_by}>"

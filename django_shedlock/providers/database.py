@@ -60,7 +60,11 @@ class DatabaseLockProvider(LockProvider):
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""
-        records = LockRecord.objects.using(self.using) if name is None else self._records(name)
+        records = (
+            LockRecord.objects.using(self.using)
+            if name is None
+            else self._records(name)
+        )
         records = records.with_status().order_by("name")
         return self._run("read", name, lambda: [_status(record) for record in records])
 
@@ -91,14 +95,20 @@ class DatabaseLockProvider(LockProvider):
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """See LockProvider.check_store()."""
-        return database_checks.check_database(self.using) if self.using in databases else []
+        return (
+            database_checks.check_database(self.using)
+            if self.using in databases
+            else []
+        )
 
     def _records(self, name: str) -> LockRecordQuerySet:
         return LockRecord.objects.using(self.using).filter(name=name)
 
     def _take(self, lock: Lock) -> LockHolder | None:
-        taken = self._records(lock.name).acquirable().update(
-            **_columns(lock), fencing_token=F("fencing_token") + 1
+        taken = (
+            self._records(lock.name)
+            .acquirable()
+            .update(**_columns(lock), fencing_token=F("fencing_token") + 1)
         )
         if taken:
             return None

@@ -53,7 +53,9 @@ def clock_difference(using: str) -> timedelta:
     records = LockRecord.objects.using(using)
     answer = records.aggregate(now=Coalesce(Max(now), now))["now"]
     answered = time.time()
-    database = (answer if timezone.is_aware(answer) else timezone.make_aware(answer)).timestamp()
+    database = (
+        answer if timezone.is_aware(answer) else timezone.make_aware(answer)
+    ).timestamp()
     return timedelta(seconds=database - (asked + answered) / 2)
 
 

@@ -56,7 +56,11 @@ class MemoryLockProvider(LockProvider):
         """See LockProvider.extend()."""
         with self._mutex:
             entry = self._held(lock.name, lock.locked_by)
-            return entry is not None and not entry.is_released and _extend(entry, lock_at_most_for)
+            return (
+                entry is not None
+                and not entry.is_released
+                and _extend(entry, lock_at_most_for)
+            )
 
     def release(self, lock: Lock) -> bool:
         """See LockProvider.release()."""

@@ -75,9 +75,9 @@ def _shares_one_writer(connection: BaseDatabaseWrapper) -> bool:
 
 def _may_be_lost_connection(error: Error) -> bool:
     # Drivers name a lost connection in dozens of ways, but all of these classes.
-    return isinstance(
-        error, OperationalError | InterfaceError
-    ) and not is_lock_timeout(error)
+    return isinstance(error, OperationalError | InterfaceError) and not is_lock_timeout(
+        error
+    )
 
 
 def savepoint(using: str) -> AbstractContextManager[None]:

@@ -118,8 +118,9 @@ def as_table(statuses: Sequence[LockStatus]) -> str:
     rows = [COLUMNS, *(_row(status) for status in statuses)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        .rstrip()
+        "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
         for row in rows
     )
 

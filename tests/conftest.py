@@ -1,0 +1,50 @@
+"""Fixtures that all tests share, and the rule on skipped tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.stores import chosen_store, missing_reason
+
+REQUIRED = "SHEDLOCK_REQUIRE_STORES"
+"""With this variable a skipped test is a failure: CI must run everything."""
+
+skipped: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip everything with the reason if the chosen store is missing."""
+    reason = missing_reason(chosen_store())
+    if reason:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        skipped.append(f"{report.nodeid}: {report.longreprtext}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if os.environ.get(REQUIRED) and skipped and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if os.environ.get(REQUIRED) and skipped:
+        terminalreporter.section(f"{REQUIRED} is set, so these count as failed")
+        for line in skipped:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def forget_memory() -> Iterator[None]:
+    """Give each test providers of its own: the memory's locks are theirs."""
+    from django_shedlock.providers import get_provider
+
+    get_provider.cache_clear()
+    yield
+    get_provider.cache_clear()
