@@ -55,6 +55,11 @@ def format_duration(duration: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
+def format_seconds(duration: timedelta) -> str:
+    """Return ``duration`` without its fraction of a second, as in ``"1m5s"``."""
+    return format_duration(timedelta(seconds=int(duration.total_seconds())))
+
+
 def _convert(value: Duration) -> timedelta:
     if isinstance(value, timedelta):
         return value

@@ -32,6 +32,11 @@ def get_provider(alias: str = "default") -> LockProvider:
     return _create(alias, table[alias])
 
 
+def provider_aliases() -> list[str]:
+    """Return the aliases of ``SHEDLOCK_PROVIDERS``."""
+    return list(conf.PROVIDERS.value)
+
+
 def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
     try:
         backend = import_string(parameters["BACKEND"])

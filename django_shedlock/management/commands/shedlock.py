@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from django_shedlock.durations import format_duration
+from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.locks import check_lease, parse_option
 from django_shedlock.providers import LockProvider, get_provider
@@ -141,11 +140,6 @@ def as_json(statuses: Sequence[LockStatus]) -> str:
         ],
         indent=2,
     )
-
-
-def format_seconds(duration: timedelta) -> str:
-    """Return the duration without fractions of a second."""
-    return format_duration(timedelta(seconds=int(duration.total_seconds())))
 
 
 def _row(status: LockStatus) -> tuple[str, ...]:
