@@ -14,6 +14,7 @@ from django_shedlock.exceptions import (
     ShedLockError,
 )
 from django_shedlock.executor import TaskResult, aexecute, ahold, execute, hold
+from django_shedlock.held import locks_held, release_all
 from django_shedlock.locks import (
     Lock,
     LockConfiguration,
@@ -41,5 +42,7 @@ __all__ = [
     "execute",
     "extend_active_lock",
     "hold",
+    "locks_held",
+    "release_all",
     "scheduler_lock",
 ]

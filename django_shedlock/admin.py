@@ -139,12 +139,13 @@ class LockRecordAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _confirmation(
         self, request: HttpRequest, queryset: LockRecordQuerySet
     ) -> TemplateResponse:
+        records: Iterable[Any] = queryset
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Release locks?"),
             "opts": self.opts,
             "media": self.media,
-            "records": [(r, self.current_state(r), r.state) for r in queryset],
+            "records": [(r, self.current_state(r), r.state) for r in records],
             "running": LockState.RUNNING,
             "checkbox_name": ACTION_CHECKBOX_NAME,
         }

@@ -86,7 +86,7 @@ def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
 
 
 def _lock_command(
-    command: type[BaseCommand], name: str | None, options: dict[str, Any]
+    command: type[Any], name: str | None, options: dict[str, Any]
 ) -> type[BaseCommand]:
     path = _path(command)
     if not issubclass(command, BaseCommand):

@@ -7,15 +7,18 @@ import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction
 
 from django_shedlock import conf
+from django_shedlock.cancelling import cancelled_when_lost
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockNotAcquired, LockProviderError
+from django_shedlock.held import registered
+from django_shedlock.keepalive import kept_alive
 from django_shedlock.locks import (
     Lock,
     LockConfiguration,
@@ -24,7 +27,8 @@ from django_shedlock.locks import (
     find_active_lock,
 )
 from django_shedlock.options import LockOptions, LockRequest, make_request
-from django_shedlock.providers import LockProvider, get_provider
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.unlocked import UnlockedProvider
 from django_shedlock.signals import lock_acquired, lock_not_acquired
 from django_shedlock.waiting import Waiting
@@ -116,7 +120,7 @@ def attempt(request: LockRequest) -> Iterator[Lock | LockHolder]:
         yield acquired
         return
     try:
-        with activated(acquired):
+        with _protected(acquired, request):
             yield acquired
     except BaseException as error:
         _release(acquired, error)
@@ -139,12 +143,23 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         yield acquired
         return
     try:
-        with activated(acquired):
-            yield acquired
+        with _protected(acquired, request):
+            async with cancelled_when_lost(acquired):
+                yield acquired
     except BaseException as error:
         await _arelease(acquired, error)
         raise
     await _arelease(acquired, None)
+
+
+@contextmanager
+def _protected(lock: Lock, request: LockRequest) -> Iterator[None]:
+    keep_alive = request.keep_alive
+    if keep_alive is None:
+        keep_alive = lock.provider.keeps_alive
+    with registered(lock), activated(lock):
+        with kept_alive(lock) if keep_alive else nullcontext():
+            yield
 
 
 def _refuse_awaitable(value: T, request: LockRequest) -> T:

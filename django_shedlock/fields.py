@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
 
-class UTCDateTimeField(models.DateTimeField):
+class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
     """
     A ``DateTimeField`` whose column is UTC, whatever the project's settings.
 

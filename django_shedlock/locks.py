@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class LockConfiguration:
             )
 
 
-def check_name(name: str) -> None:
+def check_name(name: object) -> None:
     """Raise ``InvalidLockConfiguration`` unless every store can keep ``name``."""
     if not isinstance(name, str):
         problem = f"is a {type(name).__name__}, not a str"
@@ -126,6 +126,8 @@ class Lock:
         self.locked_by = identity()
         self.lost = threading.Event()
         self._lost_once = threading.Lock()
+        self._watchers: list[Callable[[], None]] = []
+        self._fencing_token: int | None = None
         self._released = False
         self._pid = os.getpid()
         self._deadline = (
@@ -170,15 +172,23 @@ class Lock:
         Without an argument it is the configuration's. Raises ``LockLost`` if the lock
         is not ours any more, ``LockProviderError`` if the store failed.
         """
-        lease = self._lease(lock_at_most_for)
+        self._extend(self._lease(lock_at_most_for), self.provider.extend)
+
+    def keep_alive(self) -> None:
+        """See extend(). For the heartbeat, which has to keep others alive, too."""
+        self._extend(self.configuration.lock_at_most_for, self.provider.keep_alive)
+
+    def _extend(
+        self, lease: timedelta, extend: Callable[[Lock, timedelta], bool]
+    ) -> None:
         asked = time.monotonic()
-        if not self._is_ours or self.lost.is_set():
-            raise LockLost(f"Lock {self.name!r} can't be extended: it is not held.")
-        if not self.provider.extend(self, lease):
-            self.declare_lost()
+        if not self.is_active or not extend(self, lease):
+            # A release in another thread is no loss.
+            if self._is_ours:
+                self.declare_lost()
             raise LockLost(
-                f"Lock {self.name!r} can't be extended: {self.locked_by} lost it. "
-                "Its lease ended, or it was released or taken."
+                f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
+                "it. Its lease ended, or it was released or taken."
             )
         self._deadline = max(self._deadline, asked + lease.total_seconds())
         lock_extended.send_robust(type(self.provider), lock=self)
@@ -214,13 +224,56 @@ class Lock:
         )
         return released
 
+    def fence(self) -> None:
+        """
+        Let the current transaction commit only if the lock is still ours.
+
+        Call it inside ``atomic()`` on the lock's own database. From here to the end of
+        the transaction nobody can take the lock: who tries, waits. Raises ``LockLost``
+        if it is not ours any more, ``TransactionManagementError`` outside ``atomic()``,
+        ``LockProviderError`` if the store failed or can't fence.
+        """
+        if not self._is_ours or not self.provider.fence(self):
+            self.declare_lost()
+            raise LockLost(
+                f"Lock {self.name!r} can't fence this transaction: {self.locked_by} "
+                "does not hold it. Let the transaction roll back."
+            )
+
+    @property
+    def fencing_token(self) -> int:
+        """
+        A number that grows by one with each acquisition of this name.
+
+        Another system can refuse writes with a token lower than one it has seen. It is
+        read at first use, with one statement. Raises ``LockLost`` if the record is not
+        ours any more, ``LockProviderError`` if the store failed.
+        """
+        if self._fencing_token is None:
+            self._fencing_token = self.provider.fencing_token(self)
+        if self._fencing_token is None:
+            self.declare_lost()
+            raise LockLost(f"Lock {self.name!r} was taken from {self.locked_by}.")
+        return self._fencing_token
+
     def declare_lost(self) -> None:
         """Set ``lost`` and tell the receivers of ``lock_lost``, once."""
         with self._lost_once:
             if self.lost.is_set():
                 return
             self.lost.set()
+        for watcher in self._watchers.copy():
+            watcher()
         lock_lost.send_robust(type(self.provider), lock=self)
+
+    @contextmanager
+    def watched_by(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call ``watcher``, from whatever thread, if the lock is lost in the body."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
 
     async def aextend(self, lock_at_most_for: Duration | None = None) -> None:
         """See extend()."""
@@ -229,6 +282,10 @@ class Lock:
     async def arelease(self, exception: BaseException | None = None) -> bool:
         """See release()."""
         return await sync_to_async(self.release)(exception)
+
+    async def afence(self) -> None:
+        """See fence(). Django has no async transactions, so mind the thread."""
+        await sync_to_async(self.fence)()
 
 
 def identity() -> str:

@@ -84,4 +84,4 @@ class LockRecord(models.Model):
         permissions = [("release_lockrecord", "Can release lock")]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)

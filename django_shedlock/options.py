@@ -24,12 +24,14 @@ class LockOptions(TypedDict, total=False):
     What may be given by keyword.
 
     ``lock_at_most_for`` and ``lock_at_least_for`` come from the settings if missing.
-    ``wait`` is how long to wait for a lock that somebody else holds.
+    ``keep_alive`` extends the lease while the body runs; if missing, the provider
+    decides. ``wait`` is how long to wait for a lock that somebody else holds.
     """
 
     lock_at_most_for: Duration | None
     lock_at_least_for: Duration | None
     provider: str
+    keep_alive: bool | None
     wait: Duration
 
 
@@ -45,6 +47,7 @@ class LockRequest:
     lock_at_most_for: Duration | None = None
     lock_at_least_for: Duration | None = None
     provider: str = "default"
+    keep_alive: bool | None = None
     wait: Duration = 0
 
     def __post_init__(self) -> None:
@@ -54,6 +57,11 @@ class LockRequest:
             raise InvalidLockConfiguration(
                 f"Lock {self.name!r}: provider ({self.provider!r}) must be an alias "
                 "of SHEDLOCK_PROVIDERS."
+            )
+        if self.keep_alive not in {None, True, False}:
+            raise InvalidLockConfiguration(
+                f"Lock {self.name!r}: keep_alive ({self.keep_alive!r}) must be True or "
+                "False."
             )
         if self.wait_duration < timedelta(0):
             raise InvalidLockConfiguration(

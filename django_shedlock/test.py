@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 
 from django.test import override_settings
@@ -15,7 +15,7 @@ from django_shedlock.providers import get_provider
 MEMORY = {"default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}}
 
 
-def unlocked() -> AbstractContextManager[None]:
+def unlocked() -> override_settings:
     """
     Run every job without a lock, however many run at once.
 
@@ -25,7 +25,7 @@ def unlocked() -> AbstractContextManager[None]:
     return override_settings(SHEDLOCK_ENABLED=False)
 
 
-def locked_in_memory() -> AbstractContextManager[None]:
+def locked_in_memory() -> override_settings:
     """
     Keep the locks in memory, so that a test with locks needs no database.
 

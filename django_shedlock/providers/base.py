@@ -9,6 +9,7 @@ from datetime import timedelta
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks import Lock, LockConfiguration, LockHolder
 from django_shedlock.states import LockStatus
 
@@ -19,11 +20,12 @@ class LockProvider(ABC):
 
     One instance serves all threads of a process, so it keeps no state of a run. All
     times are the store's own clock. Every method raises ``LockProviderError`` if the
-    store fails.
+    store fails. ``keep_alive`` is the default of the option of the same name.
     """
 
-    def __init__(self, alias: str):
+    def __init__(self, alias: str, *, keep_alive: bool = False):
         self.alias = alias
+        self.keeps_alive = keep_alive
 
     def acquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
         """Return the lock, or who holds it. Never wait for the holder."""
@@ -50,6 +52,10 @@ class LockProvider(ABC):
         Never shorten it. Return whether it was still of ``lock``.
         """
 
+    def keep_alive(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+        """See extend(). Never wait long: other locks wait for the same heartbeat."""
+        return self.extend(lock, lock_at_most_for)
+
     @abstractmethod
     def release(self, lock: Lock) -> bool:
         """
@@ -57,6 +63,25 @@ class LockProvider(ABC):
 
         Touch it only if it is still of ``lock``, and return whether it was.
         """
+
+    @abstractmethod
+    def fencing_token(self, lock: Lock) -> int | None:
+        """
+        Return the number of this acquisition, or ``None`` if another one followed.
+
+        It grows by one with each acquisition of a name.
+        """
+
+    def fence(self, lock: Lock) -> bool:
+        """
+        Let the caller's transaction commit only if the lock is still of ``lock``.
+
+        Return whether it is. Only a store that is the caller's own database can.
+        """
+        raise LockProviderError(
+            f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
+            "the transaction and can't fence it. Use fencing_token."
+        )
 
     @abstractmethod
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:

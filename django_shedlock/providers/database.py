@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
 
 from django.core.checks import CheckMessage
-from django.db import Error, IntegrityError
+from django.db import Error, IntegrityError, connections
 from django.db.models import F
 from django.db.models.functions import Greatest
+from django.db.transaction import TransactionManagementError
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.functions import DatabaseNow
@@ -33,8 +34,8 @@ class DatabaseLockProvider(LockProvider):
     its row count is the answer.
     """
 
-    def __init__(self, alias: str, using: str = "default"):
-        super().__init__(alias)
+    def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
+        super().__init__(alias, keep_alive=keep_alive)
         self.using = using
 
     def take(self, lock: Lock) -> LockHolder | None:
@@ -48,8 +49,18 @@ class DatabaseLockProvider(LockProvider):
 
     def extend(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
         """See LockProvider.extend()."""
-        ours = self._records(lock.name).held().held_by(lock.locked_by)
+        ours = self._ours(lock)
         return self._run("extend", lock.name, lambda: _extend(ours, lock_at_most_for))
+
+    def keep_alive(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+        """See LockProvider.keep_alive()."""
+        ours = self._ours(lock)
+        return self._run(
+            "extend",
+            lock.name,
+            lambda: _extend(ours, lock_at_most_for),
+            is_urgent=True,
+        )
 
     def release(self, lock: Lock) -> bool:
         """See LockProvider.release()."""
@@ -57,6 +68,24 @@ class DatabaseLockProvider(LockProvider):
         return self._run(
             "release", lock.name, lambda: self._release(lock, again=next(tries) > 0)
         )
+
+    def fencing_token(self, lock: Lock) -> int | None:
+        """See LockProvider.fencing_token()."""
+        ours = self._records(lock.name).filter(locked_by=lock.locked_by)
+        tokens = ours.values_list("fencing_token", flat=True)
+        return self._run("read", lock.name, lambda: next(iter(tokens), None))
+
+    def fence(self, lock: Lock) -> bool:
+        """See LockProvider.fence(). It takes the row, and changes nothing in it."""
+        if not connections[self.using].in_atomic_block:
+            raise TransactionManagementError(
+                f"Lock {lock.name!r}: fence() works inside transaction.atomic(using="
+                f"{self.using!r}), where it protects what that transaction writes."
+            )
+        try:
+            return bool(self._ours(lock).update(locked_by=F("locked_by")))
+        except Error as error:
+            raise self._failure("fence with", lock.name, error) from error
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""
@@ -101,6 +130,9 @@ class DatabaseLockProvider(LockProvider):
             else []
         )
 
+    def _ours(self, lock: Lock) -> LockRecordQuerySet:
+        return self._records(lock.name).held().held_by(lock.locked_by)
+
     def _records(self, name: str) -> LockRecordQuerySet:
         return LockRecord.objects.using(self.using).filter(name=name)
 
@@ -117,8 +149,10 @@ class DatabaseLockProvider(LockProvider):
         return None if holder is None or holder.locked_by == lock.locked_by else holder
 
     def _holder(self, name: str) -> LockHolder | None:
-        record = self._records(name).with_status().values_list("locked_by", "remaining")
-        return next((LockHolder(by, max(left, ZERO)) for by, left in record), None)
+        holders: Iterable[Any] = (
+            self._records(name).with_status().values_list("locked_by", "remaining")  # type: ignore[misc]
+        )
+        return next((LockHolder(by, max(left, ZERO)) for by, left in holders), None)
 
     def _create(self, lock: Lock) -> LockHolder | None:
         try:
@@ -141,9 +175,16 @@ class DatabaseLockProvider(LockProvider):
         free_from = Greatest(DatabaseNow(), F("lock_at_least_until"))
         return bool(ours.update(lock_until=free_from, released_at=DatabaseNow()))
 
-    def _run(self, verb: str, name: str | None, statement: Callable[[], T]) -> T:
+    def _run(
+        self,
+        verb: str,
+        name: str | None,
+        statement: Callable[[], T],
+        *,
+        is_urgent: bool = False,
+    ) -> T:
         try:
-            return run(statement, self.using)
+            return run(statement, self.using, is_urgent=is_urgent)
         except Error as error:
             raise self._failure(verb, name, error) from error
 

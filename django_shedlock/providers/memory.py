@@ -19,6 +19,7 @@ class _Entry:
     locked_at: float
     lock_until: float
     lock_at_least_until: float
+    fencing_token: int
     is_released: bool = field(default=False)
 
 
@@ -29,8 +30,8 @@ class MemoryLockProvider(LockProvider):
     Other processes have their own locks, so it guards nothing between pods.
     """
 
-    def __init__(self, alias: str):
-        super().__init__(alias)
+    def __init__(self, alias: str, *, keep_alive: bool = False):
+        super().__init__(alias, keep_alive=keep_alive)
         self._entries: dict[str, _Entry] = {}
         self._mutex = threading.Lock()
 
@@ -49,6 +50,7 @@ class MemoryLockProvider(LockProvider):
                 lock_until=now + lock.configuration.lock_at_most_for.total_seconds(),
                 lock_at_least_until=now
                 + lock.configuration.lock_at_least_for.total_seconds(),
+                fencing_token=entry.fencing_token + 1 if entry else 1,
             )
             return None
 
@@ -71,6 +73,14 @@ class MemoryLockProvider(LockProvider):
             entry.lock_until = max(time.monotonic(), entry.lock_at_least_until)
             entry.is_released = True
             return True
+
+    def fencing_token(self, lock: Lock) -> int | None:
+        """See LockProvider.fencing_token()."""
+        with self._mutex:
+            entry = self._entries.get(lock.name)
+            if entry is None or entry.locked_by != lock.locked_by:
+                return None
+            return entry.fencing_token
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import Error, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -29,14 +29,16 @@ LONGEST_PAUSE = 0.03
 # at a pooler. SQLite has one writer, so there the caller's connection has to do.
 SHARES_ONE_WRITER = {"sqlite"}
 LOCK_TIMEOUT = {
-    "postgresql": "SET LOCAL lock_timeout = '2s'",
-    "mysql": "SET SESSION innodb_lock_wait_timeout = 2",
+    "postgresql": "SET LOCAL lock_timeout = '1s'",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = 1",
 }
 
 
-def run(statement: Callable[[], T], using: str) -> T:
+def run(statement: Callable[[], T], using: str, *, is_urgent: bool = False) -> T:
     """
     Return what ``statement`` returns, once it got through.
+
+    An urgent one gives up soon if somebody else has the row.
 
     Conflicts with other statements are retried for a moment, and a lost connection
     once, on a fresh one: so ``statement`` must bear being run twice. Raises the
@@ -46,7 +48,7 @@ def run(statement: Callable[[], T], using: str) -> T:
     may_reconnect = True
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            with _copied(using) if own else savepoint(using):
+            with _copied(using) if own else _here(using, is_urgent=is_urgent):
                 return statement()
         except Error as error:
             if attempts_left and is_conflict(error):
@@ -66,7 +68,8 @@ def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
     if not connection.in_atomic_block:
         return not connection.get_autocommit()
     # TestCase's own blocks are no transaction of the user's.
-    return not any(block._from_testcase for block in connection.atomic_blocks)
+    blocks: list[Any] = connection.atomic_blocks
+    return not any(block._from_testcase for block in blocks)
 
 
 def _shares_one_writer(connection: BaseDatabaseWrapper) -> bool:
@@ -86,6 +89,20 @@ def savepoint(using: str) -> AbstractContextManager[None]:
     return transaction.atomic(using) if in_transaction else nullcontext()
 
 
+def _here(using: str, *, is_urgent: bool) -> AbstractContextManager[None]:
+    return _impatient(using) if is_urgent else savepoint(using)
+
+
+@contextmanager
+def _impatient(using: str) -> Iterator[None]:
+    connection = connections[using]
+    with transaction.atomic(using):
+        if connection.vendor in LOCK_TIMEOUT:
+            with connection.cursor() as cursor:
+                cursor.execute(LOCK_TIMEOUT[connection.vendor])
+        yield
+
+
 @contextmanager
 def _copied(using: str) -> Iterator[None]:
     # See Note [A connection of its own].
@@ -95,16 +112,9 @@ def _copied(using: str) -> Iterator[None]:
     copy.settings_dict["OPTIONS"].pop("pool", None)
     connections[using] = copy
     try:
-        with transaction.atomic(using):
-            _limit_lock_waits(copy)
+        with _impatient(using):
             yield
     finally:
         connections[using] = original
         with suppress(Error):
             copy.close()
-
-
-def _limit_lock_waits(connection: BaseDatabaseWrapper) -> None:
-    if connection.vendor in LOCK_TIMEOUT:
-        with connection.cursor() as cursor:
-            cursor.execute(LOCK_TIMEOUT[connection.vendor])

@@ -25,6 +25,14 @@ class UnlockedProvider(LockProvider):
         """See LockProvider.release()."""
         return True
 
+    def fencing_token(self, lock: Lock) -> int | None:
+        """See LockProvider.fencing_token()."""
+        return 0
+
+    def fence(self, lock: Lock) -> bool:
+        """See LockProvider.fence()."""
+        return True
+
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""
         return []

@@ -13,7 +13,8 @@ from django.utils import timezone
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.locks import check_lease, parse_option
-from django_shedlock.providers import LockProvider, get_provider
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState, LockStatus
 
 FAILED = 1
