@@ -12,11 +12,31 @@ from tests.stores import chosen_store, missing_reason
 REQUIRED = "SHEDLOCK_REQUIRE_STORES"
 """With this variable a skipped test is a failure: CI must run everything."""
 
+ONLY_OF_STORE = {
+    "sqlite": {"sqlite_only"},
+    "postgres": {"servers_only", "postgres_only"},
+    "mariadb": {"servers_only", "mariadb_only"},
+}
+ONLY = set().union(*ONLY_OF_STORE.values())
+
 skipped: list[str] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip everything with the reason if the chosen store is missing."""
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "servers_only: about transactions of a server")
+    config.addinivalue_line("markers", "sqlite_only: about a database in a file")
+    config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
+    config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out what is about other stores; skip all if the chosen one is missing."""
+    others = ONLY - ONLY_OF_STORE[chosen_store()]
+    left_out = [item for item in items if any(map(item.get_closest_marker, others))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     reason = missing_reason(chosen_store())
     if reason:
         for item in items:

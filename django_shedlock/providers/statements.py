@@ -51,7 +51,9 @@ def run(statement: Callable[[], T], using: str, *, is_urgent: bool = False) -> T
             with _copied(using) if own else _here(using, is_urgent=is_urgent):
                 return statement()
         except Error as error:
-            if attempts_left and is_conflict(error):
+            if not attempts_left:
+                raise
+            if is_conflict(error):
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
             elif may_reconnect and _may_be_lost_connection(error):
                 may_reconnect = False

@@ -1,0 +1,141 @@
+"""Worker processes for the tests: cheap to start, on the test database, always ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from django.db import connections
+
+# Forked from a clean process: a fork of pytest would share its sockets and threads.
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["tests.concurrency.preload"])
+
+TIMEOUT = 90
+
+
+class Parent:
+    """What a worker's function gets first: how to talk to the test."""
+
+    def __init__(self, pipe: Connection):
+        self._pipe = pipe
+
+    def say(self, value: Any) -> None:
+        """Send something that the test is waiting for."""
+        self._pipe.send(("said", value))
+
+    def wait(self) -> Any:
+        """Wait until the test sends something; return it."""
+        if not self._pipe.poll(TIMEOUT):
+            raise AssertionError("the test sent nothing")
+        return self._pipe.recv()
+
+
+class Worker:
+    """A process that runs one function and reports what it returns or raises."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any):
+        self._pipe, theirs = context.Pipe()
+        names = {a: connections[a].settings_dict["NAME"] for a in connections}
+        self.process = context.Process(
+            target=_run, args=(theirs, names, function, args), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    def send(self, value: Any = None) -> None:
+        """Let the function's ``parent.wait()`` return."""
+        self._pipe.send(value)
+
+    def heard(self) -> Any:
+        """Return what the function says next."""
+        return self._next("said")
+
+    def result(self) -> Any:
+        """Return what the function returned; fail with its traceback if it raised."""
+        return self._next("returned")
+
+    def _next(self, expected: str) -> Any:
+        if not self._pipe.poll(TIMEOUT):
+            raise AssertionError(f"{self.process.name} did not answer in time")
+        outcome, value = self._pipe.recv()
+        assert outcome == expected, value
+        return value
+
+    def kill(self) -> None:
+        """End the process at once, as the kernel or a lost host does."""
+        self.process.kill()
+        self.process.join(TIMEOUT)
+
+    def stop(self) -> None:
+        """Stop the process, as a long pause of its host does."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a stopped process go on."""
+        self._signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        if self.process.is_alive():
+            self.kill()
+        self._pipe.close()
+        self.process.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+
+@contextmanager
+def workers(
+    count: int, function: Callable[..., Any], *args: Any
+) -> Iterator[list[Worker]]:
+    """Run ``function`` in that many processes at once."""
+    started: list[Worker] = []
+    try:
+        started += (Worker(function, *args) for _ in range(count))
+        yield started
+    finally:
+        for worker in started:
+            worker.end()
+
+
+@contextmanager
+def worker(function: Callable[..., Any], *args: Any) -> Iterator[Worker]:
+    """Run ``function`` in one process."""
+    with workers(1, function, *args) as [started]:
+        yield started
+
+
+def wait_for(condition: Callable[[], Any], timeout: float = 30) -> Any:
+    """Return the first true result of ``condition``, asked every few milliseconds."""
+    deadline = time.monotonic() + timeout
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not happen in time")
+        time.sleep(0.005)
+    return result
+
+
+def _run(
+    pipe: Connection,
+    names: dict[str, str],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> None:
+    for alias, name in names.items():
+        connections[alias].settings_dict["NAME"] = name
+    try:
+        report = ("returned", function(Parent(pipe), *args))
+    except BaseException:
+        report = ("raised", traceback.format_exc())
+    connections.close_all()
+    pipe.send(report)

@@ -1,0 +1,204 @@
+"""Real processes that want one lock at the same moment."""
+
+from __future__ import annotations
+
+import multiprocessing.synchronize
+import random
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F
+
+from django_shedlock.locks import Lock, LockHolder
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.database import DatabaseLockProvider
+from tests.concurrency.models import Counter
+from tests.concurrency.processes import Parent, context, worker, workers
+from tests.providers.contract import ROUNDS, WORKERS, configure, take, take_at_last
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RACERS = 16
+RACES = 50
+Barrier = multiprocessing.synchronize.Barrier
+
+SERIALIZABLE = {
+    "postgresql": "SET default_transaction_isolation = 'serializable'",
+    "mysql": "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+}
+
+
+def race(parent: Parent, barrier: Any, isolation: str | None) -> list[str]:
+    """Return the names that this process won, of those all processes wanted."""
+    provider = DatabaseLockProvider("default")
+    if isolation:
+        with connection.cursor() as cursor:
+            cursor.execute(isolation)
+    won = []
+    for turn in range(RACES):
+        for name in (f"fresh {turn}", f"expired {turn}"):
+            barrier.wait(60)
+            if isinstance(provider.acquire(configure(name)), Lock):
+                won.append(name)
+    return won
+
+
+def names() -> list[str]:
+    return [f"{kind} {turn}" for kind in ("expired", "fresh") for turn in range(RACES)]
+
+
+def run_race(isolation: str | None) -> list[str]:
+    provider = DatabaseLockProvider("default")
+    for turn in range(RACES):
+        take(provider, configure(f"expired {turn}"))
+    LockRecord.objects.update(lock_until=F("lock_until") - timedelta(days=1))
+    barrier = context.Barrier(RACERS)
+    with workers(RACERS, race, barrier, isolation) as racers:
+        return sorted(name for racer in racers for name in racer.result())
+
+
+def test_one_of_sixteen_processes_wins() -> None:
+    """Each fresh and each expired lock has exactly one winner of sixteen."""
+    assert run_race(None) == sorted(names())
+
+
+@pytest.mark.servers_only
+def test_one_of_sixteen_serializable_processes_wins() -> None:
+    """So it is where every statement is serializable, and nobody gets an error."""
+    assert run_race(SERIALIZABLE[connection.vendor]) == sorted(names())
+
+
+def count(parent: Parent, in_transaction: bool) -> None:
+    """Add to two counters, each read, waited for and written under its lock."""
+    provider = DatabaseLockProvider("default")
+    if in_transaction:
+        with transaction.atomic():
+            add_to_counters(provider)
+    else:
+        add_to_counters(provider)
+
+
+def add_to_counters(provider: DatabaseLockProvider) -> None:
+    for turn in range(ROUNDS):
+        name = ("even", "odd")[turn % 2]
+        lock = take_at_last(provider, configure(name))
+        with own_connection():
+            value = Counter.objects.get(name=name).value
+            time.sleep(0.001)
+            Counter.objects.filter(name=name).update(value=value + 1)
+        assert provider.release(lock)
+
+
+def own_connection() -> Any:
+    """Write outside the worker's outer transaction, as another system would be."""
+    from django_shedlock.providers.statements import _copied
+
+    return _copied("default")
+
+
+@pytest.fixture
+def counters() -> None:
+    Counter.objects.bulk_create([Counter(name="even"), Counter(name="odd")])
+
+
+def totals() -> list[int]:
+    return list(Counter.objects.order_by("name").values_list("value", flat=True))
+
+
+@pytest.mark.usefixtures("counters")
+@pytest.mark.servers_only
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_processes_never_overlap(in_transaction: bool) -> None:
+    """Eight processes lose no step of two counters, in a transaction or not."""
+    with workers(WORKERS, count, in_transaction) as counting:
+        for each in counting:
+            each.result()
+    assert totals() == [WORKERS * ROUNDS // 2] * 2
+
+
+def count_on_sqlite(parent: Parent) -> None:
+    provider = DatabaseLockProvider("default")
+    for turn in range(ROUNDS):
+        name = ("even", "odd")[turn % 2]
+        lock = take_at_last(provider, configure(name))
+        value = Counter.objects.get(name=name).value
+        time.sleep(0.001)
+        Counter.objects.filter(name=name).update(value=value + 1)
+        assert provider.release(lock)
+
+
+@pytest.mark.usefixtures("counters")
+@pytest.mark.sqlite_only
+def test_processes_never_overlap_on_sqlite() -> None:
+    """Eight processes lose no step of two counters in one file."""
+    with workers(WORKERS, count_on_sqlite) as counting:
+        for each in counting:
+            each.result()
+    assert totals() == [WORKERS * ROUNDS // 2] * 2
+
+
+def try_once(parent: Parent) -> str:
+    """Return who holds the lock, by the eyes of another process."""
+    lock = DatabaseLockProvider("default").acquire(configure())
+    return str(lock) if isinstance(lock, LockHolder) else "nobody"
+
+
+@pytest.mark.servers_only
+def test_lock_taken_in_a_transaction_is_seen_at_once() -> None:
+    """Others skip while the caller's transaction is open, and do not wait for it."""
+    with transaction.atomic():
+        lock = take(DatabaseLockProvider("default"), configure())
+        with worker(try_once) as other:
+            assert other.result() == lock.locked_by
+
+
+@pytest.mark.servers_only
+def test_rollback_keeps_the_lock() -> None:
+    """A rollback of the caller's transaction does not free the lock."""
+    lock = None
+    with transaction.atomic():
+        lock = take(DatabaseLockProvider("default"), configure())
+        transaction.set_rollback(True)
+    with worker(try_once) as other:
+        assert other.result() == lock.locked_by
+
+
+@pytest.mark.servers_only
+def test_release_after_a_swallowed_error() -> None:
+    """A transaction that is broken already does not keep the lock from its release."""
+    provider = DatabaseLockProvider("default")
+    with transaction.atomic():
+        lock = take(provider, configure())
+        transaction.set_rollback(True)
+        assert provider.release(lock)
+    with worker(try_once) as other:
+        assert other.result() == "nobody"
+
+
+@pytest.mark.sqlite_only
+def test_rollback_on_sqlite_frees_the_lock() -> None:
+    """SQLite has one writer, so there a rollback also takes back the lock."""
+    with transaction.atomic():
+        take(DatabaseLockProvider("default"), configure())
+        transaction.set_rollback(True)
+    with worker(try_once) as other:
+        assert other.result() == "nobody"
+
+
+def test_jitter_never_starves_a_waiter() -> None:
+    """Somebody who tries again and again gets the lock once it is released."""
+    random.seed(1)
+    provider = DatabaseLockProvider("default")
+    lock = take(provider, configure())
+    with worker(take_in_the_end) as waiting:
+        assert waiting.heard() == "waiting"
+        provider.release(lock)
+        assert waiting.result()
+
+
+def take_in_the_end(parent: Parent) -> bool:
+    parent.say("waiting")
+    return bool(take_at_last(DatabaseLockProvider("default"), configure()))

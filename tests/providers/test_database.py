@@ -1,0 +1,358 @@
+"""The database provider: the contract, and what is special about a database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import Error, OperationalError, connection, connections, transaction
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+
+from django_shedlock import LockProviderError
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.locks import CONTENDED, Lock, LockHolder
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.states import LockState
+from tests.concurrency.processes import Parent, worker
+from tests.providers.contract import MINUTE, ProviderContract, configure, take
+
+sqlite_only = pytest.mark.sqlite_only
+servers_only = pytest.mark.servers_only
+committed = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def provider() -> DatabaseLockProvider:
+    return DatabaseLockProvider("default")
+
+
+@committed
+class TestDatabaseLockProvider(ProviderContract):
+    """The contract, on the database under test."""
+
+    @pytest.fixture
+    def provider(self) -> DatabaseLockProvider:
+        return DatabaseLockProvider("default")
+
+
+@pytest.mark.django_db
+class TestStatements:
+    """How many statements each step takes."""
+
+    def count(self, step: Callable[[], Any]) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            step()
+        lock_statements = [q for q in queries if "SAVEPOINT" not in q["sql"]]
+        return len(lock_statements)
+
+    def test_take_and_give_back_are_one_statement_each(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """A lock that is known costs one UPDATE to take and one to give back."""
+        take(provider, configure()).release()
+        assert self.count(lambda: provider.acquire(configure())) == 1
+        lock = take_again(provider)
+        assert self.count(lock.release) == 1
+
+    def test_failed_try_is_two_statements(self, provider: DatabaseLockProvider) -> None:
+        """Who comes second pays one UPDATE, and one SELECT of the holder."""
+        take(provider, configure())
+        assert self.count(lambda: provider.acquire(configure())) == 2
+
+    def test_first_take_is_three_statements(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """A name that is new is updated, looked for, and inserted."""
+        assert self.count(lambda: provider.acquire(configure())) == 3
+
+    def test_extend_is_one_statement(self, provider: DatabaseLockProvider) -> None:
+        """An extension is one UPDATE."""
+        lock = take(provider, configure())
+        assert self.count(lock.extend) == 1
+
+
+@committed
+def test_autocommit_take_sends_nothing_else(provider: DatabaseLockProvider) -> None:
+    """Outside a transaction there is no BEGIN, COMMIT or savepoint around it."""
+    take(provider, configure()).release()
+    with CaptureQueriesContext(connection) as queries:
+        take(provider, configure()).release()
+    assert [q["sql"].split()[0] for q in queries] == ["UPDATE", "UPDATE"]
+
+
+def take_again(provider: DatabaseLockProvider) -> Lock:
+    provider.force_release("job", running=True)
+    return take(provider, configure())
+
+
+@pytest.mark.django_db
+def test_row_a_day_old_is_taken(provider: DatabaseLockProvider) -> None:
+    """A lock whose holder vanished yesterday is free."""
+    take(provider, configure())
+    LockRecord.objects.update(
+        lock_until=F("lock_until") - timedelta(days=1),
+        locked_at=F("locked_at") - timedelta(days=1),
+    )
+    assert isinstance(provider.acquire(configure()), Lock)
+
+
+@pytest.mark.django_db
+def test_lock_is_acquirable_from_the_instant_its_lease_ends(
+    provider: DatabaseLockProvider,
+) -> None:
+    """lock_until <= now is free: an update to the very now can be taken."""
+    for _ in range(20):
+        take(provider, configure())
+        LockRecord.objects.update(lock_until=DatabaseNow())
+        assert isinstance(provider.acquire(configure()), Lock)
+        LockRecord.objects.all().delete()
+
+
+@pytest.mark.django_db
+def test_deleted_row_is_made_again(provider: DatabaseLockProvider) -> None:
+    """Somebody who deletes the row by hand does not stop the job for ever (W9)."""
+    take(provider, configure()).release()
+    LockRecord.objects.all().delete()
+    assert isinstance(provider.acquire(configure()), Lock)
+
+
+@pytest.mark.django_db
+def test_release_of_a_deleted_row_changes_nothing(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A holder whose row was deleted gets False, and no error."""
+    lock = take(provider, configure())
+    LockRecord.objects.all().delete()
+    assert not provider.release(lock)
+    assert not LockRecord.objects.exists()
+
+
+@pytest.mark.django_db
+def test_row_of_four_columns_works(provider: DatabaseLockProvider) -> None:
+    """ShedLock's INSERT of its four columns makes a lock that both sides respect."""
+    now = {
+        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW') || '000'",
+        "postgresql": "CLOCK_TIMESTAMP()",
+        "mysql": "UTC_TIMESTAMP(6)",
+    }[connection.vendor]
+    later = {
+        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW', '+1 minute') || '000'",
+        "postgresql": "CLOCK_TIMESTAMP() + INTERVAL '1 minute'",
+        "mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE",
+    }[connection.vendor]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) "
+            f"VALUES ('job', {later}, {now}, 'java')"
+        )
+    holder = provider.acquire(configure())
+    assert isinstance(holder, LockHolder)
+    assert holder.locked_by == "java"
+    assert timedelta(seconds=50) < holder.remaining <= MINUTE
+    assert provider.statuses("job")[0].state is LockState.RUNNING
+
+
+@committed
+def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
+    """Without its table a lock can't be taken, and the error says what to do."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
+        try:
+            with pytest.raises(LockProviderError, match="(?s)'job'.*migrate") as caught:
+                provider.acquire(configure())
+        finally:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
+    assert isinstance(caught.value.__cause__, Error)
+
+
+class Failing:
+    """Fails the first statements with the driver's own error, before or after them."""
+
+    def __init__(self, error: Exception, *, times: int, after: bool = False):
+        self.error = error
+        self.times = times
+        self.after = after
+        self.calls = 0
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
+        if not sql.startswith(("UPDATE", "INSERT")):
+            return execute(sql, params, many, ctx)
+        self.calls += 1
+        if self.calls > self.times:
+            return execute(sql, params, many, ctx)
+        if self.after:
+            execute(sql, params, many, ctx)
+        raise self.error
+
+
+def conflict() -> OperationalError:
+    """Return what Django raises here for a deadlock."""
+    error = OperationalError(1213, "deadlock found")
+    cause = Exception()
+    cause.sqlstate = "40P01"  # type: ignore[attr-defined]
+    cause.sqlite_errorcode = 5  # type: ignore[attr-defined]
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.django_db
+def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
+    """A deadlock or serialization failure is no reason to skip a job."""
+    with connection.execute_wrapper(Failing(conflict(), times=3)):
+        lock = provider.acquire(configure())
+    assert isinstance(lock, Lock)
+
+
+@pytest.mark.django_db
+def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None:
+    """After a few tries somebody else is taken to be first."""
+    failing = Failing(conflict(), times=1000)
+    with connection.execute_wrapper(failing):
+        assert provider.acquire(configure()) is CONTENDED
+    assert failing.calls == 6
+
+
+@pytest.mark.django_db
+def test_lock_timeout_counts_as_held(provider: DatabaseLockProvider) -> None:
+    """Who waits too long for the row takes the lock for held, at once."""
+    error = OperationalError(1205, "lock wait timeout")
+    error.__cause__ = Exception()
+    error.__cause__.sqlstate = "55P03"  # type: ignore[attr-defined]
+    failing = Failing(error, times=1000)
+    with connection.execute_wrapper(failing):
+        assert provider.acquire(configure()) is CONTENDED
+    assert failing.calls == 1
+
+
+@committed
+def test_lost_reply_of_a_take_is_recognised(provider: DatabaseLockProvider) -> None:
+    """If the connection breaks after the UPDATE, the lock is ours all the same."""
+    take(provider, configure()).release()
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        lock = provider.acquire(configure())
+    assert isinstance(lock, Lock)
+    assert LockRecord.objects.get().locked_by == lock.locked_by
+    assert LockRecord.objects.get().fencing_token == 2
+
+
+@committed
+def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -> None:
+    """If the connection breaks after the release, the lock was still ours."""
+    lock = take(provider, configure())
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        assert provider.release(lock)
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@committed
+def test_unreachable_store_is_a_clear_error(provider: DatabaseLockProvider) -> None:
+    """A store that does not answer means no lock, an error and its cause."""
+    down = OperationalError("connection refused")
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise down
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(connections["default"]), "cursor", refuse)
+        with pytest.raises(LockProviderError, match="(?s)'job'.*reachable") as caught:
+            provider.acquire(configure())
+    assert caught.value.__cause__ is down
+
+
+def kill_connection() -> None:
+    """Let the server end this process's connection, as an administrator would."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT pg_backend_pid()")
+        else:
+            cursor.execute("SELECT CONNECTION_ID()")
+        [number] = cursor.fetchone()
+    killer = connection.copy()
+    with killer.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT pg_terminate_backend(%s)", [number])
+        else:
+            cursor.execute(f"KILL {number}")
+    killer.close()
+
+
+@servers_only
+@committed
+def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -> None:
+    """A connection that died while idle is replaced when a lock is taken."""
+    take(provider, configure()).release()
+    kill_connection()
+    assert isinstance(provider.acquire(configure()), Lock)
+
+
+@servers_only
+@committed
+def test_killed_connection_does_not_keep_a_lock(provider: DatabaseLockProvider) -> None:
+    """A connection that died in the body is replaced when the lock is released."""
+    lock = take(provider, configure())
+    kill_connection()
+    assert lock.release()
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@servers_only
+@committed
+def test_caller_has_a_sound_connection_afterwards(
+    provider: DatabaseLockProvider,
+) -> None:
+    """The body of a job does not inherit the dead connection."""
+    kill_connection()
+    take(provider, configure())
+    assert LockRecord.objects.count() == 1
+
+
+@servers_only
+@committed
+def test_lease_outlasts_the_holders_own_count(provider: DatabaseLockProvider) -> None:
+    """Also after a wait for the row the store's lease ends no sooner than we think."""
+    take(provider, configure()).release()
+    with worker(compare_clocks) as waiting:
+        with transaction.atomic():  # the row stays locked until its end
+            LockRecord.objects.update(locked_by="somebody else")
+            waiting.send()
+            time.sleep(0.8)
+        in_store, own = waiting.result()
+    assert own <= in_store
+
+
+def compare_clocks(parent: Parent) -> tuple[timedelta, timedelta]:
+    parent.wait()
+    provider = DatabaseLockProvider("default")
+    lock = take(provider, configure())
+    return provider.statuses("job")[0].remaining, lock.remaining()
+
+
+@pytest.mark.postgres_only  # MariaDB's clock in UTC is the statement's start
+@committed
+def test_waiting_for_the_row_costs_nothing_of_the_lease(
+    provider: DatabaseLockProvider,
+) -> None:
+    """An UPDATE that waited takes a lock that expired meanwhile, for a full lease."""
+    take(provider, configure()).release()
+    with worker(take_after_a_pause) as waiting:
+        with transaction.atomic():  # the row stays locked until its end
+            soon = DatabaseNow() + timedelta(milliseconds=200)
+            LockRecord.objects.update(lock_until=soon)
+            waiting.send()
+            time.sleep(0.8)
+        remaining = waiting.result()
+    assert remaining is not None
+    assert MINUTE - timedelta(seconds=0.4) < remaining <= MINUTE
+
+
+def take_after_a_pause(parent: Parent) -> timedelta | None:
+    parent.wait()
+    provider = DatabaseLockProvider("default")
+    lock = provider.acquire(configure())
+    return provider.statuses("job")[0].remaining if isinstance(lock, Lock) else None
