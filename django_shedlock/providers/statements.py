@@ -57,7 +57,7 @@ def run(statement: Callable[[], T], using: str, *, is_urgent: bool = False) -> T
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
             elif may_reconnect and _may_be_lost_connection(error):
                 may_reconnect = False
-                connections[using].close_if_unusable_or_obsolete()
+                _close_if_dead(connections[using])
                 own = not _shares_one_writer(connections[using])
             else:
                 raise
@@ -76,6 +76,13 @@ def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 def _shares_one_writer(connection: BaseDatabaseWrapper) -> bool:
     return connection.vendor in SHARES_ONE_WRITER
+
+
+def _close_if_dead(connection: BaseDatabaseWrapper) -> None:
+    # So that the caller does not meet it; in its transaction it has to.
+    if connection.connection and not connection.in_atomic_block:
+        if not connection.is_usable():
+            connection.close()
 
 
 def _may_be_lost_connection(error: Error) -> bool:

@@ -1,0 +1,137 @@
+"""The caller's connection: transactions, requests, tests, pools."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, connections, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, override_settings
+from django.urls import path
+
+from django_shedlock import hold
+from django_shedlock.locks import Lock
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.states import LockState
+from tests.concurrency.processes import worker
+from tests.concurrency.test_races import try_once
+from tests.providers.contract import configure, take
+
+committed = pytest.mark.django_db(transaction=True)
+
+seen: list[str] = []
+
+
+def locking_view(request: HttpRequest) -> HttpResponse:
+    """Take a lock in a request, and ask another process who holds it."""
+    with hold("job") as lock, worker(try_once) as other:
+        seen[:] = [lock.locked_by, other.result()]
+    return HttpResponse()
+
+
+urlpatterns = [path("lock/", locking_view)]
+
+
+@pytest.mark.servers_only
+@committed
+@override_settings(ROOT_URLCONF=__name__)
+def test_atomic_requests_do_not_hide_the_lock(monkeypatch: Any) -> None:
+    """A lock taken in a request's transaction is seen by others at once."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    assert Client().get("/lock/").status_code == 200
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.django_db
+def test_testcase_sees_its_own_lock_and_fixtures() -> None:
+    """Inside TestCase's transaction, locks and fixtures share one connection."""
+    lock = take(DatabaseLockProvider("default"), configure())
+    assert LockRecord.objects.get().locked_by == lock.locked_by
+    assert lock.release()
+
+
+@pytest.mark.django_db
+def test_atomic_inside_testcase_stays_on_the_connection() -> None:
+    """The user's own atomic() in a TestCase sees the lock, too."""
+    provider = DatabaseLockProvider("default")
+    with transaction.atomic():
+        take(provider, configure())
+        assert LockRecord.objects.get().name == "job"
+        assert provider.statuses("job")[0].state is LockState.RUNNING
+
+
+@pytest.mark.servers_only
+@committed
+def test_own_connection_is_closed_and_put_back() -> None:
+    """After a lock statement in a transaction the caller's connection is in place."""
+    mine = connections["default"]
+    with transaction.atomic():
+        Group.objects.create(name="of the caller")
+        lock = take(DatabaseLockProvider("default"), configure())
+        assert connections["default"] is mine
+        assert lock.release()
+        assert connections["default"] is mine
+    assert Group.objects.count() == 1
+
+
+@pytest.mark.servers_only
+@committed
+def test_without_autocommit_the_lock_is_committed() -> None:
+    """A caller that commits by hand still takes locks that others see."""
+    transaction.set_autocommit(False)
+    try:
+        lock = take(DatabaseLockProvider("default"), configure())
+        with worker(try_once) as other:
+            assert other.result() == lock.locked_by
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@pytest.mark.servers_only
+@committed
+def test_row_lock_of_the_caller_ends_in_held() -> None:
+    """Who has locked the row in its own transaction does not wait for itself."""
+    provider = DatabaseLockProvider("default")
+    take(provider, configure()).release()
+    with transaction.atomic():
+        LockRecord.objects.update(locked_by="caller")
+        assert not isinstance(provider.acquire(configure()), Lock)
+
+
+@pytest.mark.postgres_only
+@committed
+def test_pool_with_every_connection_in_a_transaction(monkeypatch: Any) -> None:
+    """Four threads on a pool of two, each in a transaction, all get their locks."""
+    monkeypatch.setitem(
+        connections["default"].settings_dict["OPTIONS"],
+        "pool",
+        {"min_size": 1, "max_size": 2, "timeout": 5},
+    )
+    connections["default"].close()
+    provider = DatabaseLockProvider("default")
+    both_inside = threading.Barrier(2)
+    results: list[object] = []
+
+    def lock_in_transaction(name: str) -> None:
+        with transaction.atomic():
+            Group.objects.count()
+            both_inside.wait(20)
+            results.append(provider.acquire(configure(name)))
+            both_inside.wait(20)
+        connections.close_all()
+
+    threads = [
+        threading.Thread(target=lock_in_transaction, args=[name]) for name in "ab"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    connections["default"].close()
+    connections["default"].close_pool()  # type: ignore[attr-defined]
+    assert [type(result) for result in results] == [Lock, Lock]

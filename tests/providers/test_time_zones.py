@@ -1,0 +1,109 @@
+"""Locks go by the database's clock, whatever zones the project and the server have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connections
+from django.test import override_settings
+from django.utils import timezone
+
+from django_shedlock.locks import Lock, LockHolder
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database_checks import clock_difference
+from tests.providers.contract import MINUTE, configure, take
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ZONES = ("UTC", "America/New_York", "Asia/Kolkata", "Pacific/Auckland")
+SESSION_ZONE = {
+    "postgresql": "SET TIME ZONE '{}'",
+    "mysql": "SET time_zone = '{}'",
+}
+OFFSETS = {"postgresql": ("Asia/Kolkata", "America/New_York")}
+
+
+@contextmanager
+def project(*, use_tz: bool, zone: str, database_zone: str | None) -> Iterator[None]:
+    """Let the project and its database connection have these settings."""
+    connection = connections["default"]
+    connection.close()
+    before = connection.settings_dict["TIME_ZONE"]
+    with override_settings(USE_TZ=use_tz, TIME_ZONE=zone):
+        connection.settings_dict["TIME_ZONE"] = database_zone
+        _forget_zones()
+        try:
+            yield
+        finally:
+            connection.close()
+            connection.settings_dict["TIME_ZONE"] = before
+    _forget_zones()
+
+
+def _forget_zones() -> None:
+    connection = connections["default"]
+    for name in ("timezone", "timezone_name"):
+        connection.__dict__.pop(name, None)
+
+
+def set_session_zone(zone: str) -> None:
+    connection = connections["default"]
+    if connection.vendor in SESSION_ZONE:
+        with connection.cursor() as cursor:
+            cursor.execute(SESSION_ZONE[connection.vendor].format(zone))
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize(
+    ("use_tz", "database_zone"),
+    [(True, None), (True, "Asia/Tokyo"), (True, "America/Bogota"), (False, None)],
+)
+def test_lease_is_exact_in_every_zone(
+    *, use_tz: bool, zone: str, database_zone: str | None
+) -> None:
+    """A lock is held for its lease and no longer, and its times read right."""
+    with project(use_tz=use_tz, zone=zone, database_zone=database_zone):
+        provider = DatabaseLockProvider("default")
+        take(provider, configure())
+        holder = provider.acquire(configure())
+        assert isinstance(holder, LockHolder)
+        assert timedelta(seconds=50) < holder.remaining <= MINUTE
+        [status] = provider.statuses("job")
+        moment = status.locked_at
+        moment = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+        assert abs(datetime.now(UTC) - moment) < timedelta(seconds=20)
+        assert abs(clock_difference("default")) < timedelta(seconds=20)
+        shift(-MINUTE)
+        assert isinstance(provider.acquire(configure()), Lock)
+
+
+def shift(by: timedelta) -> None:
+    """Move the lock's lease by writing Python's datetimes, as another tool would."""
+    record = LockRecord.objects.get()
+    record.lock_until += by
+    record.save(update_fields=["lock_until"])
+
+
+@pytest.mark.servers_only
+@pytest.mark.parametrize(
+    ("first", "second"), [("+05:30", "-08:00"), ("-08:00", "+05:30")]
+)
+def test_sessions_in_different_zones_exclude_each_other(
+    first: str, second: str
+) -> None:
+    """Two sessions whose zones differ see one and the same lease."""
+    provider = DatabaseLockProvider("default")
+    set_session_zone(first)
+    take(provider, configure())
+    set_session_zone(second)
+    holder = provider.acquire(configure())
+    assert isinstance(holder, LockHolder)
+    assert timedelta(seconds=50) < holder.remaining <= MINUTE
+    assert provider.force_release("job", running=True)
+    set_session_zone(first)
+    assert isinstance(provider.acquire(configure()), Lock)
+    connections["default"].close()
