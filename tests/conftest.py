@@ -12,6 +12,8 @@ from tests.stores import chosen_store, missing_reason
 REQUIRED = "SHEDLOCK_REQUIRE_STORES"
 """With this variable a skipped test is a failure: CI must run everything."""
 
+collect_ignore_glob = ["apps/*"]
+
 ONLY_OF_STORE = {
     "sqlite": {"sqlite_only"},
     "postgres": {"servers_only", "postgres_only"},

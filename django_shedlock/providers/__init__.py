@@ -41,7 +41,7 @@ def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
     try:
         backend = import_string(parameters["BACKEND"])
         provider = backend(alias, **parameters.get("OPTIONS", {}))
-    except (AttributeError, ImportError, KeyError, TypeError) as error:
+    except Exception as error:  # whatever a backend raises
         raise ImproperlyConfigured(
             f"SHEDLOCK_PROVIDERS[{alias!r}] = {parameters!r} gives no lock provider: "
             f"{type(error).__name__}: {error}."

@@ -255,6 +255,7 @@ def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -
 def test_unreachable_store_is_a_clear_error(provider: DatabaseLockProvider) -> None:
     """A store that does not answer means no lock, an error and its cause."""
     down = OperationalError("connection refused")
+
     def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise down
 

@@ -1,0 +1,200 @@
+"""The system checks, each by its id."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.db import OperationalError, connection
+from django.test import override_settings
+
+from django_shedlock import checks, scheduler_lock
+from django_shedlock.jobs import registered_jobs
+from django_shedlock.providers import database_checks
+
+TWINS = "tests.apps.twins"
+
+
+@pytest.fixture(autouse=True)
+def no_other_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the jobs of other tests."""
+    jobs = list(registered_jobs)
+    registered_jobs.clear()
+    yield
+    registered_jobs.update(jobs)
+
+
+def found(messages: list[CheckMessage], number: str) -> list[CheckMessage]:
+    return [message for message in messages if message.id == f"shedlock.{number}"]
+
+
+def test_sound_project_has_nothing_to_say() -> None:
+    """Without a mistake there is no message."""
+
+    @scheduler_lock("job")
+    def job() -> None: ...
+
+    assert [m for m in run_checks() if str(m.id).startswith("shedlock.")] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"SHEDLOCK_ENABLED": "False"}, "SHEDLOCK_ENABLED = 'False': it must be bool"),
+        ({"SHEDLOCK_NAMESPACE": None}, "SHEDLOCK_NAMESPACE = None: it must be str"),
+        ({"SHEDLOCK_PROVIDERS": []}, "SHEDLOCK_PROVIDERS"),
+        ({"SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR": "1 hour"}, "'1 hour' is not a duration"),
+    ],
+)
+def test_e001_setting_of_a_wrong_type(settings: Any, text: str) -> None:
+    """E001 names the setting and its value, and stops no other check."""
+    with override_settings(**settings):
+        [message] = found(run_checks(), "E001")
+        assert text in message.msg
+
+
+@pytest.mark.parametrize(
+    ("providers", "text"),
+    [
+        ({"default": {"BACKEND": "no.such.Provider"}}, "no.such"),
+        (
+            {
+                "default": {
+                    "BACKEND": "django_shedlock.providers.database"
+                    ".DatabaseLockProvider",
+                    "OPTIONS": {"using": "replica"},
+                }
+            },
+            "'replica', which is not in DATABASES",
+        ),
+        ({}, 'SHEDLOCK_PROVIDERS has no "default"'),
+    ],
+)
+def test_e002_provider_that_cannot_be_made(providers: Any, text: str) -> None:
+    """E002 tells which entry of SHEDLOCK_PROVIDERS gives no provider, and why."""
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        [message] = found(run_checks(), "E002")
+        assert text in message.msg
+
+
+def test_e003_job_with_an_unknown_provider() -> None:
+    """E003 names the job and the alias."""
+
+    @scheduler_lock("job", provider="redis")
+    def job() -> None: ...
+
+    [message] = found(run_checks(), "E003")
+    assert "'job'" in message.msg
+    assert "'redis'" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "text"),
+    [
+        ({"lock_at_least_for": "2h"}, {}, "(2h) is longer than lock_at_most_for (1h)"),
+        ({}, {"SHEDLOCK_NAMESPACE": "x" * 250}, "at most 255 are allowed"),
+        ({}, {"SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR": 0}, "must be positive"),
+    ],
+)
+def test_e004_job_that_the_settings_make_impossible(
+    options: Any, settings: Any, text: str
+) -> None:
+    """E004 tells what the settings and the job's options do to each other."""
+
+    @scheduler_lock("job.name", **options)
+    def job() -> None: ...
+
+    with override_settings(**settings):
+        [message] = found(run_checks(), "E004")
+        assert text in message.msg
+
+
+@override_settings(INSTALLED_APPS=["django_shedlock", TWINS])
+def test_w001_two_jobs_with_one_name() -> None:
+    """W001 finds two jobs of one name, also in commands that nobody imported yet."""
+    forget(TWINS)
+    [message] = found(checks.check_jobs(), "W001")
+    assert "'twins.digest'" in message.msg
+    assert f"{TWINS}.jobs.send_digest" in message.msg
+    assert f"{TWINS}.management.commands.digest.Command" in message.msg
+
+
+@override_settings(INSTALLED_APPS=["django_shedlock", TWINS])
+def test_w002_names_that_differ_by_case() -> None:
+    """W002 finds names that look like one."""
+    forget(TWINS)
+    [message] = found(checks.check_jobs(), "W002")
+    assert "'twins.Digest', 'twins.digest'" in message.msg
+
+
+@override_settings(INSTALLED_APPS=["django_shedlock", "tests.apps.broken"])
+def test_module_that_cannot_be_imported_is_left_out() -> None:
+    """An app that is broken for other reasons does not break the check."""
+    assert checks.check_jobs() == []
+
+
+def forget(package: str) -> None:
+    for name in [name for name in sys.modules if name.startswith(package)]:
+        del sys.modules[name]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_w003_missing_table() -> None:
+    """W003 tells that no locked job will run, and what to do; only with a database."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
+    try:
+        assert found(run_checks(), "W003") == []
+        [message] = found(run_checks(databases=["default"]), "W003")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
+    assert "migrate --database default" in str(message.hint)
+
+
+@pytest.mark.django_db
+def test_w004_clocks_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W004 tells by how much the database's clock differs from this host's."""
+    assert found(run_checks(databases=["default"]), "W004") == []
+    an_hour = timedelta(hours=1).total_seconds()
+    real = database_checks.time.time
+    monkeypatch.setattr(database_checks.time, "time", lambda: real() - an_hour)
+    [message] = found(run_checks(databases=["default"]), "W004")
+    assert " 1h" in message.msg or " 59m" in message.msg
+
+
+@pytest.mark.django_db
+def test_w005_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W005 tells that the store can't be read, instead of a traceback."""
+
+    def refuse() -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(connection.introspection, "table_names", refuse)
+    [message] = found(run_checks(databases=["default"]), "W005")
+    assert "connection refused" in message.msg
+
+
+def test_first_migrate_works_without_the_table(tmp_path: Path) -> None:
+    """The warning of a missing table does not stop the command that makes it."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "django", "migrate", "--verbosity=0"],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "SHEDLOCK_TEST_STORE": "sqlite",
+            "SHEDLOCK_TEST_SQLITE_FOLDER": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "shedlock.W003" in run.stderr

@@ -1,0 +1,44 @@
+"""The settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_shedlock import conf
+
+
+def test_defaults_are_valid() -> None:
+    """Every default passes its own check."""
+    assert [setting.value for setting in conf.SETTINGS] == [
+        setting.default for setting in conf.SETTINGS
+    ]
+
+
+def test_value_is_read_at_use() -> None:
+    """A setting that is overridden in a test counts at once."""
+    with override_settings(SHEDLOCK_NAMESPACE="blue"):
+        assert conf.NAMESPACE.value == "blue"
+    assert conf.NAMESPACE.value == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SHEDLOCK_PROVIDERS", []),
+        ("SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR", True),
+        ("SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR", None),
+        ("SHEDLOCK_NAMESPACE", 1),
+        ("SHEDLOCK_ENABLED", "False"),
+    ],
+)
+def test_wrong_type_is_refused_by_name(name: str, value: Any) -> None:
+    """A wrong type is an error that names the setting and its value."""
+    setting = next(s for s in conf.SETTINGS if s.name == name)
+    with override_settings(**{name: value}):
+        with pytest.raises(ImproperlyConfigured, match=name) as caught:
+            _ = setting.value
+    assert repr(value) in str(caught.value)

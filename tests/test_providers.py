@@ -1,0 +1,59 @@
+"""Providers by alias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_shedlock import InvalidLockConfiguration
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.test import MEMORY
+
+
+def test_default_is_the_database() -> None:
+    """A project without settings keeps its locks in its default database."""
+    provider = get_provider()
+    assert isinstance(provider, DatabaseLockProvider)
+    assert (provider.alias, provider.using) == ("default", "default")
+
+
+def test_one_instance_per_process() -> None:
+    """Threads and calls share the provider, as the memory's locks need it."""
+    assert get_provider() is get_provider()
+
+
+def test_overridden_settings_make_a_new_provider() -> None:
+    """A test may exchange the providers, and gets the old ones back."""
+    with override_settings(SHEDLOCK_PROVIDERS=MEMORY):
+        assert isinstance(get_provider(), MemoryLockProvider)
+    assert isinstance(get_provider(), DatabaseLockProvider)
+
+
+def test_unknown_alias() -> None:
+    """A misspelt alias is an error that names those that there are."""
+    with pytest.raises(InvalidLockConfiguration, match="'redis'.*has 'default'"):
+        get_provider("redis")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"BACKEND": "no.such.module"},
+        {"BACKEND": "django_shedlock.providers.memory.Nothing"},
+        {"BACKEND": "datetime.timedelta"},
+        {"BACKEND": "builtins.dict"},
+        {"BACKEND": MEMORY["default"]["BACKEND"], "OPTIONS": {"usng": "default"}},
+        "django_shedlock.providers.memory.MemoryLockProvider",
+    ],
+)
+def test_broken_entry_is_improperly_configured(parameters: Any) -> None:
+    """An entry that gives no provider is an error that shows it."""
+    with override_settings(SHEDLOCK_PROVIDERS={"default": parameters}):
+        with pytest.raises(ImproperlyConfigured, match="SHEDLOCK_PROVIDERS.'default'"):
+            get_provider()
