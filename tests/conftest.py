@@ -65,8 +65,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def forget_memory() -> Iterator[None]:
     """Give each test providers of its own: the memory's locks are theirs."""
-    from django_shedlock.providers import get_provider
+    from django_shedlock.providers import forget_providers
 
-    get_provider.cache_clear()
+    forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield
-    get_provider.cache_clear()
+    forget_providers(setting="SHEDLOCK_PROVIDERS")

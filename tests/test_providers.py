@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -57,3 +59,21 @@ def test_broken_entry_is_improperly_configured(parameters: Any) -> None:
     with override_settings(SHEDLOCK_PROVIDERS={"default": parameters}):
         with pytest.raises(ImproperlyConfigured, match="SHEDLOCK_PROVIDERS.'default'"):
             get_provider()
+
+
+class SlowProvider(MemoryLockProvider):
+    """Takes its time to start, as one that connects to a server."""
+
+    def __init__(self, alias: str):
+        time.sleep(0.02)
+        super().__init__(alias)
+
+
+@override_settings(
+    SHEDLOCK_PROVIDERS={"default": {"BACKEND": f"{__name__}.SlowProvider"}}
+)
+def test_threads_that_come_first_share_the_instance() -> None:
+    """Two threads never get two providers, and so never one lock of the memory's."""
+    with ThreadPoolExecutor(8) as threads:
+        providers = set(threads.map(lambda _: get_provider(), range(8)))
+    assert len(providers) == 1

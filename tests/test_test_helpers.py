@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from django.test import SimpleTestCase
-
 import pytest
+from django.test import SimpleTestCase
 
 from django_shedlock import assert_locked, execute, scheduler_lock
 from django_shedlock.test import (

@@ -1,5 +1,6 @@
-import django_shedlock.fields
 from django.db import migrations, models
+
+import django_shedlock.fields
 
 
 class Migration(migrations.Migration):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+import threading
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -14,8 +14,10 @@ from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.providers.base import LockProvider
 
+_providers: dict[str, LockProvider] = {}
+_creating = threading.RLock()
 
-@cache
+
 def get_provider(alias: str = "default") -> LockProvider:
     """
     Return the provider of this alias, one instance for the whole process.
@@ -23,6 +25,14 @@ def get_provider(alias: str = "default") -> LockProvider:
     Raises ``InvalidLockConfiguration`` for an alias that is not in
     ``SHEDLOCK_PROVIDERS``, ``ImproperlyConfigured`` if it cannot be made.
     """
+    # With two instances of the memory's provider two threads would get one lock.
+    with _creating:
+        if alias not in _providers:
+            _providers[alias] = _configured(alias)
+        return _providers[alias]
+
+
+def _configured(alias: str) -> LockProvider:
     table = conf.PROVIDERS.value
     if alias not in table:
         raise InvalidLockConfiguration(
@@ -58,4 +68,4 @@ def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
 def forget_providers(*, setting: str, **kwargs: Any) -> None:
     """Make the providers again after ``override_settings``."""
     if setting == conf.PROVIDERS.name:
-        get_provider.cache_clear()
+        _providers.clear()

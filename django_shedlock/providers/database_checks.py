@@ -6,8 +6,8 @@ import time
 from datetime import timedelta
 
 from django.core.checks import CheckMessage, Error, Warning
-from django.db import connections
 from django.db import Error as DatabaseError
+from django.db import connections
 from django.db.models import Max
 from django.db.models.functions import Coalesce
 from django.utils import timezone
