@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from asgiref.sync import sync_to_async
 
@@ -41,10 +41,10 @@ class _Guard:
 
     def __init__(self, lock: Lock):
         body = asyncio.current_task()
-        assert body is not None, "a coroutine runs in a task"
         self._lock = lock
-        self._body: asyncio.Task[Any] = body
-        self._cancelling = body.cancelling()
+        # A coroutine always runs in a task.
+        self._body = cast("asyncio.Task[Any]", body)
+        self._cancelling = self._body.cancelling()
         self._has_cancelled = False
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()

@@ -96,7 +96,7 @@ def _lock_command(
         )
     # handle() and not execute(), so that Django's own checks come first.
     request = make_request(_name(name, path), options)
-    setattr(command, "handle", _locked(Job(path, command.handle, request)))
+    command.handle = _locked(Job(path, command.handle, request))  # type: ignore[method-assign]
     return command
 
 
@@ -132,7 +132,7 @@ def _refuse_unless_function(target: Any, name: str | None) -> None:
     elif not callable(target):
         problem = "decorate a function, a method or a management command's class"
     elif inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        problem = "a generator would give its lock back before it runs; use hold() in its body"
+        problem = "a generator would give its lock back too early; use hold() in it"
     elif name is None and not hasattr(target, "__qualname__"):
         problem = "it has no name of its own, so give the lock one"
     else:

@@ -16,7 +16,7 @@ from asgiref.sync import iscoroutinefunction
 from django_shedlock import conf
 from django_shedlock.cancelling import cancelled_when_lost
 from django_shedlock.durations import format_duration
-from django_shedlock.exceptions import LockNotAcquired, LockProviderError
+from django_shedlock.exceptions import LockNotAcquired
 from django_shedlock.held import registered
 from django_shedlock.keepalive import kept_alive
 from django_shedlock.locks import (

@@ -15,7 +15,7 @@ logger = logging.getLogger("django_shedlock")
 
 
 def locks_held() -> list[Lock]:
-    """Return the locks that any thread of this process holds, in order of their names."""
+    """Return the locks that this process holds, in the order of their names."""
     # copy() is atomic, so threads that come and go do not disturb it.
     return sorted(
         (lock for lock in _held.copy() if lock.is_active), key=lambda lock: lock.name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -51,13 +50,13 @@ def operator(*permissions: str) -> Client:
 
 
 @pytest.fixture
-def releaser() -> Iterator[Client]:
-    yield operator("view_lockrecord", "release_lockrecord")
+def releaser() -> Client:
+    return operator("view_lockrecord", "release_lockrecord")
 
 
 @pytest.fixture
-def viewer() -> Iterator[Client]:
-    yield operator("view_lockrecord")
+def viewer() -> Client:
+    return operator("view_lockrecord")
 
 
 def ask(client: Client, *names: str) -> Any:

@@ -43,7 +43,15 @@ def test_list_is_a_table() -> None:
     lock = take_default("billing")
     take_default("a.much.longer.name").release()
     header, first, second = run("list").splitlines()
-    assert header.split() == "NAME STATE LOCKED BY LOCKED AT REMAINING".split()
+    assert header.split() == [
+        "NAME",
+        "STATE",
+        "LOCKED",
+        "BY",
+        "LOCKED",
+        "AT",
+        "REMAINING",
+    ]
     assert first.startswith("a.much.longer.name  free")
     assert second.startswith("billing             running  " + lock.locked_by)
     assert first.endswith("-")

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -138,7 +138,7 @@ def fail_to_release(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_failed_release_never_masks_the_bodys_exception(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error of the release is a note on the body's exception, and a log line (W4)."""
+    """An error of the release is a note on the exception, and a log line (W4)."""
     fail_to_release(monkeypatch)
     with pytest.raises(Broken, match="by the body") as caught:
         execute(break_off, "job")
@@ -399,10 +399,12 @@ def test_disabled_runs_everything_unlocked() -> None:
 def test_signals_tell_the_whole_story() -> None:
     """Each step sends its signal, with the lock and what became of it."""
     story: list[tuple[str, dict[str, Any]]] = []
-    receivers = {
-        name: (lambda name: lambda **kw: story.append((name, kw)))(name)
-        for name in ("acquired", "not_acquired", "extended", "lost", "released")
-    }
+
+    def recorder(name: str) -> Callable[..., None]:
+        return lambda **kwargs: story.append((name, kwargs))
+
+    names = ("acquired", "not_acquired", "extended", "lost", "released")
+    receivers = {name: recorder(name) for name in names}
     signals = [
         lock_acquired,
         lock_not_acquired,

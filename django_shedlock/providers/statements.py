@@ -80,9 +80,9 @@ def _shares_one_writer(connection: BaseDatabaseWrapper) -> bool:
 
 def _close_if_dead(connection: BaseDatabaseWrapper) -> None:
     # So that the caller does not meet it; in its transaction it has to.
-    if connection.connection and not connection.in_atomic_block:
-        if not connection.is_usable():
-            connection.close()
+    is_open = connection.connection and not connection.in_atomic_block
+    if is_open and not connection.is_usable():
+        connection.close()
 
 
 def _may_be_lost_connection(error: Error) -> bool:

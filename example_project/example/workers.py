@@ -13,7 +13,7 @@ MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 
 
 class Worker:
-    """A process of its own that fires a job when it is told to, as a host's cron does."""
+    """A process of its own that fires a job when told to, as a host's cron does."""
 
     def __init__(self, name: str):
         self.name = name

@@ -11,3 +11,6 @@ class Counter(models.Model):
 
     class Meta:
         app_label = "tests"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}"

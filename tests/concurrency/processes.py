@@ -1,4 +1,4 @@
-"""Worker processes for the tests: cheap to start, on the test database, always ended."""
+"""Worker processes for the tests: cheap to start, and always ended."""
 
 from __future__ import annotations
 
