@@ -16,6 +16,8 @@ from django_shedlock.exceptions import LockLost
 from django_shedlock.locks import Lock
 
 SHORTEST_PAUSE = 0.1
+IDLE = 1.0
+"""Seconds without a beat for which a connection is worth keeping open."""
 
 logger = logging.getLogger("django_shedlock")
 
@@ -70,6 +72,8 @@ class Heartbeat:
                 pause = beat.due - time.monotonic()
                 if pause <= 0:
                     return beat
+                if pause > IDLE:
+                    _close_idle_connections()
                 self._changed.wait(pause)
             # Under the condition, so that add() starts another one if it comes now.
             self._thread = None
@@ -90,7 +94,6 @@ class _Beat:
         asked = time.monotonic()
         try:
             self.lock.keep_alive()
-            close_old_connections()
         except LockLost:
             return False
         except Exception as error:
@@ -111,6 +114,13 @@ class _Beat:
         pause = random.uniform(self._ceiling / 2, self._ceiling)
         self._ceiling = min(self._ceiling * 2, self._interval)
         self.due = time.monotonic() + min(pause, left)
+
+
+def _close_idle_connections() -> None:
+    try:
+        close_old_connections()
+    except Exception as error:  # nothing may end the thread
+        logger.warning("The heartbeat could not close its connection: %s", error)
 
 
 heartbeat = Heartbeat()

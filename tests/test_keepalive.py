@@ -1,0 +1,340 @@
+"""The heartbeat, on locks in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_shedlock import (
+    Lock,
+    LockLost,
+    LockProviderError,
+    aexecute,
+    ahold,
+    assert_locked,
+    execute,
+    hold,
+)
+from django_shedlock.keepalive import Heartbeat, heartbeat
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.signals import lock_extended, lock_lost
+from django_shedlock.test import free, is_held, locked_in_memory
+from tests.concurrency.processes import wait_for
+
+LEASE = "240ms"
+
+
+@pytest.fixture(autouse=True)
+def in_memory() -> Iterator[None]:
+    with locked_in_memory():
+        yield
+    wait_for(lambda: not heartbeats())
+
+
+def heartbeats() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("django_shedlock")]
+
+
+def test_lock_outlives_its_lease() -> None:
+    """A short lease guards a long job, and its thread ends with the job."""
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        time.sleep(0.6)
+        assert_locked()
+        assert is_held("job")
+        assert len(heartbeats()) == 1
+    assert not is_held("job")
+    assert not lock.lost.is_set()
+
+
+def test_without_keep_alive_there_is_no_thread() -> None:
+    """A plain lock costs no thread, and its lease ends."""
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        assert not heartbeats()
+        time.sleep(0.3)
+        assert lock.is_lost
+
+
+def test_one_thread_for_all_locks() -> None:
+    """However many locks are kept alive, one thread does it, and they all live."""
+    extended: list[str] = []
+
+    def receiver(*, lock: Lock, **kwargs: Any) -> None:
+        extended.append(lock.name)
+
+    lock_extended.connect(receiver)
+    names = [f"job {number}" for number in range(300)]
+    started = time.monotonic()
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(hold(name, lock_at_most_for="900ms", keep_alive=True))
+        time.sleep(0.95)
+        assert len(heartbeats()) == 1
+        assert all(is_held(name) for name in names)
+        thirds = (time.monotonic() - started) / 0.3
+    lock_extended.disconnect(receiver)
+    counts = {name: extended.count(name) for name in names}
+    assert min(counts.values()) >= 1
+    assert max(counts.values()) <= thirds
+
+
+def test_a_new_lock_with_a_short_lease_is_not_made_to_wait() -> None:
+    """The thread that waits for a long lease wakes up for a shorter one."""
+    with hold("long", lock_at_most_for="1h", keep_alive=True):
+        with hold("short", lock_at_most_for=LEASE, keep_alive=True):
+            time.sleep(0.5)
+            assert is_held("short")
+
+
+def test_thread_starts_again_after_its_end() -> None:
+    """The heartbeat of one job's end does not stop the next one's."""
+    for _ in range(20):
+        with hold("job", lock_at_most_for="30ms", keep_alive=True):
+            time.sleep(0.002)
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True):
+        time.sleep(0.5)
+        assert is_held("job")
+
+
+def test_keeps_what_is_left_of_lock_at_least_for() -> None:
+    """Keep-alive changes nothing of how long a lock is kept after its job (W7)."""
+    with hold("job", lock_at_most_for="1s", lock_at_least_for="1s", keep_alive=True):
+        time.sleep(0.5)
+    [status] = get_provider().statuses("job")
+    assert timedelta(0) < status.remaining <= timedelta(seconds=0.5)
+
+
+def failing(times: int) -> Any:
+    """Return an extend() that fails so many times, and then works."""
+    real = MemoryLockProvider.extend
+    calls: list[float] = []
+
+    def extend(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+        calls.append(time.monotonic())
+        if len(calls) <= times:
+            raise LockProviderError("the store is down")
+        return real(self, lock, lease)
+
+    return extend
+
+
+def test_error_does_not_stop_the_heartbeat(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception in the heartbeat is logged and tried again (W5)."""
+    monkeypatch.setattr(MemoryLockProvider, "extend", failing(2))
+    with hold("job", lock_at_most_for="900ms", keep_alive=True) as lock:
+        time.sleep(1.2)
+        assert is_held("job")
+        assert not lock.is_lost
+    assert "'job' could not be extended, and is lost in 0." in caplog.text
+
+
+def test_errors_until_the_lease_ends_lose_the_lock(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store that stays down makes the lock lost when its lease is over, once."""
+    monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
+    lost: list[Lock] = []
+
+    def receiver(*, lock: Lock, **kwargs: Any) -> None:
+        lost.append(lock)
+
+    lock_lost.connect(receiver)
+    with hold("job", lock_at_most_for="300ms", keep_alive=True) as lock:
+        assert lock.lost.wait(20)
+        assert not lock.remaining()
+        with pytest.raises(LockLost):
+            assert_locked()
+        wait_for(lambda: lost)  # the receivers are told after the event is set
+    lock_lost.disconnect(receiver)
+    assert lost == [lock]
+    warnings = [r.getMessage() for r in caplog.records if " lost by " in r.getMessage()]
+    assert len(warnings) == 1
+
+
+def test_one_lost_lock_leaves_the_others_alive() -> None:
+    """Losing one lock does not stop the heartbeat of the others."""
+    with hold("a", lock_at_most_for=LEASE, keep_alive=True) as a:
+        with hold("b", lock_at_most_for=LEASE, keep_alive=True) as b:
+            free("a")
+            assert a.lost.wait(20)
+            time.sleep(0.4)
+            assert is_held("b")
+            assert not b.is_lost
+
+
+def beat_now(lock: Lock) -> None:
+    with heartbeat._changed:
+        heartbeat._beats[lock].due = 0
+        heartbeat._changed.notify()
+
+
+def test_release_during_a_beat_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lock that its body releases while the heartbeat extends it was not lost."""
+    real = MemoryLockProvider.extend
+    extending, released = threading.Event(), threading.Event()
+
+    def extend(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+        extending.set()
+        assert released.wait(20)
+        return real(self, lock, lease)
+
+    monkeypatch.setattr(MemoryLockProvider, "extend", extend)
+    with caplog.at_level(logging.WARNING):
+        with hold("job", lock_at_most_for="9s", keep_alive=True) as lock:
+            beat_now(lock)
+            assert extending.wait(20)
+        released.set()
+        wait_for(lambda: not heartbeats())
+    assert not lock.lost.is_set()
+    assert caplog.text == ""
+
+
+def test_body_that_raises_ends_the_heartbeat() -> None:
+    """A job that fails leaves neither thread nor lock behind."""
+    with pytest.raises(ZeroDivisionError):
+        execute(lambda: 1 / 0, "job", lock_at_most_for=LEASE, keep_alive=True)
+    wait_for(lambda: not heartbeats())
+    assert not is_held("job")
+
+
+def test_keep_alive_outside_the_main_thread() -> None:
+    """A job may be kept alive from any thread."""
+    results: list[Any] = []
+
+    def work() -> None:
+        with hold("job", lock_at_most_for=LEASE, keep_alive=True):
+            time.sleep(0.4)
+            results.append(is_held("job"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert results == [True]
+
+
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "default": {
+            "BACKEND": "django_shedlock.providers.memory.MemoryLockProvider",
+            "OPTIONS": {"keep_alive": True},
+        }
+    }
+)
+def test_provider_may_keep_all_its_locks_alive() -> None:
+    """keep_alive of the provider is the default, and the option overrides it."""
+    with hold("job", lock_at_most_for=LEASE):
+        time.sleep(0.4)
+        assert is_held("job")
+    with hold("job", lock_at_most_for=LEASE, keep_alive=False):
+        wait_for(lambda: not is_held("job"))
+
+
+def test_forked_child_begins_without_locks() -> None:
+    """A child has no thread, so it must not believe in its parent's."""
+    child = Heartbeat()
+    child.add(Lock(get_provider(), _configuration()))
+    child.forget()
+    assert child._thread is None
+    assert not child._beats
+
+
+def _configuration() -> Any:
+    from tests.providers.contract import configure
+
+    return configure()
+
+
+def test_heartbeat_is_one_per_process() -> None:
+    """The executor's heartbeat has nothing to do when no lock is kept alive."""
+    assert heartbeat._thread is None
+
+
+def run_lost(**options: Any) -> tuple[float, list[str]]:
+    """Run an async body that is force-released; return how long it went on."""
+    steps: list[str] = []
+
+    async def body() -> None:
+        steps.append("begun")
+        try:
+            await asyncio.to_thread(free, "job")
+            await asyncio.sleep(30)
+        finally:
+            steps.append("cleaned up")
+        steps.append("ended")
+
+    async def main() -> float:
+        started = time.monotonic()
+        with pytest.raises(LockLost, match="'job' was lost by .* cancelled"):
+            await aexecute(body, "job", **options)
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+        return time.monotonic() - started
+
+    return asyncio.run(main()), steps
+
+
+def test_async_body_of_a_lost_lock_is_cancelled() -> None:
+    """After a force-release an async body is cancelled, and its caller told."""
+    took, steps = run_lost(lock_at_most_for="600ms", keep_alive=True)
+    assert steps == ["begun", "cleaned up"]
+    assert took < 10
+
+
+def test_async_body_is_cancelled_when_its_lease_ends() -> None:
+    """So it is without keep-alive, when the lease is over."""
+    took, steps = run_lost(lock_at_most_for="300ms")
+    assert steps == ["begun", "cleaned up"]
+    assert took < 10
+
+
+def test_async_body_is_kept_alive() -> None:
+    """The same heartbeat keeps the locks of async bodies."""
+
+    async def body() -> str:
+        await asyncio.sleep(0.5)
+        assert_locked()
+        return "done"
+
+    result = asyncio.run(aexecute(body, "job", lock_at_most_for=LEASE, keep_alive=True))
+    assert result.value == "done"
+    assert not is_held("job")
+
+
+def test_cancellation_by_others_stays_a_cancellation() -> None:
+    """Only a lost lock turns into LockLost."""
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                async with ahold("job", keep_alive=True):
+                    await asyncio.sleep(30)
+
+    asyncio.run(main())
+    assert not is_held("job")
+
+
+def test_async_body_may_release_early() -> None:
+    """A body that gives its lock back goes on without it."""
+
+    async def body() -> str:
+        from django_shedlock import current_lock
+
+        assert await current_lock().arelease()
+        await asyncio.sleep(0.4)
+        return "done"
+
+    assert asyncio.run(aexecute(body, "job", lock_at_most_for=LEASE)).value == "done"
