@@ -3,7 +3,6 @@
 import django
 from django.conf import settings
 
-
 # autodoc imports the models, which need a project.
 settings.configure(INSTALLED_APPS=["django_shedlock"])
 django.setup()
@@ -21,7 +20,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(django|asgiref|collections|contextlib|datetime|enum|abc)\..*"),
     (r"py:.*", r".*\b(P|T|CommandT)$"),
     (r"py:.*", r"(Any|Self|Callable|Sequence|Iterator|timedelta|datetime)"),
-    (r"py:.*", r"django_shedlock\.durations\.Duration"),
+    (r"py:.*", r"django_shedlock\.(durations\.Duration|decorators\.LockDecorator)"),
 ]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
