@@ -1,5 +1,5 @@
 """The models of the test project."""
 
-from tests.concurrency.models import Counter
+from tests.concurrency.models import Body, Counter, FencedWrite
 
-__all__ = ["Counter"]
+__all__ = ["Body", "Counter", "FencedWrite"]

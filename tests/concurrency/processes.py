@@ -43,9 +43,9 @@ class Worker:
 
     def __init__(self, function: Callable[..., Any], *args: Any):
         self._pipe, theirs = context.Pipe()
-        names = {a: connections[a].settings_dict["NAME"] for a in connections}
+        databases = {a: _address(connections[a].settings_dict) for a in connections}
         self.process = context.Process(
-            target=_run, args=(theirs, names, function, args), daemon=True
+            target=_run, args=(theirs, databases, function, args), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -125,14 +125,20 @@ def wait_for(condition: Callable[[], Any], timeout: float = 30) -> Any:
     return result
 
 
+def _address(settings: dict[str, Any]) -> dict[str, Any]:
+    # The database or the server of the test, which the settings do not name.
+    keys = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
+    return {key: settings[key] for key in keys}
+
+
 def _run(
     pipe: Connection,
-    names: dict[str, str],
+    databases: dict[str, dict[str, Any]],
     function: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> None:
-    for alias, name in names.items():
-        connections[alias].settings_dict["NAME"] = name
+    for alias, address in databases.items():
+        connections[alias].settings_dict.update(address)
     try:
         report = ("returned", function(Parent(pipe), *args))
     except BaseException:

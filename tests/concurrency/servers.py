@@ -1,0 +1,132 @@
+"""Database servers of the tests' own, which may be stopped and started again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.db import OperationalError, connections
+
+from tests.stores import chosen_store, import_pgserver, parse_url
+
+
+class Server(ABC):
+    """A server with nobody else's data."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it: connections break, and none can be made."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return its part of ``DATABASES``."""
+
+
+class Postgres(Server):
+    """The PostgreSQL that comes as a wheel."""
+
+    def __init__(self, folder: Path):
+        data = folder / "server" / "data"
+        data.parent.mkdir()
+        self._server = import_pgserver().get_server(data)
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def settings(self) -> dict[str, Any]:
+        engine = "django.db.backends.postgresql"
+        return {**parse_url(self._server.get_uri()), "ENGINE": engine}
+
+
+class MariaDB(Server):
+    """The MariaDB that is installed on this host, on a free port."""
+
+    def __init__(self, folder: Path):
+        folder.chmod(0o755)
+        self._data = folder / "data"
+        self._options = ["--no-defaults", f"--datadir={self._data}"]
+        if os.getuid() == 0:
+            self._options.append("--user=mysql")
+        self._port = _free_port()
+        login = "--auth-root-authentication-method=normal"
+        install = ["mariadb-install-db", *self._options, login]
+        subprocess.run(install, check=True, capture_output=True)
+        self.start()
+
+    def start(self) -> None:
+        program = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
+        address = [f"--port={self._port}", "--bind-address=127.0.0.1"]
+        files = [f"--socket={self._data}/socket", f"--pid-file={self._data}/pid"]
+        self._process = subprocess.Popen(
+            [program, *self._options, *address, *files], stderr=subprocess.DEVNULL
+        )
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+
+    def settings(self) -> dict[str, Any]:
+        url = f"mysql://root@127.0.0.1:{self._port}/test"
+        return {**parse_url(url), "ENGINE": "django.db.backends.mysql"}
+
+
+SERVERS = {"postgres": Postgres, "mariadb": MariaDB}
+
+
+@contextmanager
+def own_server() -> Iterator[Server]:
+    """Run a server like the one under test, with tables; use it as ``default``."""
+    folder = Path(tempfile.mkdtemp(prefix="shedlock_server_"))
+    before = connections["default"].settings_dict.copy()
+    connections["default"].close()
+    server = SERVERS[chosen_store()](folder)
+    try:
+        use(server.settings())
+        _wait_until_it_answers()
+        call_command("migrate", run_syncdb=True, verbosity=0)
+        yield server
+    finally:
+        connections["default"].close()
+        connections["default"].settings_dict.update(before)
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def use(settings: dict[str, Any]) -> None:
+    """Let this process's ``default`` be the database of these settings."""
+    connections["default"].close()
+    connections["default"].settings_dict.update(settings)
+
+
+def _wait_until_it_answers() -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return connections["default"].ensure_connection()
+        except OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
