@@ -56,7 +56,7 @@ class Document:
 
     @cached_property
     def tree(self) -> nodes.document:
-        """The parsed page; a warning is an error. Only docs/ may use Sphinx's markup."""
+        """The parsed page. A warning is an error; only docs/ has Sphinx's markup."""
         with patch.dict(roles._roles), patch.dict(directives._directives):
             if self.name.startswith("docs/"):
                 _register_sphinx()
@@ -72,8 +72,7 @@ class Document:
     @property
     def labels(self) -> set[str]:
         """The names that :ref: can use."""
-        targets = self.tree.findall(nodes.target)
-        return {name for target in targets for name in target["names"]}
+        return set(re.findall(r"^\.\. _([\w-]+):$", self.source, re.MULTILINE))
 
     @property
     def links(self) -> list[str]:
@@ -121,7 +120,8 @@ def _language(node: Any) -> str:
 def _mark(node: Any) -> str:
     position = node.parent.index(node)
     before = node.parent[position - 1] if position else None
-    return before.astext() if isinstance(before, nodes.comment) else ""
+    is_mark = isinstance(before, nodes.comment) and not _is_code(before)
+    return before.astext() if is_mark else ""
 
 
 class _Ignored(Directive):

@@ -250,7 +250,8 @@ class Machine:
         )
 
     def _wait_for_first_line(self) -> None:
-        assert self._background and self._background.stdout
+        assert self._background
+        assert self._background.stdout
         first, _, self._promised = self._promised.partition("\n")
         assert self._background.stdout.readline().strip() == first
 
@@ -316,7 +317,8 @@ def _is_test_case(value: Any) -> bool:
 def _run_unittest(case: type[unittest.TestCase]) -> None:
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-    assert result.testsRun and result.wasSuccessful(), result.errors + result.failures
+    assert result.testsRun
+    assert result.wasSuccessful(), result.errors + result.failures
 
 
 def _check_logging(configuration: dict[str, Any] | None) -> None:
