@@ -26,6 +26,7 @@ skipped: list[str] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "servers_only: about transactions of a server")
+    config.addinivalue_line("markers", "soak: takes a minute")
     config.addinivalue_line("markers", "sqlite_only: about a database in a file")
     config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")

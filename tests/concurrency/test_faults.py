@@ -280,7 +280,6 @@ def test_row_lock_on_one_lock_does_not_end_another(
     """While somebody's transaction has the row of one lock, the others are extended."""
     with worker(keep_two_alive) as holder:
         holder.heard()
-        )
         with transaction.atomic():
             LockRecord.objects.select_for_update().get(name="blocked")
             deadline = time.monotonic() + 8
