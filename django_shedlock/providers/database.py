@@ -192,9 +192,14 @@ class DatabaseLockProvider(LockProvider):
         what = "the locks" if name is None else f"lock {name!r}"
         return LockProviderError(
             f"Could not {verb} {what} in database {self.using!r} (provider "
-            f"{self.alias!r}): {type(error).__name__}: {str(error).strip()} "
+            f"{self.alias!r}): {type(error).__name__}: {_first_line(error)}. "
             "Is the database reachable, and did `manage.py migrate` run on it?"
         )
+
+
+def _first_line(error: Error) -> str:
+    lines = str(error).strip().splitlines() or ["no message"]
+    return lines[0].rstrip(".")
 
 
 def _columns(lock: Lock) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """
 Twelve workers on six locks, with kills, stops, errors and restarts, and a ledger.
 
-Run it for longer with ``python -m tests.concurrency.soak --minutes 10``, on the store of
-``SHEDLOCK_TEST_STORE`` (``postgres`` or ``mariadb``).
+Run it for longer with ``python -m tests.concurrency.soak --minutes 10``, on the store
+that ``SHEDLOCK_TEST_STORE`` names (``postgres`` or ``mariadb``).
 """
 
 from __future__ import annotations
@@ -126,10 +126,8 @@ class Soak:
         self.pauses: list[Pause] = []
         self._chance = random.Random(seed)
         self._stopped: dict[str, datetime] = {}
-        self._started = 0
-        self._workers = {
-            f"worker-{n}": self._start(f"worker-{n}") for n in range(WORKERS)
-        }
+        names = [f"worker-{number}" for number in range(WORKERS)]
+        self._workers = {name: self._start(name) for name in names}
 
     def run(self, duration: timedelta) -> Counts:
         """Do harm for so long, and return what came of it."""
@@ -149,7 +147,6 @@ class Soak:
         return self.counts
 
     def _start(self, name: str) -> Worker:
-        self._started += 1
         return Worker(work, name, self._chance.randrange(10**9))
 
     def _do_harm(self) -> None:

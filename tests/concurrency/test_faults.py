@@ -46,7 +46,7 @@ def hold_on(parent: Parent, lease: str) -> dict[str, Any]:
 def test_killed_worker_is_replaced_within_its_lease(
     provider: DatabaseLockProvider,
 ) -> None:
-    """After SIGKILL the next one gets in when the lease ends: not earlier, not later."""
+    """After SIGKILL the next one gets in when the lease ends: not earlier or later."""
     with worker(hold_on, "3s") as holder:
         identity = holder.heard()
         time.sleep(0.7)
