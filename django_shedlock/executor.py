@@ -120,6 +120,7 @@ def attempt(request: LockRequest) -> Iterator[Lock | LockHolder]:
         yield acquired
         return
     try:
+        lock_acquired.send_robust(type(provider), lock=acquired)
         with _protected(acquired, request):
             yield acquired
     except BaseException as error:
@@ -143,6 +144,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         yield acquired
         return
     try:
+        await lock_acquired.asend_robust(type(provider), lock=acquired)
         with _protected(acquired, request):
             async with cancelled_when_lost(acquired):
                 yield acquired
@@ -187,7 +189,6 @@ def _acquire(
     while True:
         acquired = provider.acquire(configuration)
         if isinstance(acquired, Lock):
-            lock_acquired.send_robust(type(provider), lock=acquired)
             return acquired
         pause = waiting.pause(acquired)
         if pause is None:
@@ -207,7 +208,6 @@ async def _aacquire(
     while True:
         acquired = await _aacquire_once(provider, configuration)
         if isinstance(acquired, Lock):
-            await lock_acquired.asend_robust(type(provider), lock=acquired)
             return acquired
         pause = waiting.pause(acquired)
         if pause is None:
@@ -229,10 +229,14 @@ async def _aacquire_once(
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError:
-        acquired = await acquiring
-        if isinstance(acquired, Lock):
-            await _arelease(acquired, None)
+        await asyncio.shield(_give_back(acquiring))
         raise
+
+
+async def _give_back(acquiring: asyncio.Future[Lock | LockHolder]) -> None:
+    acquired = await acquiring
+    if isinstance(acquired, Lock):
+        await _arelease(acquired, None)
 
 
 def _release(lock: Lock, error: BaseException | None) -> None:

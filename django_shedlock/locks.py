@@ -28,20 +28,30 @@ LONGEST_NAME = 255
 ZERO = timedelta(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class LockConfiguration:
     """
-    One lock's parameters.
+    One lock's parameters: its full name, and any durations.
 
     Raises ``InvalidLockConfiguration`` if nobody could hold such a lock.
     """
 
     name: str
     lock_at_most_for: timedelta
-    lock_at_least_for: timedelta = ZERO
+    lock_at_least_for: timedelta
 
-    def __post_init__(self) -> None:
-        check_name(self.name)
+    def __init__(
+        self, name: str, lock_at_most_for: Duration, lock_at_least_for: Duration = ZERO
+    ):
+        check_name(name)
+        at_most = parse_option(name, "lock_at_most_for", lock_at_most_for)
+        at_least = parse_option(name, "lock_at_least_for", lock_at_least_for)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "lock_at_most_for", at_most)
+        object.__setattr__(self, "lock_at_least_for", at_least)
+        self._check()
+
+    def _check(self) -> None:
         check_lease(self.name, self.lock_at_most_for)
         check_lock_at_least_for(self.name, self.lock_at_least_for)
         if self.lock_at_least_for > self.lock_at_most_for:

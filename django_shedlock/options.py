@@ -12,7 +12,6 @@ from django_shedlock.durations import Duration
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.locks import (
     LockConfiguration,
-    check_lease,
     check_lock_at_least_for,
     check_name,
     parse_option,
@@ -58,7 +57,7 @@ class LockRequest:
                 f"Lock {self.name!r}: provider ({self.provider!r}) must be an alias "
                 "of SHEDLOCK_PROVIDERS."
             )
-        if self.keep_alive not in {None, True, False}:
+        if not isinstance(self.keep_alive, bool | None):
             raise InvalidLockConfiguration(
                 f"Lock {self.name!r}: keep_alive ({self.keep_alive!r}) must be True or "
                 "False."
@@ -71,10 +70,8 @@ class LockRequest:
     def _check_durations(self) -> None:
         at_most = self._given("lock_at_most_for")
         at_least = self._given("lock_at_least_for")
-        if at_most is not None and at_least is not None:
-            LockConfiguration(self.name, at_most, at_least)
-        elif at_most is not None:
-            check_lease(self.name, at_most)
+        if at_most is not None:
+            LockConfiguration(self.name, at_most, at_least or 0)
         elif at_least is not None:
             check_lock_at_least_for(self.name, at_least)
 

@@ -16,6 +16,8 @@ URL_VARIABLES = {
     "postgres": "SHEDLOCK_TEST_POSTGRES_URL",
     "mariadb": "SHEDLOCK_TEST_MARIADB_URL",
 }
+SUFFIX_VARIABLE = "SHEDLOCK_TEST_SUFFIX"
+"""Stands behind the names of the tests' databases, so that two runs don't meet."""
 SQLITE_VARIABLE = "SHEDLOCK_TEST_SQLITE_FOLDER"
 
 
@@ -75,14 +77,11 @@ def _sqlite(folder: Path, alias: str) -> dict[str, Any]:
 
 
 def _servers(engine: str, url: str) -> dict[str, dict[str, Any]]:
-    settings = parse_url(url)
+    server = {**parse_url(url), "ENGINE": engine}
+    suffix = os.environ.get(SUFFIX_VARIABLE, "")
     return {
-        "default": {**settings, "ENGINE": engine, "TEST": {"NAME": "test_shedlock"}},
-        "other": {
-            **settings,
-            "ENGINE": engine,
-            "TEST": {"NAME": "test_shedlock_other"},
-        },
+        alias: {**server, "TEST": {"NAME": f"test_shedlock_{alias}{suffix}"}}
+        for alias in ("default", "other")
     }
 
 

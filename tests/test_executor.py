@@ -352,6 +352,29 @@ def test_cancelled_body_releases_the_lock() -> None:
     assert not is_held("job")
 
 
+def test_cancellation_in_a_receiver_leaves_no_lock() -> None:
+    """A caller cancelled between its lock and its body leaves nothing held behind."""
+    reached = asyncio.Event()
+
+    async def receiver(**kwargs: Any) -> None:
+        reached.set()
+        await asyncio.sleep(60)
+
+    async def main() -> None:
+        task = asyncio.create_task(aexecute(lambda: asyncio.sleep(60), "job"))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    lock_acquired.connect(receiver)
+    try:
+        asyncio.run(main())
+    finally:
+        lock_acquired.disconnect(receiver)
+    assert not is_held("job")
+
+
 def test_cancelled_acquisition_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller cancelled while the store answers leaves nothing held behind."""
     reached = threading.Event()

@@ -71,6 +71,14 @@ def test_configuration_checks_itself(name: Any, text: str) -> None:
         LockConfiguration(name, timedelta(minutes=1))
 
 
+def test_configuration_takes_any_duration() -> None:
+    """What is given in any form is a timedelta inside."""
+    configuration = LockConfiguration("job", "1h", lock_at_least_for=90)
+    assert configuration.lock_at_most_for == timedelta(hours=1)
+    assert configuration.lock_at_least_for == timedelta(seconds=90)
+    assert configuration == LockConfiguration("job", 3600, "1m30s")
+
+
 def test_defaults_come_from_the_settings() -> None:
     """What is not given is taken from the settings when the lock is taken."""
     request = make_request("job", {})

@@ -2,8 +2,8 @@
 The protocol of a lock: a small model of it, and each provider held against it.
 
 Hypothesis plays the workers, an operator and the time. Its unit is a thousand seconds,
-so that the milliseconds which really pass never matter. Time passes by shifting what the
-store has written; a worker's own clock may run faster or slower than that.
+so that the milliseconds which really pass never matter. Time passes by shifting what
+the store has written; a worker's own clock may run faster or slower than that.
 """
 
 from __future__ import annotations
