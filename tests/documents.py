@@ -100,8 +100,9 @@ class Document:
 
 
 def all_documents() -> list[Document]:
-    """Return every page, those in the root first."""
-    paths = [*sorted(ROOT.glob("*.rst")), *sorted(ROOT.glob("docs/**/*.rst"))]
+    """Return every page, those in the root and the example first."""
+    root = [*sorted(ROOT.glob("*.rst")), ROOT / "example_project" / "README.rst"]
+    paths = [*root, *sorted(ROOT.glob("docs/**/*.rst"))]
     return [Document(path) for path in paths if "_build" not in path.parts]
 
 

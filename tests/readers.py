@@ -19,7 +19,6 @@ from typing import Any, Self
 from unittest.mock import MagicMock, patch
 
 from django.core.management import get_commands, load_command_class
-from django.core.management.base import BaseCommand
 from django.test import override_settings
 
 from django_shedlock.jobs import registered_jobs
@@ -74,7 +73,6 @@ class Reader:
         self.status = 0
         self._folder = folder
         self._stack = ExitStack()
-        self._commands: dict[str, type[BaseCommand]] = {}
 
     def __enter__(self) -> Self:
         self._stack.enter_context(_without_other_jobs())
@@ -121,7 +119,8 @@ class Reader:
         vars(module).update(stand_ins())
         exec(compile(text, file, "exec"), vars(module))
         if packages[-2:] == ["management", "commands"]:
-            self._commands[name] = module.Command
+            commands = patch.dict(get_commands(), {name: packages[0]})
+            self._stack.enter_context(commands)
 
     def _module(self, name: str) -> Any:
         module = types.ModuleType(name)
@@ -184,15 +183,11 @@ class Reader:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             try:
-                self._command(name).run_from_argv([manage, name, *arguments])
+                called = load_command_class(get_commands()[name], name)
+                called.run_from_argv([manage, name, *arguments])
             except SystemExit as end:
                 return int(end.code or 0), out.getvalue()
         return 0, out.getvalue()
-
-    def _command(self, name: str) -> BaseCommand:
-        if name in self._commands:
-            return self._commands[name]()
-        return load_command_class(get_commands()[name], name)
 
 
 class Machine:

@@ -36,6 +36,10 @@ NOT_RUN = {
         "CONTRIBUTING.rst",
         "$ SHEDLOCK_TEST_STORE=postgres python -m pytest tests/providers",
     ),
+    (
+        "CONTRIBUTING.rst",
+        "$ SHEDLOCK_TEST_STORE=postgres python -m tests.concurrency.soak --minutes 10",
+    ),
     ("CONTRIBUTING.rst", "$ tox -e py313-django61-postgres"),
     ("CONTRIBUTING.rst", "$ sphinx-build -W docs docs/_build"),
     ("README.rst", COMMANDS[0]),
@@ -48,7 +52,8 @@ NOT_RUN = {
 """Every example that no test runs. Add one only if it can't run."""
 
 MARKS = ("not run: ", "servers only: ", "in the background", "after the background")
-VARIABLES_OF_TESTS = r"SHEDLOCK_(TEST_\w+|REQUIRE_STORES)"
+ENVIRONMENT = r"SHEDLOCK_(TEST_\w+|REQUIRE_STORES|OFF)"
+"""Variables of the tests and of the example, which are no settings."""
 
 
 def examples() -> list[Example]:
@@ -136,7 +141,7 @@ def test_every_setting_has_its_heading() -> None:
     }
     for page in DOCUMENTS.values():
         for name in re.findall(r"\bSHEDLOCK_[A-Z_]*[A-Z]\b", page.source):
-            assert name in known or re.fullmatch(VARIABLES_OF_TESTS, name), name
+            assert name in known or re.fullmatch(ENVIRONMENT, name), name
 
 
 @pytest.mark.parametrize("setting", conf.SETTINGS, ids=lambda setting: setting.name)
@@ -222,6 +227,27 @@ def test_every_page_is_in_a_table_of_contents() -> None:
             names = re.findall(r"^   ([\w/]+)$", block, re.M)
             entries |= {f"{Path(page.name).parent}/{name}.rst" for name in names}
     assert entries == {name for name in DOCUMENTS if name.startswith("docs/")}
+
+
+def test_environments_of_tox() -> None:
+    """Each environment that CONTRIBUTING names is one of tox.ini."""
+    tox = (ROOT / "tox.ini").read_text(encoding="utf-8")
+    source = DOCUMENTS["CONTRIBUTING.rst"].source
+    named = re.findall(r"^   \* - ``([a-z]+)``$", source, re.M)
+    assert named
+    assert all(f"\n[testenv:{name}]\n" in tox for name in named)
+    for name in re.findall(r"\$ tox -e (\S+)", source):
+        factors = set(re.split("[-,]", name))
+        assert all(re.search(rf"\b{factor}\b", expanded(tox)) for factor in factors)
+
+
+def expanded(tox: str) -> str:
+    """Return the text with ``py{311,312}`` written out."""
+
+    def write_out(match: re.Match[str]) -> str:
+        return " ".join(match[1] + end for end in match[2].split(","))
+
+    return re.sub(r"(\w*)\{([\w,]+)\}", write_out, tox)
 
 
 def test_version_is_in_the_changelog() -> None:
