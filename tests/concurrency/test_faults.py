@@ -7,18 +7,23 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter as Counted
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
+from threading import active_count, enumerate
 from typing import Any
 
 import pytest
 from django.db import connections, transaction
 
-from django_shedlock import LockLost, hold
+from django_shedlock import LockLost, hold, locks_held
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.signals import lock_extended
 from django_shedlock.states import LockState
+from django_shedlock.test import is_held, locked_in_memory
 from tests.concurrency.models import Counter
 from tests.concurrency.processes import Parent, wait_for, worker
 from tests.concurrency.servers import Server, own_server
@@ -288,3 +293,56 @@ def test_row_lock_on_one_lock_does_not_end_another(
                 time.sleep(0.2)
         holder.send()
         assert holder.result() is False
+
+
+def keep_many_alive(parent: Parent) -> dict[str, int]:
+    """Keep 300 locks alive for more than a third of their lease, and count."""
+    extended: Counted[str] = Counted()
+
+    def receiver(*, lock: Lock, **kwargs: Any) -> None:
+        extended[lock.name] += 1
+
+    lock_extended.connect(receiver)
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        for number in range(300):
+            lock = hold(f"job {number}", lock_at_most_for="12s", keep_alive=True)
+            stack.enter_context(lock)
+        wait_for(lambda: len(extended) == 300)
+        return {
+            "threads": sum(t.name.startswith("django_shedlock") for t in enumerate()),
+            "held": LockRecord.objects.held().count(),
+            "most extensions": max(extended.values()),
+            "most allowed": int((time.monotonic() - begun) / 4),
+        }
+
+
+def test_many_locks_share_one_thread() -> None:
+    """300 locks are kept alive by one thread, each once in a third of its lease."""
+    with worker(keep_many_alive) as holder:
+        report = holder.result()
+    assert (report["threads"], report["held"]) == (1, 300)
+    assert 1 <= report["most extensions"] <= report["most allowed"]
+
+
+def fork_while_kept_alive(parent: Parent) -> int:
+    """Fork under a lock that is kept alive; return the child's exit status."""
+    with locked_in_memory(), hold("parent", lock_at_most_for="1s", keep_alive=True):
+        child = os.fork()
+        if not child:
+            os._exit(0 if keeps_alive_by_itself() else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def keeps_alive_by_itself() -> bool:
+    """Whether this process has no thread yet, and starts one for its own lock."""
+    alone = active_count() == 1 and not locks_held()
+    with hold("child", lock_at_most_for="240ms", keep_alive=True):
+        time.sleep(0.6)
+        return alone and is_held("child")
+
+
+def test_forked_child_has_a_heartbeat_of_its_own() -> None:
+    """A fork in the middle of a job leaves both processes sound."""
+    with worker(fork_while_kept_alive) as holder:
+        assert holder.result() == 0
