@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from asgiref.sync import sync_to_async
 
-from django_shedlock.exceptions import LockLost
+from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.locks import Lock
 
 
@@ -51,7 +51,7 @@ class _Guard:
 
     async def watch(self) -> None:
         """Wait until the lock is lost or released; the lease ends without news."""
-        while self._lock.is_active:
+        while self._lock.is_active or await self._is_extended():
             with suppress(TimeoutError):
                 remaining = self._lock.remaining().total_seconds()
                 await asyncio.wait_for(self._news.wait(), remaining)
@@ -59,6 +59,15 @@ class _Guard:
             self._has_cancelled = True
             self._body.cancel()
             await sync_to_async(self._lock.declare_lost)()
+
+    async def _is_extended(self) -> bool:
+        # By an operator, who can't tell this process.
+        if not self._lock.is_lost or self._lock.lost.is_set():
+            return False
+        try:
+            return await sync_to_async(self._lock.refresh)()
+        except LockProviderError:
+            return False
 
     def wake(self) -> None:
         """Tell the loop that the lock is lost; called from any thread."""

@@ -16,6 +16,7 @@ from django_shedlock.exceptions import LockLost
 from django_shedlock.locks import Lock
 
 SHORTEST_PAUSE = 0.1
+LONGEST_PAUSE = 1.0
 IDLE = 1.0
 """Seconds without a beat for which a connection is worth keeping open."""
 
@@ -112,7 +113,7 @@ class _Beat:
             error,
         )
         pause = random.uniform(self._ceiling / 2, self._ceiling)
-        self._ceiling = min(self._ceiling * 2, self._interval)
+        self._ceiling = min(self._ceiling * 2, self._interval, LONGEST_PAUSE)
         self.due = time.monotonic() + min(pause, left)
 
 

@@ -18,7 +18,12 @@ from asgiref.sync import sync_to_async
 
 from django_shedlock import conf
 from django_shedlock.durations import Duration, format_duration, parse_duration
-from django_shedlock.exceptions import InvalidLockConfiguration, LockLost, NoActiveLock
+from django_shedlock.exceptions import (
+    InvalidLockConfiguration,
+    LockLost,
+    LockProviderError,
+    NoActiveLock,
+)
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
 
 if TYPE_CHECKING:
@@ -50,6 +55,11 @@ class LockConfiguration:
         object.__setattr__(self, "lock_at_most_for", at_most)
         object.__setattr__(self, "lock_at_least_for", at_least)
         self._check()
+
+    @property
+    def lease(self) -> str:
+        """``lock_at_most_for`` as people write it."""
+        return format_duration(self.lock_at_most_for)
 
     def _check(self) -> None:
         check_lease(self.name, self.lock_at_most_for)
@@ -192,7 +202,7 @@ class Lock:
         self, lease: timedelta, extend: Callable[[Lock, timedelta], bool]
     ) -> None:
         asked = time.monotonic()
-        if not self.is_active or not extend(self, lease):
+        if not self._is_held() or not extend(self, lease):
             # A release in another thread is no loss.
             if self._is_ours:
                 self.declare_lost()
@@ -220,7 +230,7 @@ class Lock:
         """
         if not self._is_ours:
             return False
-        was_lost = self.is_lost
+        was_lost = not self._is_held()
         self._released = True
         try:
             released = self.provider.release(self) and not was_lost
@@ -265,6 +275,26 @@ class Lock:
             self.declare_lost()
             raise LockLost(f"Lock {self.name!r} was taken from {self.locked_by}.")
         return self._fencing_token
+
+    def refresh(self) -> bool:
+        """
+        Ask the store what is left of the lease; return whether it is anything.
+
+        An operator may have extended it, which this process can't know by itself.
+        Raises ``LockProviderError`` if the store failed.
+        """
+        asked = time.monotonic()
+        left = self.provider.remaining(self)
+        self._deadline = max(self._deadline, asked + left.total_seconds())
+        return self.is_active
+
+    def _is_held(self) -> bool:
+        if self.is_active or not self._is_ours or self.lost.is_set():
+            return self.is_active
+        try:
+            return self.refresh()
+        except LockProviderError:
+            return False
 
     def declare_lost(self) -> None:
         """Set ``lost`` and tell the receivers of ``lock_lost``, once."""

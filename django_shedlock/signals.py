@@ -56,7 +56,7 @@ def log_lost(*, lock: Lock, **kwargs: Any) -> None:
         "Another worker may be running the same job.",
         lock.name,
         lock.locked_by,
-        lock.configuration.lock_at_most_for,
+        lock.configuration.lease,
     )
 
 

@@ -495,6 +495,26 @@ def test_lost_lock_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     assert "'job' lost by " in warnings[0].getMessage()
 
 
+def test_extension_by_an_operator_is_learnt_at_the_release() -> None:
+    """A job whose lease an operator lengthened has not lost its lock."""
+    with hold("job", lock_at_most_for="50ms") as lock:
+        get_provider().force_extend("job", timedelta(hours=1))
+        time.sleep(0.06)
+        assert lock.is_lost
+        assert lock.refresh()
+        assert not lock.is_lost
+        assert lock.remaining() > timedelta(minutes=59)
+
+
+def test_overrun_that_an_operator_extended_releases_well() -> None:
+    """The release asks the store before it says that the lock was lost."""
+    with hold("job", lock_at_most_for="50ms") as lock:
+        get_provider().force_extend("job", timedelta(hours=1))
+        time.sleep(0.06)
+        assert lock.release() is True
+    assert not lock.lost.is_set()
+
+
 def test_locks_held_and_release_all() -> None:
     """A shutdown hook sees what this process holds, and gives it back."""
     with hold("b") as b, hold("a") as a:

@@ -301,6 +301,18 @@ def test_async_body_is_cancelled_when_its_lease_ends() -> None:
     assert took < 10
 
 
+def test_async_body_that_an_operator_extended_goes_on() -> None:
+    """Before its body is cancelled, the store is asked whether its lease is longer."""
+
+    async def body() -> str:
+        await asyncio.to_thread(get_provider().force_extend, "job", timedelta(hours=1))
+        await asyncio.sleep(0.5)
+        return "done"
+
+    result = asyncio.run(aexecute(body, "job", lock_at_most_for="200ms"))
+    assert result.value == "done"
+
+
 def test_async_body_is_kept_alive() -> None:
     """The same heartbeat keeps the locks of async bodies."""
 

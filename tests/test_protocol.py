@@ -110,10 +110,16 @@ class Protocol(RuleBasedStateMachine):
         self.local_now = 0
 
     def knows_loss(self, lock: Lock) -> bool:
-        """Whether the worker's own clock says that the lease is over."""
+        """Whether the worker takes the lock for lost, after it asked the store."""
         return lock.lost.is_set() or (
             self.local_deadlines[lock.locked_by] <= self.local_now
+            and not self.model.is_valid_for(lock.locked_by)
         )
+
+    def refreshed(self, lock: Lock) -> int:
+        """Return the deadline that the worker got if it had to ask the store."""
+        left = round(lock.remaining() / UNIT)
+        return self.local_now + left
 
     @rule(target=locks, at_most=st.integers(1, 5), at_least=st.integers(0, 5))
     def acquire(self, at_most: int, at_least: int) -> Any:
@@ -140,8 +146,9 @@ class Protocol(RuleBasedStateMachine):
         else:
             assert self.model.extend(lock.locked_by, at_most)
             deadline = self.local_now + at_most
-            held = self.local_deadlines[lock.locked_by]
-            self.local_deadlines[lock.locked_by] = max(held, deadline)
+            self.local_deadlines[lock.locked_by] = max(
+                self.local_deadlines[lock.locked_by], deadline, self.refreshed(lock)
+            )
 
     @rule(lock=locks)
     def release(self, lock: Lock) -> None:

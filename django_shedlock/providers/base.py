@@ -10,8 +10,8 @@ from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks import Lock, LockConfiguration, LockHolder
-from django_shedlock.states import LockStatus
+from django_shedlock.locks import ZERO, Lock, LockConfiguration, LockHolder
+from django_shedlock.states import LockState, LockStatus
 
 
 class LockProvider(ABC):
@@ -86,6 +86,13 @@ class LockProvider(ABC):
     @abstractmethod
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """Return all locks, or the one of this name, in the order of their names."""
+
+    def remaining(self, lock: Lock) -> timedelta:
+        """Return what is left of the lease of ``lock``; zero if it is not held."""
+        for status in self.statuses(lock.name):
+            if status.locked_by == lock.locked_by and status.state is LockState.RUNNING:
+                return status.remaining
+        return ZERO
 
     @abstractmethod
     def force_release(

@@ -193,8 +193,14 @@ class DatabaseLockProvider(LockProvider):
         return LockProviderError(
             f"Could not {verb} {what} in database {self.using!r} (provider "
             f"{self.alias!r}): {type(error).__name__}: {_first_line(error)}. "
-            "Is the database reachable, and did `manage.py migrate` run on it?"
+            f"{_advice(error)}"
         )
+
+
+def _advice(error: Error) -> str:
+    if is_lock_timeout(error):
+        return "A transaction keeps its row: perhaps your own, which called fence()?"
+    return "Is the database reachable, and did `manage.py migrate` run on it?"
 
 
 def _first_line(error: Error) -> str:

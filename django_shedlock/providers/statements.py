@@ -16,6 +16,8 @@ from django_shedlock.providers.database_errors import is_conflict, is_lock_timeo
 T = TypeVar("T")
 
 ATTEMPTS = 6
+PATIENCE = 1.0
+"""Seconds after which a conflict is final: a busy SQLite has waited by itself."""
 SHORTEST_PAUSE = 0.005
 LONGEST_PAUSE = 0.03
 
@@ -46,6 +48,7 @@ def run(statement: Callable[[], T], using: str, *, is_urgent: bool = False) -> T
     """
     own = _in_callers_transaction(connections[using])
     may_reconnect = True
+    give_up_at = time.monotonic() + PATIENCE
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
             with _copied(using) if own else _here(using, is_urgent=is_urgent):
@@ -54,6 +57,8 @@ def run(statement: Callable[[], T], using: str, *, is_urgent: bool = False) -> T
             if not attempts_left:
                 raise
             if is_conflict(error):
+                if time.monotonic() > give_up_at:
+                    raise
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
             elif may_reconnect and _may_be_lost_connection(error):
                 may_reconnect = False

@@ -308,7 +308,7 @@ def keep_many_alive(parent: Parent) -> dict[str, int]:
         for number in range(300):
             lock = hold(f"job {number}", lock_at_most_for="12s", keep_alive=True)
             stack.enter_context(lock)
-        wait_for(lambda: len(extended) == 300)
+        wait_for(lambda: len(extended) == 300, timeout=80)
         return {
             "threads": sum(t.name.startswith("django_shedlock") for t in enumerate()),
             "held": LockRecord.objects.held().count(),

@@ -111,9 +111,10 @@ class ProviderContract:
 
     def test_extend(self, provider: LockProvider) -> None:
         """An extended lock outlives its first lease."""
-        lock = take(provider, configure(lock_at_most_for=SHORT))
+        lease = timedelta(milliseconds=600)
+        lock = take(provider, configure(lock_at_most_for=lease))
         assert provider.extend(lock, MINUTE)
-        time.sleep(SHORT.total_seconds() + 0.02)
+        time.sleep(lease.total_seconds())
         assert is_held(provider, configure())
         assert provider.release(lock)
 

@@ -16,6 +16,7 @@ from django_shedlock import LockProviderError
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.locks import CONTENDED, Lock, LockHolder
 from django_shedlock.models import LockRecord
+from django_shedlock.providers import statements
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
 from tests.concurrency.processes import Parent, worker
@@ -215,6 +216,18 @@ def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None
     with connection.execute_wrapper(failing):
         assert provider.acquire(configure()) is CONTENDED
     assert failing.calls == 6
+
+
+@pytest.mark.django_db
+def test_long_conflict_is_not_waited_for_again(
+    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that was busy for its whole timeout is not asked six times."""
+    monkeypatch.setattr(statements, "PATIENCE", 0)
+    failing = Failing(conflict(), times=1000)
+    with connection.execute_wrapper(failing):
+        assert provider.acquire(configure()) is CONTENDED
+    assert failing.calls == 1
 
 
 @pytest.mark.django_db
