@@ -42,7 +42,8 @@ def test_every_public_name_is_there() -> None:
 
 def test_import_is_quick() -> None:
     """Importing the package costs under 20 ms beyond Django's own modules."""
-    assert 0 < min(own_import_time() for _ in range(5)) < LIMIT
+    # The quickest of a few tries is the one that other processes disturbed least.
+    assert any(0 < own_import_time() < LIMIT for _ in range(10))
 
 
 def test_import_does_nothing() -> None:
