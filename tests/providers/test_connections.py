@@ -13,13 +13,14 @@ from django.test import Client, override_settings
 from django.urls import path
 
 from django_shedlock import hold
+from django_shedlock.functions import DatabaseNow
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
 from tests.concurrency.processes import worker
 from tests.concurrency.test_races import try_once
-from tests.providers.contract import configure, take
+from tests.providers.contract import MINUTE, configure, take
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -49,8 +50,16 @@ def test_atomic_requests_do_not_hide_the_lock(monkeypatch: Any) -> None:
 @pytest.mark.django_db
 def test_testcase_sees_its_own_lock_and_fixtures() -> None:
     """Inside TestCase's transaction, locks and fixtures share one connection."""
-    lock = take(DatabaseLockProvider("default"), configure())
-    assert LockRecord.objects.get().locked_by == lock.locked_by
+    provider = DatabaseLockProvider("default")
+    LockRecord.objects.create(
+        name="fixture",
+        lock_until=DatabaseNow() + MINUTE,
+        locked_at=DatabaseNow(),
+        locked_by="the test",
+    )
+    assert str(provider.acquire(configure("fixture"))) == "the test"
+    lock = take(provider, configure())
+    assert LockRecord.objects.get(name="job").locked_by == lock.locked_by
     assert lock.release()
 
 

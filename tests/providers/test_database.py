@@ -8,7 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import Error, OperationalError, connection, connections, transaction
+from django.db import (
+    Error,
+    IntegrityError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
@@ -107,9 +114,9 @@ def test_lock_is_acquirable_from_the_instant_its_lease_ends(
     provider: DatabaseLockProvider,
 ) -> None:
     """lock_until <= now is free: an update to the very now can be taken."""
-    for _ in range(20):
+    for _ in range(50):
         take(provider, configure())
-        LockRecord.objects.update(lock_until=DatabaseNow())
+        LockRecord.objects.update(lock_until=DatabaseNow() + timedelta(0))
         assert isinstance(provider.acquire(configure()), Lock)
         LockRecord.objects.all().delete()
 
@@ -191,6 +198,22 @@ class Failing:
         raise self.error
 
 
+class Only:
+    """Passes on only the statements that begin with a word."""
+
+    def __init__(self, word: str, wrapper: Failing):
+        self.word = word
+        self.wrapper = wrapper
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
+        wrapped = sql.startswith(self.word)
+        return (
+            self.wrapper(execute, sql, params, many, ctx)
+            if wrapped
+            else execute(sql, params, many, ctx)
+        )
+
+
 def conflict() -> OperationalError:
     """Return what Django raises here for a deadlock."""
     error = OperationalError(1213, "deadlock found")
@@ -262,6 +285,29 @@ def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         assert provider.release(lock)
     assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@committed
+def test_late_second_try_of_a_release_keeps_nothing(
+    provider: DatabaseLockProvider,
+) -> None:
+    """After a force-release, a release that is sent again does not lock again."""
+    keep = timedelta(seconds=30)
+    lock = take(provider, configure(lock_at_least_for=keep))
+    assert provider.force_release("job", running=True)
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        provider.release(lock)
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@pytest.mark.django_db
+def test_table_that_takes_no_row_is_no_skip(provider: DatabaseLockProvider) -> None:
+    """An IntegrityError that nobody's row explains is an error, not a lost race."""
+    broken = Failing(IntegrityError("null value in column"), times=1)
+    with connection.execute_wrapper(Only("INSERT", broken)):
+        with pytest.raises(LockProviderError, match="null value in column"):
+            provider.acquire(configure())
 
 
 @committed
