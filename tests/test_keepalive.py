@@ -90,6 +90,7 @@ def test_one_thread_for_all_locks() -> None:
 def test_a_new_lock_with_a_short_lease_is_not_made_to_wait() -> None:
     """The thread that waits for a long lease wakes up for a shorter one."""
     with hold("long", lock_at_most_for="1h", keep_alive=True):
+        time.sleep(0.1)  # by now the thread waits
         with hold("short", lock_at_most_for=LEASE, keep_alive=True):
             time.sleep(0.5)
             assert is_held("short")
