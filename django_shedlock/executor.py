@@ -1,41 +1,23 @@
-"""Acquire a lock, run under it, release it."""
+"""Hold a lock, or execute a task under it."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction
 
-from django_shedlock import conf
-from django_shedlock.cancelling import cancelled_when_lost
+from django_shedlock.attempts import aattempt, attempt
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockNotAcquired
-from django_shedlock.held import registered
-from django_shedlock.keepalive import kept_alive
-from django_shedlock.locks import (
-    Lock,
-    LockConfiguration,
-    LockHolder,
-    activated,
-    find_active_lock,
-)
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.options import LockOptions, LockRequest, make_request
-from django_shedlock.providers import get_provider
-from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.unlocked import UnlockedProvider
-from django_shedlock.signals import lock_acquired, lock_not_acquired
-from django_shedlock.waiting import Waiting
 
 T = TypeVar("T")
-
-logger = logging.getLogger("django_shedlock")
 
 
 @dataclass(frozen=True)
@@ -105,65 +87,6 @@ async def aexecute_request(
         return TaskResult(was_executed=True, value=await task())
 
 
-@contextmanager
-def attempt(request: LockRequest) -> Iterator[Lock | LockHolder]:
-    """Run the body with the lock, or with who holds it; release the lock after it."""
-    configuration = request.configuration()
-    lock = _without_store(request, configuration)
-    if lock is not None:
-        with activated(lock):
-            yield lock
-        return
-    provider = get_provider(request.provider)
-    acquired = _acquire(provider, configuration, Waiting(request.wait_duration))
-    if isinstance(acquired, LockHolder):
-        yield acquired
-        return
-    try:
-        lock_acquired.send_robust(type(provider), lock=acquired)
-        with _protected(acquired, request):
-            yield acquired
-    except BaseException as error:
-        _release(acquired, error)
-        raise
-    _release(acquired, None)
-
-
-@asynccontextmanager
-async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
-    """See attempt()."""
-    configuration = request.configuration()
-    lock = _without_store(request, configuration)
-    if lock is not None:
-        with activated(lock):
-            yield lock
-        return
-    provider = get_provider(request.provider)
-    acquired = await _aacquire(provider, configuration, Waiting(request.wait_duration))
-    if isinstance(acquired, LockHolder):
-        yield acquired
-        return
-    try:
-        await lock_acquired.asend_robust(type(provider), lock=acquired)
-        with _protected(acquired, request):
-            async with cancelled_when_lost(acquired):
-                yield acquired
-    except BaseException as error:
-        await _arelease(acquired, error)
-        raise
-    await _arelease(acquired, None)
-
-
-@contextmanager
-def _protected(lock: Lock, request: LockRequest) -> Iterator[None]:
-    keep_alive = request.keep_alive
-    if keep_alive is None:
-        keep_alive = lock.provider.keeps_alive
-    with registered(lock), activated(lock):
-        with kept_alive(lock) if keep_alive else nullcontext():
-            yield
-
-
 def _refuse_awaitable(value: T, request: LockRequest) -> T:
     if not inspect.isawaitable(value):
         return value
@@ -173,96 +96,6 @@ def _refuse_awaitable(value: T, request: LockRequest) -> T:
         f"Lock {request.name!r}: the task returned {value!r}, which would run after "
         "the lock is released. Lock the coroutine function itself."
     )
-
-
-def _without_store(
-    request: LockRequest, configuration: LockConfiguration
-) -> Lock | None:
-    if not conf.ENABLED.value:
-        return Lock(UnlockedProvider(request.provider), configuration)
-    return find_active_lock(request.provider, configuration.name)
-
-
-def _acquire(
-    provider: LockProvider, configuration: LockConfiguration, waiting: Waiting
-) -> Lock | LockHolder:
-    while True:
-        acquired = provider.acquire(configuration)
-        if isinstance(acquired, Lock):
-            return acquired
-        pause = waiting.pause(acquired)
-        if pause is None:
-            lock_not_acquired.send_robust(
-                type(provider),
-                configuration=configuration,
-                holder=acquired,
-                provider=provider,
-            )
-            return acquired
-        time.sleep(pause)
-
-
-async def _aacquire(
-    provider: LockProvider, configuration: LockConfiguration, waiting: Waiting
-) -> Lock | LockHolder:
-    while True:
-        acquired = await _aacquire_once(provider, configuration)
-        if isinstance(acquired, Lock):
-            return acquired
-        pause = waiting.pause(acquired)
-        if pause is None:
-            await lock_not_acquired.asend_robust(
-                type(provider),
-                configuration=configuration,
-                holder=acquired,
-                provider=provider,
-            )
-            return acquired
-        await asyncio.sleep(pause)
-
-
-async def _aacquire_once(
-    provider: LockProvider, configuration: LockConfiguration
-) -> Lock | LockHolder:
-    # A cancelled caller would leave behind a lock that nobody releases.
-    acquiring = asyncio.ensure_future(provider.aacquire(configuration))
-    try:
-        return await asyncio.shield(acquiring)
-    except asyncio.CancelledError:
-        await asyncio.shield(_give_back(acquiring))
-        raise
-
-
-async def _give_back(acquiring: asyncio.Future[Lock | LockHolder]) -> None:
-    acquired = await acquiring
-    if isinstance(acquired, Lock):
-        await _arelease(acquired, None)
-
-
-def _release(lock: Lock, error: BaseException | None) -> None:
-    try:
-        lock.release(error)
-    except Exception as failure:
-        _report_failed_release(lock, error, failure)
-
-
-async def _arelease(lock: Lock, error: BaseException | None) -> None:
-    try:
-        await asyncio.shield(lock.arelease(error))
-    except Exception as failure:
-        _report_failed_release(lock, error, failure)
-
-
-def _report_failed_release(
-    lock: Lock, error: BaseException | None, failure: Exception
-) -> None:
-    logger.error(
-        "Lock %r could not be released and stays held until its lease ends: %s",
-        lock.name,
-        failure,
-    )
-    if error is not None:
-        error.add_note(f"Then lock {lock.name!r} could not be released: {failure}")
 
 
 def _require(name: str, lock: Lock | LockHolder) -> Lock:

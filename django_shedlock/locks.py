@@ -1,4 +1,4 @@
-"""A lock's configuration, the lock a caller holds, and the active locks."""
+"""The lock that a caller holds."""
 
 from __future__ import annotations
 
@@ -9,127 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from asgiref.sync import sync_to_async
 
-from django_shedlock import conf
-from django_shedlock.durations import Duration, format_duration, parse_duration
-from django_shedlock.exceptions import (
-    InvalidLockConfiguration,
-    LockLost,
-    LockProviderError,
-    NoActiveLock,
+from django_shedlock.configuration import (
+    LockConfiguration,
+    check_lease,
+    parse_option,
 )
+from django_shedlock.durations import Duration
+from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
 
 if TYPE_CHECKING:
     from django_shedlock.providers.base import LockProvider
-
-LONGEST_NAME = 255
-ZERO = timedelta(0)
-
-
-@dataclass(frozen=True, init=False)
-class LockConfiguration:
-    """
-    One lock's parameters: its full name, and any durations.
-
-    Raises ``InvalidLockConfiguration`` if nobody could hold such a lock.
-    """
-
-    name: str
-    lock_at_most_for: timedelta
-    lock_at_least_for: timedelta
-
-    def __init__(
-        self, name: str, lock_at_most_for: Duration, lock_at_least_for: Duration = ZERO
-    ):
-        check_name(name)
-        at_most = parse_option(name, "lock_at_most_for", lock_at_most_for)
-        at_least = parse_option(name, "lock_at_least_for", lock_at_least_for)
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "lock_at_most_for", at_most)
-        object.__setattr__(self, "lock_at_least_for", at_least)
-        self._check()
-
-    @property
-    def lease(self) -> str:
-        """``lock_at_most_for`` as people write it."""
-        return format_duration(self.lock_at_most_for)
-
-    def _check(self) -> None:
-        check_lease(self.name, self.lock_at_most_for)
-        check_lock_at_least_for(self.name, self.lock_at_least_for)
-        if self.lock_at_least_for > self.lock_at_most_for:
-            raise InvalidLockConfiguration(
-                f"Lock {self.name!r}: lock_at_least_for "
-                f"({format_duration(self.lock_at_least_for)}) is longer than "
-                f"lock_at_most_for ({format_duration(self.lock_at_most_for)}). "
-                "Shorten the first, or lengthen the second."
-            )
-
-
-def check_name(name: object) -> None:
-    """Raise ``InvalidLockConfiguration`` unless every store can keep ``name``."""
-    if not isinstance(name, str):
-        problem = f"is a {type(name).__name__}, not a str"
-    elif not name.strip():
-        problem = "is blank"
-    elif name != name.strip():
-        # MySQL and MariaDB ignore spaces at the end when they compare keys.
-        problem = "begins or ends with white space"
-    elif not name.isprintable():
-        problem = "contains characters that cannot be printed"
-    elif len(name) > LONGEST_NAME:
-        problem = f"has {len(name)} characters; at most {LONGEST_NAME} are allowed"
-    else:
-        return
-    raise InvalidLockConfiguration(f"Lock name {name!r} {problem}.")
-
-
-def check_lease(name: str, lock_at_most_for: timedelta) -> None:
-    """Raise ``InvalidLockConfiguration`` unless the lease is a positive time."""
-    if lock_at_most_for <= ZERO:
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: lock_at_most_for ({format_duration(lock_at_most_for)}) "
-            "must be positive: it ends the lease of a holder that died."
-        )
-
-
-def check_lock_at_least_for(name: str, lock_at_least_for: timedelta) -> None:
-    """Raise ``InvalidLockConfiguration`` if ``lock_at_least_for`` is negative."""
-    if lock_at_least_for < ZERO:
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: lock_at_least_for "
-            f"({format_duration(lock_at_least_for)}) must not be negative."
-        )
-
-
-def parse_option(name: str, option: str, value: Duration) -> timedelta:
-    """Return the duration, or raise ``InvalidLockConfiguration`` naming the lock."""
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise InvalidLockConfiguration(f"Lock {name!r}: {option}: {error}.") from error
-
-
-@dataclass(frozen=True)
-class LockHolder:
-    """Who holds a lock that we did not get, and for how long by the store's clock."""
-
-    locked_by: str
-    remaining: timedelta = ZERO
-
-    def __str__(self) -> str:
-        return self.locked_by
-
-
-CONTENDED = LockHolder("another worker that came first")
-"""The holder, where the store refused us in a race and did not say who won."""
 
 
 class Lock:
@@ -170,10 +65,11 @@ class Lock:
     @property
     def is_active(self) -> bool:
         """Whether this process holds the lock as far as it can know."""
-        return self._is_ours and not self.is_lost
+        return self.is_ours and not self.is_lost
 
     @property
-    def _is_ours(self) -> bool:
+    def is_ours(self) -> bool:
+        """Whether this process took the lock, and did not give it back."""
         return not self._released and self._pid == os.getpid()
 
     def remaining(self) -> timedelta:
@@ -204,7 +100,7 @@ class Lock:
         asked = time.monotonic()
         if not self._is_held() or not extend(self, lease):
             # A release in another thread is no loss.
-            if self._is_ours:
+            if self.is_ours:
                 self.declare_lost()
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
@@ -228,7 +124,7 @@ class Lock:
         receivers of ``lock_released``. A second call does nothing. Raises
         ``LockProviderError`` if the store failed; the lease then ends by itself.
         """
-        if not self._is_ours:
+        if not self.is_ours:
             return False
         was_lost = not self._is_held()
         self._released = True
@@ -253,7 +149,7 @@ class Lock:
         if it is not ours any more, ``TransactionManagementError`` outside ``atomic()``,
         ``LockProviderError`` if the store failed or can't fence.
         """
-        if not self._is_ours or not self.provider.fence(self):
+        if not self.is_ours or not self.provider.fence(self):
             self.declare_lost()
             raise LockLost(
                 f"Lock {self.name!r} can't fence this transaction: {self.locked_by} "
@@ -289,7 +185,7 @@ class Lock:
         return self.is_active
 
     def _is_held(self) -> bool:
-        if self.is_active or not self._is_ours or self.lost.is_set():
+        if self.is_active or not self.is_ours or self.lost.is_set():
             return self.is_active
         try:
             return self.refresh()
@@ -331,77 +227,3 @@ class Lock:
 def identity() -> str:
     """Return a new ``host:pid:random``, short enough for its column."""
     return f"{socket.gethostname()[:200]}:{os.getpid()}:{secrets.token_hex(8)}"
-
-
-# Never reset by token: asyncio may leave a context manager in another context.
-_active_locks: ContextVar[tuple[Lock, ...]] = ContextVar(
-    "django_shedlock_active_locks", default=()
-)
-
-
-@contextmanager
-def activated(lock: Lock) -> Iterator[None]:
-    """Make ``lock`` the current one of this thread or task."""
-    _active_locks.set((*_active_locks.get(), lock))
-    try:
-        yield
-    finally:
-        _active_locks.set(_without_last(lock, _active_locks.get()))
-
-
-def _without_last(lock: Lock, locks: tuple[Lock, ...]) -> tuple[Lock, ...]:
-    if lock not in locks:
-        return locks
-    index = len(locks) - 1 - locks[::-1].index(lock)
-    return locks[:index] + locks[index + 1 :]
-
-
-def find_active_lock(provider: str, name: str) -> Lock | None:
-    """Return the lock of this name that the calling code holds already, if any."""
-    for lock in _active_locks.get():
-        if (lock.provider.alias, lock.name) == (provider, name) and lock.is_active:
-            return lock
-    return None
-
-
-def current_lock() -> Lock:
-    """
-    Return the innermost lock under which the calling code runs.
-
-    Raises ``NoActiveLock`` if there is none.
-    """
-    for lock in reversed(_active_locks.get()):
-        if lock._is_ours:
-            return lock
-    raise NoActiveLock(
-        "This code runs under no lock. Call it in a job with @scheduler_lock, or "
-        "inside `with hold(...)`, in the same thread or task."
-    )
-
-
-def assert_locked() -> None:
-    """
-    Do nothing if the calling code runs under a lock that is still held.
-
-    Raises ``NoActiveLock`` if there is no lock, ``LockLost`` if it was lost. With
-    ``SHEDLOCK_ENABLED = False`` it raises nothing.
-    """
-    if not conf.ENABLED.value:
-        return
-    lock = current_lock()
-    if lock.is_lost:
-        raise LockLost(
-            f"Lock {lock.name!r} is no longer held by {lock.locked_by}. "
-            "Another worker may be running the same job."
-        )
-
-
-def extend_active_lock(lock_at_most_for: Duration | None = None) -> None:
-    """
-    Extend the lock under which the calling code runs; see ``Lock.extend()``.
-
-    Raises ``NoActiveLock`` if there is none. With ``SHEDLOCK_ENABLED = False`` it
-    does nothing.
-    """
-    if conf.ENABLED.value:
-        current_lock().extend(lock_at_most_for)

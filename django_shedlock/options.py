@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from django_shedlock import conf
-from django_shedlock.durations import Duration
-from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.locks import (
+from django_shedlock.configuration import (
     LockConfiguration,
     check_lock_at_least_for,
     check_name,
     parse_option,
 )
+from django_shedlock.durations import Duration
+from django_shedlock.exceptions import InvalidLockConfiguration
 
 
 class LockOptions(TypedDict, total=False):

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal, receiver
 
 if TYPE_CHECKING:
-    from django_shedlock.locks import Lock, LockConfiguration, LockHolder
+    from django_shedlock.configuration import LockConfiguration
+    from django_shedlock.holders import LockHolder
+    from django_shedlock.locks import Lock
 
 logger = logging.getLogger("django_shedlock")
 

@@ -8,7 +8,9 @@ from datetime import timedelta
 
 from django.test import override_settings
 
-from django_shedlock.locks import Lock, LockConfiguration, LockHolder
+from django_shedlock.configuration import LockConfiguration
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.options import full_name
 from django_shedlock.providers import get_provider
 

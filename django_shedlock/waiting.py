@@ -6,7 +6,7 @@ import random
 import time
 from datetime import timedelta
 
-from django_shedlock.locks import LockHolder
+from django_shedlock.holders import LockHolder
 
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0

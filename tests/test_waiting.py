@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from django_shedlock import aexecute, execute
-from django_shedlock.locks import CONTENDED, Lock, LockHolder
+from django_shedlock.holders import CONTENDED, LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import held_elsewhere, locked_in_memory
 from django_shedlock.waiting import LONGEST_PAUSE, SHORTEST_PAUSE, Waiting

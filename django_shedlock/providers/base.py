@@ -9,8 +9,10 @@ from datetime import timedelta
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
+from django_shedlock.configuration import ZERO, LockConfiguration
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks import ZERO, Lock, LockConfiguration, LockHolder
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.states import LockState, LockStatus
 
 

@@ -13,13 +13,19 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 from django.db.transaction import TransactionManagementError
 
+from django_shedlock.configuration import ZERO
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.functions import DatabaseNow
-from django_shedlock.locks import CONTENDED, ZERO, Lock, LockHolder
+from django_shedlock.holders import CONTENDED, LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers import database_checks
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database_errors import is_conflict, is_lock_timeout
+from django_shedlock.providers.database_errors import (
+    describe,
+    is_conflict,
+    is_lock_timeout,
+)
 from django_shedlock.providers.statements import run, savepoint
 from django_shedlock.states import LockState, LockStatus
 
@@ -190,22 +196,10 @@ class DatabaseLockProvider(LockProvider):
 
     def _failure(self, verb: str, name: str | None, error: Error) -> LockProviderError:
         what = "the locks" if name is None else f"lock {name!r}"
+        where = f"database {self.using!r} (provider {self.alias!r})"
         return LockProviderError(
-            f"Could not {verb} {what} in database {self.using!r} (provider "
-            f"{self.alias!r}): {type(error).__name__}: {_first_line(error)}. "
-            f"{_advice(error)}"
+            f"Could not {verb} {what} in {where}: {describe(error)}"
         )
-
-
-def _advice(error: Error) -> str:
-    if is_lock_timeout(error):
-        return "A transaction keeps its row: perhaps your own, which called fence()?"
-    return "Is the database reachable, and did `manage.py migrate` run on it?"
-
-
-def _first_line(error: Error) -> str:
-    lines = str(error).strip().splitlines() or ["no message"]
-    return lines[0].rstrip(".")
 
 
 def _columns(lock: Lock) -> dict[str, Any]:

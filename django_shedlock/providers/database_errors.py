@@ -30,6 +30,18 @@ def is_lock_timeout(error: Error) -> bool:
     return _state(error) in TIMEOUT_STATES or _number(error) in TIMEOUT_NUMBERS
 
 
+def describe(error: Error) -> str:
+    """Return what happened, in one line, and what to look at."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}. {_advice(error)}"
+
+
+def _advice(error: Error) -> str:
+    if is_lock_timeout(error):
+        return "A transaction keeps its row: perhaps your own, which called fence()?"
+    return "Is the database reachable, and did `manage.py migrate` run on it?"
+
+
 def _state(error: Error) -> str | None:
     # psycopg 3 calls it sqlstate, psycopg2 pgcode.
     cause = error.__cause__

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from django_shedlock.locks import ZERO, Lock, LockHolder
+from django_shedlock.configuration import ZERO
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState, LockStatus
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from django_shedlock.locks import Lock, LockHolder
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockStatus
 

@@ -12,7 +12,8 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from django_shedlock.locks import Lock, LockHolder
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.concurrency.models import Counter

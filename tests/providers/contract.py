@@ -10,7 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from django_shedlock.locks import Lock, LockConfiguration, LockHolder
+from django_shedlock.configuration import LockConfiguration
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState
 

@@ -21,7 +21,8 @@ from django.test.utils import CaptureQueriesContext
 
 from django_shedlock import LockProviderError
 from django_shedlock.functions import DatabaseNow
-from django_shedlock.locks import CONTENDED, Lock, LockHolder
+from django_shedlock.holders import CONTENDED, LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
 from django_shedlock.providers.database import DatabaseLockProvider

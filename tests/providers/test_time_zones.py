@@ -11,7 +11,8 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
-from django_shedlock.locks import Lock, LockHolder
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database_checks import clock_difference

@@ -10,9 +10,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from django_shedlock.configuration import check_lease, parse_option
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import ShedLockError
-from django_shedlock.locks import check_lease, parse_option
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState, LockStatus

@@ -1,0 +1,85 @@
+"""The locks under which the calling code runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from django_shedlock import conf
+from django_shedlock.durations import Duration
+from django_shedlock.exceptions import LockLost, NoActiveLock
+from django_shedlock.locks import Lock
+
+# Never reset by token: asyncio may leave a context manager in another context.
+_active_locks: ContextVar[tuple[Lock, ...]] = ContextVar(
+    "django_shedlock_active_locks", default=()
+)
+
+
+@contextmanager
+def activated(lock: Lock) -> Iterator[None]:
+    """Make ``lock`` the current one of this thread or task."""
+    _active_locks.set((*_active_locks.get(), lock))
+    try:
+        yield
+    finally:
+        _active_locks.set(_without_last(lock, _active_locks.get()))
+
+
+def _without_last(lock: Lock, locks: tuple[Lock, ...]) -> tuple[Lock, ...]:
+    if lock not in locks:
+        return locks
+    index = len(locks) - 1 - locks[::-1].index(lock)
+    return locks[:index] + locks[index + 1 :]
+
+
+def find_active_lock(provider: str, name: str) -> Lock | None:
+    """Return the lock of this name that the calling code holds already, if any."""
+    for lock in _active_locks.get():
+        if (lock.provider.alias, lock.name) == (provider, name) and lock.is_active:
+            return lock
+    return None
+
+
+def current_lock() -> Lock:
+    """
+    Return the innermost lock under which the calling code runs.
+
+    Raises ``NoActiveLock`` if there is none.
+    """
+    for lock in reversed(_active_locks.get()):
+        if lock.is_ours:
+            return lock
+    raise NoActiveLock(
+        "This code runs under no lock. Call it in a job with @scheduler_lock, or "
+        "inside `with hold(...)`, in the same thread or task."
+    )
+
+
+def assert_locked() -> None:
+    """
+    Do nothing if the calling code runs under a lock that is still held.
+
+    Raises ``NoActiveLock`` if there is no lock, ``LockLost`` if it was lost. With
+    ``SHEDLOCK_ENABLED = False`` it raises nothing.
+    """
+    if not conf.ENABLED.value:
+        return
+    lock = current_lock()
+    if lock.is_lost:
+        raise LockLost(
+            f"Lock {lock.name!r} is no longer held by {lock.locked_by}. "
+            "Another worker may be running the same job."
+        )
+
+
+def extend_active_lock(lock_at_most_for: Duration | None = None) -> None:
+    """
+    Extend the lock under which the calling code runs; see ``Lock.extend()``.
+
+    Raises ``NoActiveLock`` if there is none. With ``SHEDLOCK_ENABLED = False`` it
+    does nothing.
+    """
+    if conf.ENABLED.value:
+        current_lock().extend(lock_at_most_for)
