@@ -24,14 +24,16 @@ def postgres(url: str) -> dict[str, Any]:
 SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": os.environ.get("SQLITE_FILE", BASE_DIR / "example.sqlite3"),
-    "OPTIONS": {"timeout": 20, "init_command": "PRAGMA journal_mode = WAL"},
+    # Three workers write at once: they wait for each other instead of failing.
+    "OPTIONS": {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",
+        "init_command": "PRAGMA journal_mode = WAL",
+    },
 }
 
-DATABASES = {
-    "default": postgres(os.environ["DATABASE_URL"])
-    if "DATABASE_URL" in os.environ
-    else SQLITE
-}
+DATABASE_URL = os.environ.get("DATABASE_URL")
+DATABASES = {"default": postgres(DATABASE_URL) if DATABASE_URL else SQLITE}
 
 SECRET_KEY = "this is an example, so everybody may know it"
 DEBUG = True
@@ -75,11 +77,16 @@ TEMPLATES = [
     }
 ]
 
-# Every host has this crontab; each job runs on one of them.
+# `manage.py crontab add` writes these lines into the crontab of each host. All hosts
+# start the job, and its lock lets one of them run it.
 CRONJOBS = [
+    # A function, decorated where it is defined.
     ("*/5 * * * *", "example.jobs.refresh_rates"),
+    # A management command, whose class is decorated, with what to call it.
     ("0 8 * * *", "django.core.management.call_command", ["send_digest"]),
+    # A function with an argument: each tenant has a lock of its own.
+    ("0 6 * * *", "example.jobs.send_report", ["acme"]),
 ]
 
 # The demo turns the locks off to show that its own check notices.
-SHEDLOCK_ENABLED = "SHEDLOCK_OFF" not in os.environ
+SHEDLOCK_ENABLED = os.environ.get("SHEDLOCK_OFF") != "1"
