@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+READY, RAN, SKIPPED = "ready", "ran", "skipped"
+PATIENCE = 15
+"""Seconds after which the demo says that something is wrong."""
+
+
+class WorkerFailed(Exception):
+    """A worker ended, hung, or said what it should not: see its own traceback."""
 
 
 class Worker:
@@ -23,18 +31,23 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "EXAMPLE_WORKER": name},
+            # Ctrl-C is for the demo alone, which then ends its workers.
+            start_new_session=True,
         )
-        self._expect("ready")
 
-    def fire(self, job: str, tick: str) -> None:
-        """Let the worker run ``job`` now; ``outcome()`` tells what became of it."""
+    def wait_until_ready(self) -> None:
+        """Return as soon as the worker waits for its first job."""
+        self._answer({READY})
+
+    def fire(self, trigger: str, tick: str) -> None:
+        """Let the worker start a job now; ``outcome()`` tells what became of it."""
         assert self.process.stdin
-        self.process.stdin.write(f"{job} {tick}\n")
+        self.process.stdin.write(f"{trigger} {tick}\n")
         self.process.stdin.flush()
 
     def outcome(self) -> str:
-        """Return what the job returned, or ``skipped``."""
-        return self._line()
+        """Return whether the job ran or was skipped."""
+        return self._answer({RAN, SKIPPED})
 
     def kill(self) -> None:
         """End the worker as a dying host does: at once, and without a word."""
@@ -43,28 +56,30 @@ class Worker:
 
     def close(self) -> None:
         """End the worker, whatever it is doing."""
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.communicate()
 
-    def _expect(self, word: str) -> None:
-        line = self._line()
-        if line != word:
-            raise RuntimeError(f"{self.name} said {line!r} instead of {word!r}")
-
-    def _line(self) -> str:
+    def _answer(self, expected: set[str]) -> str:
+        # It answers once to each line, so nothing waits in the reader's buffer.
         assert self.process.stdout
-        return self.process.stdout.readline().strip()
+        answered, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+        answer = self.process.stdout.readline().strip() if answered else "nothing"
+        if answer not in expected:
+            words = " or ".join(sorted(expected))
+            raise WorkerFailed(f"{self.name} said {answer!r} instead of {words}.")
+        return answer
 
 
 @contextmanager
 def workers(*names: str) -> Iterator[list[Worker]]:
     """Run one worker of each name, and leave none behind."""
-    started: list[Worker] = []
+    team: list[Worker] = []
     try:
         for name in names:
-            started.append(Worker(name))
-        yield started
+            team.append(Worker(name))
+        for worker in team:
+            worker.wait_until_ready()
+        yield team
     finally:
-        for worker in started:
+        for worker in team:
             worker.close()

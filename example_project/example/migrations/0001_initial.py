@@ -1,3 +1,4 @@
+import django.db.models.functions.datetime
 from django.db import migrations, models
 
 
@@ -22,6 +23,13 @@ class Migration(migrations.Migration):
                 ("job", models.CharField(max_length=100)),
                 ("tick", models.CharField(max_length=100)),
                 ("worker", models.CharField(max_length=100)),
+                (
+                    "began_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now()
+                    ),
+                ),
+                ("ended_at", models.DateTimeField(null=True)),
             ],
         ),
     ]

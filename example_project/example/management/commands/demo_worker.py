@@ -2,47 +2,64 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
-from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from example import jobs
-
-
-def send_digest() -> str | None:
-    """Run the command, and return what it printed."""
-    printed = io.StringIO()
-    call_command("send_digest", stdout=printed)
-    return printed.getvalue().strip() or None
-
-
-JOBS: dict[str, Callable[[], str | None]] = {
-    "rates.refresh": jobs.refresh_rates,
-    "billing.send_digest": send_digest,
-    "report:acme": lambda: jobs.send_report("acme"),
-    "backup": jobs.back_up,
-}
+from django_shedlock.signals import lock_not_acquired
+from example.triggers import TRIGGERS
+from example.workers import RAN, READY, SKIPPED
 
 
 class Command(BaseCommand):
-    """Run the jobs that standard input names, until it ends."""
+    """Start the jobs that standard input names, until it ends."""
 
-    help = "Runs jobs for the demo."
+    help = "Starts jobs for the demo, which runs three of these."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Answer each line of a job and a tick with the outcome."""
-        self.say("ready")
-        for line in sys.stdin:
-            job, os.environ["EXAMPLE_TICK"] = line.split()
-            self.say(JOBS[job]() or "skipped")
+        """Answer each line of a trigger and a tick with the outcome."""
+        self.say(READY)
+        for line in lines():
+            trigger, os.environ["EXAMPLE_TICK"] = line.split()
+            self.say(outcome(TRIGGERS[trigger].fire))
 
     def say(self, word: str) -> None:
         """Write a line at once."""
         self.stdout.write(word)
         self.stdout.flush()
+
+
+def outcome(fire: Callable[[], None]) -> str:
+    """Start a job, and return whether it ran; a skip itself is silent."""
+    skips: list[str] = []
+
+    def skip(**kwargs: Any) -> None:
+        skips.append(SKIPPED)
+
+    lock_not_acquired.connect(skip)
+    try:
+        fire()
+    finally:
+        lock_not_acquired.disconnect(skip)
+    return SKIPPED if skips else RAN
+
+
+def lines() -> Iterator[str]:
+    """Yield the lines of standard input, and end the process when it ends."""
+    queue: SimpleQueue[str] = SimpleQueue()
+    Thread(target=read_into, args=[queue], daemon=True).start()
+    while True:
+        yield queue.get()
+
+
+def read_into(queue: SimpleQueue[str]) -> None:
+    """Read until the demo is gone, however it ended; then no job may go on."""
+    for line in sys.stdin:
+        queue.put(line)
+    os._exit(0)

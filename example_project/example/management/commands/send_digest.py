@@ -10,7 +10,7 @@ from django_shedlock import scheduler_lock
 from example.jobs import work
 
 
-@scheduler_lock("billing.send_digest", lock_at_most_for="9m", lock_at_least_for="1s")
+@scheduler_lock("billing.send_digest", lock_at_most_for="9m", lock_at_least_for="30s")
 class Command(BaseCommand):
     """Send the digest of the day."""
 

@@ -1,0 +1,68 @@
+"""The first part of the demo: all workers start the same job at the same moment."""
+
+from __future__ import annotations
+
+from django.core.management import CommandError
+
+from django_shedlock.test import free
+from example.models import JobRun
+from example.screen import Screen
+from example.triggers import TRIGGERS
+from example.workers import RAN, Worker
+
+ROUNDS = ("report", "digest", "rates") * 2
+LINE = "  {:<5}  {:<19}  {:<10}  {:<8}  {:<8}  {:<8}  {}"
+
+
+class Rounds:
+    """Fires each round, and shows who ran and who skipped."""
+
+    def __init__(self, screen: Screen, team: list[Worker]):
+        self.screen = screen
+        self.team = team
+
+    def play(self) -> None:
+        """Fire all rounds. Raises ``CommandError`` if a job did not run just once."""
+        names = [worker.name for worker in self.team]
+        self.screen.write(LINE.format("round", "job", "started as", *names, "runs"))
+        for number, trigger in enumerate(ROUNDS, start=1):
+            self.fire(number, trigger)
+
+    def fire(self, number: int, trigger: str) -> None:
+        """Let every worker start the job, and look into the ledger."""
+        job, tick = TRIGGERS[trigger].job, f"round-{number}"
+        free(job)  # lock_at_least_for would keep it from the round before
+        for worker in self.team:
+            worker.fire(trigger, tick)
+        outcomes = {worker.name: worker.outcome() for worker in self.team}
+        runs = complete_runs(job, tick)
+        self.show(number, trigger, outcomes, runs)
+        check_once(job, tick, runs)
+        check_reports(outcomes, runs)
+
+    def show(
+        self, number: int, trigger: str, outcomes: dict[str, str], runs: list[str]
+    ) -> None:
+        """Write the round's line of the table."""
+        cells = [self.screen.outcome(outcome, width=8) for outcome in outcomes.values()]
+        job, kind = TRIGGERS[trigger].job, TRIGGERS[trigger].kind
+        self.screen.write(LINE.format(number, job, kind, *cells, len(runs)))
+
+
+def complete_runs(job: str, tick: str) -> list[str]:
+    """Return the workers whose bodies wrote down both their begin and their end."""
+    runs = JobRun.objects.filter(job=job, tick=tick, ended_at__isnull=False)
+    return list(runs.values_list("worker", flat=True))
+
+
+def check_once(job: str, tick: str, runs: list[str]) -> None:
+    """Raise ``CommandError`` unless the job ran just once, by the ledger."""
+    if len(runs) != 1:
+        raise CommandError(f"{job} ran {len(runs)} times in {tick} instead of once.")
+
+
+def check_reports(outcomes: dict[str, str], runs: list[str]) -> None:
+    """Raise ``CommandError`` unless the workers say what the ledger says."""
+    reported = [name for name, outcome in outcomes.items() if outcome == RAN]
+    if reported != runs:
+        raise CommandError(f"{runs} ran, but {reported} said so.")

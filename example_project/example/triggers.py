@@ -1,0 +1,52 @@
+"""What starts the jobs: a call, a command, or an entry of CRONJOBS."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.core.management import call_command
+
+from example import jobs
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """One way to start one job."""
+
+    job: str
+    kind: str
+    fire: Callable[[], None]
+
+
+def run_command(name: str) -> None:
+    """Run a management command, whose output nobody reads."""
+    call_command(name, stdout=io.StringIO())
+
+
+def run_cronjob(path: str) -> None:
+    """Run an entry as cron does: by the hash in the line that ``crontab add`` wrote."""
+    entry = next(entry for entry in settings.CRONJOBS if entry[1] == path)
+    call_command("crontab", "run", cron_hash(entry))
+
+
+def cron_hash(entry: tuple[object, ...]) -> str:
+    """Return the name that django-crontab gives to an entry."""
+    return hashlib.md5(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+TRIGGERS = {
+    "report": Trigger("report:acme", "function", lambda: jobs.send_report("acme")),
+    "digest": Trigger(
+        "billing.send_digest", "command", lambda: run_command("send_digest")
+    ),
+    "rates": Trigger(
+        "rates.refresh", "CRONJOBS", lambda: run_cronjob("example.jobs.refresh_rates")
+    ),
+    "backup": Trigger("backup", "function", jobs.back_up),
+    "endless-backup": Trigger("backup", "function", lambda: jobs.back_up(60)),
+}
