@@ -121,7 +121,7 @@ def test_demo_shows_how_a_dead_workers_lock_comes_free(
 
 
 def test_demo_fails_without_locks(database: dict[str, str]) -> None:
-    """Without locks the ledger has three runs, so a demo that ends well means something."""
+    """Without locks the ledger has three runs, and the demo says so."""
     demo = manage("demo", SHEDLOCK_OFF="1", **database)
     assert demo.returncode == 1
     assert "ran 3 times" in demo.stderr
@@ -154,13 +154,13 @@ def test_demo_leaves_no_worker_behind(
 def test_demo_runs_after_one_that_was_killed(database: dict[str, str]) -> None:
     """What a killed demo left, held locks among it, does not disturb the next one."""
     manage("migrate", "--verbosity=0", **database)
-    hold = (
-        "from django_shedlock.locks import LockConfiguration\n"
-        "from django_shedlock.providers import get_provider\n"
-        "for name in 'report:acme', 'rates.refresh', 'backup':\n"
-        "    get_provider().acquire(LockConfiguration(name, '1h'))\n"
+    die = (
+        "import os\n"
+        "from django_shedlock import hold\n"
+        "with hold('report:acme'), hold('rates.refresh'), hold('backup'):\n"
+        "    os._exit(9)\n"
     )
-    assert manage("shell", "-c", hold, **database).returncode == 0
+    assert manage("shell", "-c", die, **database).returncode == 9
     demo = manage("demo", **database)
     assert demo.returncode == 0, demo.stdout + demo.stderr
 
