@@ -127,6 +127,11 @@ def test_demo_fails_without_locks(database: dict[str, str]) -> None:
     assert "ran 3 times" in demo.stderr
 
 
+def listen_to_ctrl_c() -> None:
+    # A shell lets its background jobs ignore it, and their children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_demo_leaves_no_worker_behind(
     database: dict[str, str], ending: signal.Signals
@@ -138,6 +143,7 @@ def test_demo_leaves_no_worker_behind(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=listen_to_ctrl_c,
     )
     try:
         assert demo.stdout
