@@ -99,9 +99,7 @@ class Lock:
     ) -> None:
         asked = time.monotonic()
         if not self._is_held() or not extend(self, lease):
-            # A release in another thread is no loss.
-            if self.is_ours:
-                self.declare_lost()
+            self._declare_lost_unless_released()
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or it was released or taken."
@@ -150,7 +148,7 @@ class Lock:
         ``LockProviderError`` if the store failed or can't fence.
         """
         if not self.is_ours or not self.provider.fence(self):
-            self.declare_lost()
+            self._declare_lost_unless_released()
             raise LockLost(
                 f"Lock {self.name!r} can't fence this transaction: {self.locked_by} "
                 "does not hold it. Let the transaction roll back."
@@ -168,7 +166,7 @@ class Lock:
         if self._fencing_token is None:
             self._fencing_token = self.provider.fencing_token(self)
         if self._fencing_token is None:
-            self.declare_lost()
+            self._declare_lost_unless_released()
             raise LockLost(f"Lock {self.name!r} was taken from {self.locked_by}.")
         return self._fencing_token
 
@@ -201,6 +199,11 @@ class Lock:
         for watcher in self._watchers.copy():
             watcher()
         lock_lost.send_robust(type(self.provider), lock=self)
+
+    def _declare_lost_unless_released(self) -> None:
+        # A release of our own, perhaps in another thread, is no loss.
+        if self.is_ours:
+            self.declare_lost()
 
     @contextmanager
     def watched_by(self, watcher: Callable[[], None]) -> Iterator[None]:
