@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 
 from django_shedlock import conf
 from django_shedlock.active import activated, find_active_lock
 from django_shedlock.cancelling import cancelled_when_lost
 from django_shedlock.configuration import LockConfiguration
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.held import registered
 from django_shedlock.holders import LockHolder
 from django_shedlock.keepalive import kept_alive
@@ -144,9 +145,10 @@ async def _aacquire_once(
 
 
 async def _give_back(acquiring: asyncio.Future[Lock | LockHolder]) -> None:
-    acquired = await acquiring
-    if isinstance(acquired, Lock):
-        await _arelease(acquired, None)
+    with suppress(LockProviderError):  # the cancellation is what the caller is told
+        acquired = await acquiring
+        if isinstance(acquired, Lock):
+            await _arelease(acquired, None)
 
 
 def _release(lock: Lock, error: BaseException | None) -> None:

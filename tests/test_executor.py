@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -20,7 +17,6 @@ from django_shedlock import (
     LockLost,
     LockNotAcquired,
     LockProviderError,
-    NoActiveLock,
     aexecute,
     ahold,
     assert_locked,
@@ -28,19 +24,12 @@ from django_shedlock import (
     execute,
     extend_active_lock,
     hold,
-    locks_held,
-    release_all,
 )
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.signals import (
-    lock_acquired,
-    lock_extended,
-    lock_lost,
-    lock_not_acquired,
-    lock_released,
-)
+from django_shedlock.signals import lock_acquired
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
+from tests.leases import end_lease
 
 TWO_PROVIDERS = {
     alias: {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -90,17 +79,6 @@ def test_execute_skips_a_held_lock() -> None:
     with held_elsewhere("job"):
         result = execute(break_off, "job")
     assert (result.was_executed, result.value) == (False, None)
-
-
-def test_skip_is_logged_at_info_and_prints_nothing(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Cron mails what is printed, so a skip is a line in the log only."""
-    with caplog.at_level(logging.INFO, "django_shedlock"), held_elsewhere("job"):
-        execute(break_off, "job")
-    assert [record.levelname for record in caplog.records] == ["INFO"]
-    assert "'job' not acquired: held by" in caplog.text
-    assert capfd.readouterr() == ("", "")
 
 
 def test_exception_of_the_body_passes_and_the_lock_is_released() -> None:
@@ -155,6 +133,53 @@ def test_failed_release_is_no_failure_of_the_job(
     assert "stays held until its lease ends" in caplog.text
 
 
+def test_failed_release_of_an_async_body_is_told_alike(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The async twins keep the body's outcome, and tell of the release."""
+    fail_to_release(monkeypatch)
+
+    async def body() -> int:
+        return 7
+
+    async def fail() -> None:
+        break_off()
+
+    assert asyncio.run(aexecute(body, "job")).value == 7
+    with pytest.raises(Broken, match="by the body") as caught:
+        asyncio.run(aexecute(fail, "other"))
+    assert "could not be released: the store is gone" in caught.value.__notes__[0]
+    assert [r.levelname for r in caplog.records] == ["ERROR", "ERROR"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(2), GeneratorExit()])
+def test_body_that_is_interrupted_releases_the_lock(error: BaseException) -> None:
+    """Ctrl-C and sys.exit() leave nothing held behind, and pass unchanged."""
+
+    def interrupt() -> NoReturn:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        execute(interrupt, "job")
+    assert caught.value is error
+    assert not is_held("job")
+
+
+def test_store_that_fails_means_that_the_job_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without an answer nobody knows who holds the lock, so nobody runs."""
+
+    def take(*args: Any) -> NoReturn:
+        raise LockProviderError("the store is gone")
+
+    monkeypatch.setattr(MemoryLockProvider, "take", take)
+    with pytest.raises(LockProviderError, match="the store is gone"):
+        execute(break_off, "job", wait="1h")
+    with pytest.raises(LockProviderError, match="the store is gone"):
+        asyncio.run(aexecute(lambda: asyncio.sleep(60), "job", wait="1h"))
+
+
 def test_failed_extend_does_not_break_the_release() -> None:
     """After LockLost, handled or not, the body's own outcome counts (W3)."""
 
@@ -176,13 +201,19 @@ def test_reentry_runs_directly() -> None:
     assert not is_held("job")
 
 
-def test_reentry_makes_the_lock_current_again() -> None:
-    """The current lock is the innermost one, also when it is held twice."""
-    with hold("a") as a, hold("b") as b:
-        assert current_lock() is b
-        with hold("a"):
-            assert current_lock() is a
-        assert current_lock() is b
+def test_reentry_needs_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that calls itself a thousand times asks the store once."""
+    with hold("job"):
+        monkeypatch.setattr(MemoryLockProvider, "take", break_off)
+        assert execute(lambda: 1, "job").was_executed
+
+
+@override_settings(SHEDLOCK_NAMESPACE="blue")
+def test_reentry_knows_the_namespace() -> None:
+    """The same job is the same lock, whatever stands before its name."""
+    with hold("job") as outer, hold("job") as inner:
+        assert inner is outer
+        assert inner.name == "blue.job"
 
 
 @override_settings(SHEDLOCK_PROVIDERS=TWO_PROVIDERS)
@@ -204,58 +235,12 @@ def test_reentry_does_not_cross_threads() -> None:
     assert results == [False]
 
 
-def test_released_lock_does_not_count_in_an_inherited_context() -> None:
-    """A task that outlives the body that started it is under no lock any more."""
-    with hold("job"):
-        inherited = copy_context()
-    with pytest.raises(NoActiveLock):
-        inherited.run(assert_locked)
-    with held_elsewhere("job"):
-        assert not inherited.run(lambda: execute(lambda: 1, "job").was_executed)
-
-
 def test_lost_lock_does_not_count_for_reentry() -> None:
     """Who lost the lock has to ask for it again."""
-    with hold("job", lock_at_most_for="50ms"):
-        time.sleep(0.06)
+    with hold("job") as lock:
+        end_lease(lock)
         with held_elsewhere("job"):
             assert not execute(lambda: 1, "job").was_executed
-
-
-def test_no_active_lock_outside() -> None:
-    """Code that needs a lock says so when it is run without one."""
-    for step in (assert_locked, current_lock, extend_active_lock):
-        with pytest.raises(NoActiveLock, match="under no lock"):
-            step()
-
-
-def test_assert_locked_after_the_lease() -> None:
-    """A body that outlives its lease is told when it asks."""
-    with hold("job", lock_at_most_for="50ms") as lock:
-        assert_locked()
-        time.sleep(0.06)
-        assert lock.is_lost
-        assert not lock.remaining()
-        with pytest.raises(LockLost, match="'job' is no longer held by"):
-            assert_locked()
-
-
-def test_extend_active_lock() -> None:
-    """The lease counts from now, and never gets shorter."""
-    with hold("job", lock_at_most_for="1m") as lock:
-        extend_active_lock("10m")
-        assert lock.remaining() > timedelta(minutes=9)
-        extend_active_lock("1s")
-        assert lock.remaining() > timedelta(minutes=9)
-
-
-@pytest.mark.parametrize("lease", [0, "-PT5S", "soon"])
-def test_bad_extension_names_the_lock(lease: Any) -> None:
-    """A lease that is none is refused, and the lock goes on."""
-    with hold("job") as lock:
-        with pytest.raises(InvalidLockConfiguration, match="'job'"):
-            lock.extend(lease)
-        assert_locked()
 
 
 def test_lock_at_least_for_keeps_the_lock() -> None:
@@ -263,6 +248,13 @@ def test_lock_at_least_for_keeps_the_lock() -> None:
     execute(lambda: 1, "job", lock_at_least_for="10s", lock_at_most_for="1m")
     assert is_held("job")
     assert not execute(lambda: 1, "job").was_executed
+
+
+def test_lock_at_least_for_keeps_the_lock_after_an_error() -> None:
+    """A job that fails at once is not tried again by the next host."""
+    with pytest.raises(Broken):
+        execute(break_off, "job", lock_at_least_for="10s")
+    assert is_held("job")
 
 
 def test_wait_gets_the_lock_when_it_is_released() -> None:
@@ -297,6 +289,18 @@ def test_sync_execute_refuses_coroutines() -> None:
         execute(body, "job")
     with pytest.raises(TypeError, match="'job'.*after the lock is released"):
         execute(lambda: body(), "job")
+    assert not is_held("job")
+
+
+def test_sync_execute_refuses_any_awaitable() -> None:
+    """A future, or the task of another loop, is no result either."""
+
+    class Awaitable:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    with pytest.raises(TypeError, match="'job'.*after the lock is released"):
+        execute(Awaitable, "job")
     assert not is_held("job")
 
 
@@ -400,6 +404,78 @@ def test_cancelled_acquisition_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -
     assert not is_held("job")
 
 
+def slow_to_take(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Any]
+) -> threading.Event:
+    """Let the store answer after a moment; return what tells that it was asked."""
+    reached = threading.Event()
+
+    def take(self: MemoryLockProvider, lock: Any) -> Any:
+        reached.set()
+        time.sleep(0.05)
+        return answer(self, lock)
+
+    monkeypatch.setattr(MemoryLockProvider, "take", take)
+    return reached
+
+
+async def cancel_when(reached: threading.Event) -> None:
+    task = asyncio.create_task(aexecute(lambda: asyncio.sleep(60), "job"))
+    async with asyncio.timeout(20):
+        while not reached.is_set():
+            await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_cancelled_acquisition_of_a_held_lock_spares_its_holder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A caller cancelled while the store refuses it gives back nothing of others."""
+    with held_elsewhere("job"):
+        reached = slow_to_take(monkeypatch, MemoryLockProvider.take)
+        asyncio.run(cancel_when(reached))
+        assert is_held("job")
+
+
+def test_cancelled_acquisition_stays_cancelled_if_the_store_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error that nobody waits for any more does not replace the cancellation."""
+
+    def fail(*args: Any) -> NoReturn:
+        raise LockProviderError("the store is gone")
+
+    asyncio.run(cancel_when(slow_to_take(monkeypatch, fail)))
+
+
+def test_cancelled_release_is_carried_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller cancelled while its lock is given back leaves nothing held behind."""
+    reached = threading.Event()
+    release = MemoryLockProvider.release
+
+    def slow_release(self: MemoryLockProvider, lock: Any) -> bool:
+        reached.set()
+        time.sleep(0.05)
+        return release(self, lock)
+
+    async def body() -> None: ...
+
+    async def main() -> None:
+        task = asyncio.create_task(aexecute(body, "job"))
+        while not reached.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while is_held("job"):
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(MemoryLockProvider, "release", slow_release)
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
 @override_settings(SHEDLOCK_ENABLED=False)
 def test_disabled_runs_everything_unlocked() -> None:
     """Without locks nothing is skipped, and code that asks for a lock is content."""
@@ -417,136 +493,3 @@ def test_disabled_runs_everything_unlocked() -> None:
         assert first.fencing_token == 0
     assert asyncio.run(aexecute(body, "job")).value == 1
     assert not get_provider().statuses()
-
-
-def test_signals_tell_the_whole_story() -> None:
-    """Each step sends its signal, with the lock and what became of it."""
-    story: list[tuple[str, dict[str, Any]]] = []
-
-    def recorder(name: str) -> Callable[..., None]:
-        return lambda **kwargs: story.append((name, kwargs))
-
-    names = ("acquired", "not_acquired", "extended", "lost", "released")
-    receivers = {name: recorder(name) for name in names}
-    signals = [
-        lock_acquired,
-        lock_not_acquired,
-        lock_extended,
-        lock_lost,
-        lock_released,
-    ]
-    for signal, receiver in zip(signals, receivers.values(), strict=True):
-        signal.connect(receiver)
-    try:
-        with pytest.raises(Broken), hold("job") as lock:
-            with held_elsewhere("other"):
-                execute(break_off, "other")
-            lock.extend("2m")
-            break_off()
-    finally:
-        for signal, receiver in zip(signals, receivers.values(), strict=True):
-            signal.disconnect(receiver)
-    assert [name for name, _ in story] == [
-        "acquired",
-        "not_acquired",
-        "extended",
-        "released",
-    ]
-    assert story[0][1]["lock"] is lock
-    assert story[0][1]["sender"] is MemoryLockProvider
-    assert story[1][1]["configuration"].name == "other"
-    assert story[3][1]["released"] is True
-    assert isinstance(story[3][1]["exception"], Broken)
-
-
-def test_raising_receiver_does_not_break_a_job() -> None:
-    """A receiver's error is logged by Django, and the job goes on."""
-
-    def receiver(**kwargs: Any) -> None:
-        raise Broken("in a receiver")
-
-    for signal in (lock_acquired, lock_released):
-        signal.connect(receiver)
-    try:
-        assert execute(lambda: 7, "job").value == 7
-    finally:
-        for signal in (lock_acquired, lock_released):
-            signal.disconnect(receiver)
-    assert not is_held("job")
-
-
-def test_lost_lock_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """A body that overran its lease is a warning, once, and its release False (W13)."""
-    lost: list[Any] = []
-
-    def receiver(*, lock: Any, **kwargs: Any) -> None:
-        lost.append(lock)
-
-    lock_lost.connect(receiver)
-    try:
-        with hold("job", lock_at_most_for="50ms") as lock:
-            time.sleep(0.06)
-            assert lock.release() is False
-    finally:
-        lock_lost.disconnect(receiver)
-    assert lost == [lock]
-    warnings = [r for r in caplog.records if r.levelname == "WARNING"]
-    assert len(warnings) == 1
-    assert "'job' lost by " in warnings[0].getMessage()
-
-
-def test_extension_by_an_operator_is_learnt_at_the_release() -> None:
-    """A job whose lease an operator lengthened has not lost its lock."""
-    with hold("job", lock_at_most_for="50ms") as lock:
-        get_provider().force_extend("job", timedelta(hours=1))
-        time.sleep(0.06)
-        assert lock.is_lost
-        assert lock.refresh()
-        assert not lock.is_lost
-        assert lock.remaining() > timedelta(minutes=59)
-
-
-def test_overrun_that_an_operator_extended_releases_well() -> None:
-    """The release asks the store before it says that the lock was lost."""
-    with hold("job", lock_at_most_for="50ms") as lock:
-        get_provider().force_extend("job", timedelta(hours=1))
-        time.sleep(0.06)
-        assert lock.release() is True
-    assert not lock.lost.is_set()
-
-
-def test_locks_held_and_release_all() -> None:
-    """A shutdown hook sees what this process holds, and gives it back."""
-    with hold("b") as b, hold("a") as a:
-        assert locks_held() == [a, b]
-        assert release_all() == [a, b]
-        assert not is_held("a")
-        assert locks_held() == []
-    assert locks_held() == []
-
-
-def test_release_all_goes_on_after_an_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A store that fails is logged, and the shutdown goes on."""
-    with hold("job"):
-        fail_to_release(monkeypatch)
-        assert release_all() == []
-    assert "could not be released" in caplog.text
-
-
-def test_forked_child_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child inherits the object, but neither the lock nor its release."""
-    with hold("job") as lock:
-        pid = os.getpid()
-        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
-        assert not lock.is_active
-        assert not lock.release()
-        with pytest.raises(LockLost):
-            lock.extend()
-        with pytest.raises(NoActiveLock):
-            assert_locked()
-        assert locks_held() == []
-        monkeypatch.undo()
-        assert is_held("job")
-        assert_locked()

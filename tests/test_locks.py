@@ -225,6 +225,13 @@ def test_expired_lease_that_an_operator_extended_is_extended(lock: Lock) -> None
     assert not lock.is_lost
 
 
+def test_expired_lease_that_an_operator_extended_is_released(lock: Lock) -> None:
+    """The release asks the store before it says that the lock was lost."""
+    end_own_count(lock)
+    assert lock.release()
+    assert not lock.lost.is_set()
+
+
 def test_expired_lease_is_lost_if_the_store_is_silent(
     lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
