@@ -140,3 +140,11 @@ def test_missing_subcommand() -> None:
     """Without a subcommand, the usage is shown."""
     with pytest.raises(CommandError, match="required: COMMAND"):
         run()
+
+
+@override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": "no.such.Provider"}})
+def test_broken_provider_is_no_traceback() -> None:
+    """A provider that can't be made is said in words: exit status 1."""
+    with pytest.raises(CommandError, match="no.such.Provider") as caught:
+        run("list")
+    assert caught.value.returncode == 1

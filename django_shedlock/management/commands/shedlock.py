@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
@@ -63,7 +64,7 @@ class Command(BaseCommand):
         """Call the subcommand's method."""
         try:
             method(get_provider(provider), **options)
-        except ShedLockError as error:
+        except (ShedLockError, ImproperlyConfigured) as error:
             raise CommandError(str(error), returncode=FAILED) from error
 
     def list(self, provider: LockProvider, *, json: bool, **options: Any) -> None:
