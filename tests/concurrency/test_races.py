@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing.synchronize
 import random
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from django_shedlock.holders import LockHolder
+from django_shedlock.holders import CONTENDED, LockHolder
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
@@ -120,22 +121,24 @@ def test_processes_never_overlap(in_transaction: bool) -> None:
     assert totals() == [WORKERS * ROUNDS // 2] * 2
 
 
-def count_on_sqlite(parent: Parent) -> None:
-    provider = DatabaseLockProvider("default")
-    for turn in range(ROUNDS):
-        name = ("even", "odd")[turn % 2]
-        lock = take_at_last(provider, configure(name))
-        value = Counter.objects.get(name=name).value
-        time.sleep(0.001)
-        Counter.objects.filter(name=name).update(value=value + 1)
-        assert provider.release(lock)
+def count_on_sqlite(parent: Parent, in_transaction: bool) -> None:
+    with transaction.atomic() if in_transaction else nullcontext():
+        provider = DatabaseLockProvider("default")
+        for turn in range(ROUNDS):
+            name = ("even", "odd")[turn % 2]
+            lock = take_at_last(provider, configure(name))
+            value = Counter.objects.get(name=name).value
+            time.sleep(0.001)
+            Counter.objects.filter(name=name).update(value=value + 1)
+            assert provider.release(lock)
 
 
 @pytest.mark.usefixtures("counters")
 @pytest.mark.sqlite_only
-def test_processes_never_overlap_on_sqlite() -> None:
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_processes_never_overlap_on_sqlite(in_transaction: bool) -> None:
     """Eight processes lose no step of two counters in one file."""
-    with workers(WORKERS, count_on_sqlite) as counting:
+    with workers(WORKERS, count_on_sqlite, in_transaction) as counting:
         for each in counting:
             each.result()
     assert totals() == [WORKERS * ROUNDS // 2] * 2
@@ -187,6 +190,30 @@ def test_rollback_on_sqlite_frees_the_lock() -> None:
         transaction.set_rollback(True)
     with worker(try_once) as other:
         assert other.result() == "nobody"
+
+
+def try_impatiently(parent: Parent) -> str:
+    """Return who holds the lock, without a long wait for SQLite's one writer."""
+    connection.settings_dict["OPTIONS"]["timeout"] = 0.05
+    return try_once(parent)
+
+
+@pytest.mark.sqlite_only
+def test_open_transaction_on_sqlite_counts_as_held() -> None:
+    """Others can't see into it: they skip after SQLite's timeout, without an error."""
+    with transaction.atomic():
+        take(DatabaseLockProvider("default"), configure())
+        with worker(try_impatiently) as other:
+            assert other.result() == str(CONTENDED)
+
+
+@pytest.mark.sqlite_only
+def test_commit_on_sqlite_shows_the_lock() -> None:
+    """After the commit others see who took the lock in the transaction."""
+    with transaction.atomic():
+        lock = take(DatabaseLockProvider("default"), configure())
+    with worker(try_once) as other:
+        assert other.result() == lock.locked_by
 
 
 def test_jitter_never_starves_a_waiter() -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 
-from django_shedlock import hold
+from django_shedlock import aexecute, hold
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
+from django_shedlock.test import is_held
 from tests.concurrency.processes import worker
 from tests.concurrency.test_races import try_once
-from tests.providers.contract import MINUTE, configure, take
+from tests.providers.contract import MINUTE, configure, run_threads, take
+from tests.providers.sessions import kill_session, session_number
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -112,35 +116,64 @@ def test_row_lock_of_the_caller_ends_in_held() -> None:
         assert not isinstance(provider.acquire(configure()), Lock)
 
 
-@pytest.mark.postgres_only
-@committed
-def test_pool_with_every_connection_in_a_transaction(monkeypatch: Any) -> None:
-    """Four threads on a pool of two, each in a transaction, all get their locks."""
-    monkeypatch.setitem(
-        connections["default"].settings_dict["OPTIONS"],
-        "pool",
-        {"min_size": 1, "max_size": 2, "timeout": 5},
-    )
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this process take its connections from a pool of two."""
+    pool = {"min_size": 2, "max_size": 2, "timeout": 5}
     connections["default"].close()
+    monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"], "pool", pool)
+    yield
+    connections["default"].close()
+    connections["default"].close_pool()  # type: ignore[attr-defined]
+
+
+@pytest.mark.postgres_only
+@pytest.mark.usefixtures("pooled")
+@committed
+def test_pool_with_every_connection_in_a_transaction() -> None:
+    """Where callers' transactions have the whole pool, all get their locks."""
     provider = DatabaseLockProvider("default")
     both_inside = threading.Barrier(2)
+    names = iter("ab")
     results: list[object] = []
 
-    def lock_in_transaction(name: str) -> None:
+    def lock_in_transaction() -> None:
         with transaction.atomic():
             Group.objects.count()
             both_inside.wait(20)
-            results.append(provider.acquire(configure(name)))
+            results.append(provider.acquire(configure(next(names))))
             both_inside.wait(20)
-        connections.close_all()
 
-    threads = [
-        threading.Thread(target=lock_in_transaction, args=[name]) for name in "ab"
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    connections["default"].close()
-    connections["default"].close_pool()  # type: ignore[attr-defined]
+    run_threads(2, lock_in_transaction)
     assert [type(result) for result in results] == [Lock, Lock]
+
+
+@pytest.mark.postgres_only
+@pytest.mark.usefixtures("pooled")
+@committed
+def test_pool_of_dead_connections_does_not_keep_a_lock() -> None:
+    """If every connection of the pool died, the lock is released all the same."""
+    provider = DatabaseLockProvider("default")
+    lock = take(provider, configure())
+    both_connected = threading.Barrier(2)
+
+    def connect_and_die() -> None:
+        number = session_number()
+        both_connected.wait(20)
+        kill_session(number)
+
+    connections["default"].close()
+    run_threads(2, connect_and_die)
+    assert provider.release(lock)
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@committed
+def test_async_body_holds_a_lock_of_the_database() -> None:
+    """The async twins take and release their lock in the database."""
+
+    async def body() -> bool:
+        return await sync_to_async(is_held)("job")
+
+    assert async_to_sync(aexecute)(body, "job").value is True
+    assert not is_held("job")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -14,7 +13,6 @@ from django.db import (
     OperationalError,
     connection,
     connections,
-    transaction,
 )
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
@@ -27,8 +25,8 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
-from tests.concurrency.processes import Parent, worker
 from tests.providers.contract import MINUTE, ProviderContract, configure, take
+from tests.providers.sessions import kill_session, session_number
 
 sqlite_only = pytest.mark.sqlite_only
 servers_only = pytest.mark.servers_only
@@ -279,6 +277,19 @@ def test_lost_reply_of_a_take_is_recognised(provider: DatabaseLockProvider) -> N
 
 
 @committed
+def test_lost_reply_of_the_first_take_is_recognised(
+    provider: DatabaseLockProvider,
+) -> None:
+    """If the connection breaks after the INSERT, the new row is ours all the same."""
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Only("INSERT", Failing(lost, times=1, after=True))):
+        lock = provider.acquire(configure())
+    assert isinstance(lock, Lock)
+    assert LockRecord.objects.get().locked_by == lock.locked_by
+    assert provider.release(lock)
+
+
+@committed
 def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the release, the lock was still ours."""
     lock = take(provider, configure())
@@ -326,29 +337,12 @@ def test_unreachable_store_is_a_clear_error(provider: DatabaseLockProvider) -> N
     assert caught.value.__cause__ is down
 
 
-def kill_connection() -> None:
-    """Let the server end this process's connection, as an administrator would."""
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT pg_backend_pid()")
-        else:
-            cursor.execute("SELECT CONNECTION_ID()")
-        [number] = cursor.fetchone()
-    killer = connection.copy()
-    with killer.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("SELECT pg_terminate_backend(%s)", [number])
-        else:
-            cursor.execute(f"KILL {number}")
-    killer.close()
-
-
 @servers_only
 @committed
 def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -> None:
     """A connection that died while idle is replaced when a lock is taken."""
     take(provider, configure()).release()
-    kill_connection()
+    kill_session(session_number())
     assert isinstance(provider.acquire(configure()), Lock)
 
 
@@ -357,7 +351,7 @@ def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -
 def test_killed_connection_does_not_keep_a_lock(provider: DatabaseLockProvider) -> None:
     """A connection that died in the body is replaced when the lock is released."""
     lock = take(provider, configure())
-    kill_connection()
+    kill_session(session_number())
     assert lock.release()
     assert provider.statuses("job")[0].state is LockState.FREE
 
@@ -368,52 +362,6 @@ def test_caller_has_a_sound_connection_afterwards(
     provider: DatabaseLockProvider,
 ) -> None:
     """The body of a job does not inherit the dead connection."""
-    kill_connection()
+    kill_session(session_number())
     take(provider, configure())
     assert LockRecord.objects.count() == 1
-
-
-@servers_only
-@committed
-def test_lease_outlasts_the_holders_own_count(provider: DatabaseLockProvider) -> None:
-    """Also after a wait for the row the store's lease ends no sooner than we think."""
-    take(provider, configure()).release()
-    with worker(compare_clocks) as waiting:
-        with transaction.atomic():  # the row stays locked until its end
-            LockRecord.objects.update(locked_by="somebody else")
-            waiting.send()
-            time.sleep(0.8)
-        in_store, own = waiting.result()
-    assert own <= in_store
-
-
-def compare_clocks(parent: Parent) -> tuple[timedelta, timedelta]:
-    parent.wait()
-    provider = DatabaseLockProvider("default")
-    lock = take(provider, configure())
-    return provider.statuses("job")[0].remaining, lock.remaining()
-
-
-@pytest.mark.postgres_only  # MariaDB's clock in UTC is the statement's start
-@committed
-def test_waiting_for_the_row_costs_nothing_of_the_lease(
-    provider: DatabaseLockProvider,
-) -> None:
-    """An UPDATE that waited takes a lock that expired meanwhile, for a full lease."""
-    take(provider, configure()).release()
-    with worker(take_after_a_pause) as waiting:
-        with transaction.atomic():  # the row stays locked until its end
-            soon = DatabaseNow() + timedelta(milliseconds=200)
-            LockRecord.objects.update(lock_until=soon)
-            waiting.send()
-            time.sleep(0.8)
-        remaining = waiting.result()
-    assert remaining is not None
-    assert MINUTE - timedelta(seconds=0.4) < remaining <= MINUTE
-
-
-def take_after_a_pause(parent: Parent) -> timedelta | None:
-    parent.wait()
-    provider = DatabaseLockProvider("default")
-    lock = provider.acquire(configure())
-    return provider.statuses("job")[0].remaining if isinstance(lock, Lock) else None

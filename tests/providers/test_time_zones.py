@@ -25,7 +25,6 @@ SESSION_ZONE = {
     "postgresql": "SET TIME ZONE '{}'",
     "mysql": "SET time_zone = '{}'",
 }
-OFFSETS = {"postgresql": ("Asia/Kolkata", "America/New_York")}
 
 
 @contextmanager
@@ -108,3 +107,24 @@ def test_sessions_in_different_zones_exclude_each_other(
     set_session_zone(first)
     assert isinstance(provider.acquire(configure()), Lock)
     connections["default"].close()
+
+
+@pytest.mark.servers_only
+@pytest.mark.parametrize("session_zone", ["+05:30", "-08:00"])
+@pytest.mark.parametrize(
+    ("use_tz", "database_zone"), [(True, None), (True, "Asia/Tokyo"), (False, None)]
+)
+def test_session_zone_changes_no_lease(
+    *, use_tz: bool, database_zone: str | None, session_zone: str
+) -> None:
+    """A session in another zone than the project's gives the same lease."""
+    with project(use_tz=use_tz, zone="Asia/Kolkata", database_zone=database_zone):
+        connections["default"].ensure_connection()
+        set_session_zone(session_zone)
+        provider = DatabaseLockProvider("default")
+        lock = take(provider, configure())
+        holder = provider.acquire(configure())
+        assert isinstance(holder, LockHolder)
+        assert timedelta(seconds=50) < holder.remaining <= MINUTE
+        assert provider.release(lock)
+        assert isinstance(provider.acquire(configure()), Lock)

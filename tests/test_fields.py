@@ -1,0 +1,107 @@
+"""Fields whose columns mean the same on every database and in every zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db import connection, models
+from django.db.models import F
+from django.test import override_settings
+
+from django_shedlock.fields import LockNameField, UTCDateTimeField
+from django_shedlock.models import LockRecord
+
+pytestmark = pytest.mark.django_db
+
+# In this hour New York's clocks went back: its local time alone names two instants.
+MOMENT = datetime(2026, 11, 1, 5, 30, 0, 123456, tzinfo=UTC)
+NAIVE_UTC = MOMENT.replace(tzinfo=None)
+KOLKATA = ZoneInfo("Asia/Kolkata")
+
+
+def save(moment: datetime) -> None:
+    LockRecord.objects.create(
+        name="job", lock_until=moment, locked_at=moment, locked_by="me"
+    )
+
+
+def column() -> datetime:
+    """Return what the database has, in UTC, by none of the code under test."""
+    expression = {
+        "postgresql": "lock_until AT TIME ZONE 'UTC'",
+        "mysql": "CAST(lock_until AS CHAR)",
+        "sqlite": "CAST(lock_until AS TEXT)",
+    }[connection.vendor]
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {expression} FROM shedlock")
+        [value] = cursor.fetchone()
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+@pytest.mark.parametrize("zone", [UTC, KOLKATA, ZoneInfo("America/New_York")])
+def test_aware_datetime_is_kept_in_utc(zone: ZoneInfo) -> None:
+    """Whatever zone a datetime comes in, the column and its reader have the instant."""
+    save(MOMENT.astimezone(zone))
+    assert column() == NAIVE_UTC
+    assert LockRecord.objects.get().lock_until == MOMENT
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "Pacific/Auckland"])
+def test_naive_datetime_is_local_without_use_tz(zone: str) -> None:
+    """With USE_TZ off, Python has TIME_ZONE's local time, and the column UTC."""
+    connection.close()
+    with override_settings(USE_TZ=False, TIME_ZONE=zone):
+        local = MOMENT.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+        save(local)
+        assert column() == NAIVE_UTC
+        assert LockRecord.objects.get().lock_until == local
+    connection.close()
+
+
+def test_none_stays_none() -> None:
+    """A column without a value is read as None."""
+    save(MOMENT)
+    LockRecord.objects.update(released_at=None)
+    assert LockRecord.objects.get().released_at is None
+
+
+@pytest.mark.parametrize("by", [timedelta(0), timedelta(microseconds=1)])
+def test_comparison_with_a_datetime_is_exact(by: timedelta) -> None:
+    """A filter finds the instant that was written, and none beside it."""
+    save(MOMENT)
+    wanted = (MOMENT + by).astimezone(KOLKATA)
+    assert LockRecord.objects.filter(lock_until=wanted).exists() is not bool(by)
+
+
+def test_sum_of_column_and_duration_is_read_as_utc() -> None:
+    """Arithmetic in the database keeps the instant, across a change of clocks."""
+    save(MOMENT)
+    LockRecord.objects.update(lock_until=F("lock_until") + timedelta(hours=2))
+    assert LockRecord.objects.get().lock_until == MOMENT + timedelta(hours=2)
+
+
+@pytest.mark.parametrize("field", [UTCDateTimeField(), LockNameField(max_length=255)])
+def test_migrations_name_the_field(field: models.Field[object, object]) -> None:
+    """A migration imports the field from its module, and so stays stable."""
+    _, path, args, _ = field.deconstruct()
+    assert (path, args) == (f"django_shedlock.fields.{type(field).__name__}", [])
+
+
+def test_names_type_is_the_standards_long_one() -> None:
+    """The name has ShedLock's type and length on every database."""
+    name = LockRecord._meta.get_field("name")
+    assert name.db_type(connection) == "character varying(255)"
+
+
+@pytest.mark.mariadb_only
+def test_names_collation_is_binary() -> None:
+    """The table compares names byte by byte, as Python does (W10)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT collation_name FROM information_schema.columns WHERE table_schema "
+            "= DATABASE() AND table_name = 'shedlock' AND column_name = 'name'"
+        )
+        assert cursor.fetchone() == ("utf8mb4_bin",)
