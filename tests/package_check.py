@@ -11,17 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 PARTS = """
+import sys
 from importlib.metadata import entry_points
 from importlib.resources import files
 
 package = files("django_shedlock")
-for part in (
-    "py.typed",
-    "migrations/0001_initial.py",
-    "management/commands/shedlock.py",
-    "templates/admin/django_shedlock/lockrecord/release_confirmation.html",
-):
-    assert (package / part).is_file(), f"{part} is not in the wheel"
+missing = [part for part in sys.argv[1:] if not (package / part).is_file()]
+assert not missing, f"not in the wheel: {missing}"
 [plugin] = entry_points(group="pytest11", name="django_shedlock")
 assert plugin.value == "django_shedlock.pytest_plugin"
 """
@@ -57,9 +53,16 @@ def main() -> None:
         venv.create(environment, with_pip=True)
         python = str(environment / "bin" / "python")
         run(python, "-m", "pip", "install", "-q", str(wheel))
-        for program in (PARTS, PROJECT):
-            run(python, "-W", "error", "-c", program, folder=folder)
+        run(python, "-W", "error", "-c", PARTS, *parts(), folder=folder)
+        run(python, "-W", "error", "-c", PROJECT, folder=folder)
     print("the wheel is complete")
+
+
+def parts() -> list[str]:
+    """Return each file of the package, as a path inside it."""
+    package = ROOT / "django_shedlock"
+    files = (path.relative_to(package) for path in package.rglob("*") if path.is_file())
+    return sorted(str(file) for file in files if "__pycache__" not in file.parts)
 
 
 def run(*command: str, folder: str | None = None) -> None:
