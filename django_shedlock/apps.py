@@ -1,4 +1,4 @@
-"""The app: registers the checks."""
+"""The app: registers the checks and the receivers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ShedLockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks."""
-        from django_shedlock import checks
+        """Register the system checks, and the receivers that record runs."""
+        from django_shedlock import checks, history  # noqa: F401
 
         checks.register_checks()

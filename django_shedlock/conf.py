@@ -63,6 +63,10 @@ LOCK_AT_LEAST_FOR = Setting[timedelta | float | str](
 )
 NAMESPACE = Setting[str]("SHEDLOCK_NAMESPACE", (str,), "")
 ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
+HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
+HISTORY_RETENTION = Setting[timedelta | float | str](
+    "SHEDLOCK_HISTORY_RETENTION", DURATION, "30d"
+)
 
 SETTINGS: tuple[Setting[Any], ...] = (
     PROVIDERS,
@@ -70,4 +74,6 @@ SETTINGS: tuple[Setting[Any], ...] = (
     LOCK_AT_LEAST_FOR,
     NAMESPACE,
     ENABLED,
+    HISTORY,
+    HISTORY_RETENTION,
 )

@@ -17,15 +17,22 @@ class LockConfiguration:
     """
     One lock's parameters: its full name, and any durations.
 
+    ``history`` tells whether its runs are recorded; with ``None`` the settings decide.
     Raises ``InvalidLockConfiguration`` if nobody could hold such a lock.
     """
 
     name: str
     lock_at_most_for: timedelta
     lock_at_least_for: timedelta
+    history: bool | None
 
     def __init__(
-        self, name: str, lock_at_most_for: Duration, lock_at_least_for: Duration = ZERO
+        self,
+        name: str,
+        lock_at_most_for: Duration,
+        lock_at_least_for: Duration = ZERO,
+        *,
+        history: bool | None = None,
     ):
         check_name(name)
         at_most = parse_option(name, "lock_at_most_for", lock_at_most_for)
@@ -33,6 +40,7 @@ class LockConfiguration:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "lock_at_most_for", at_most)
         object.__setattr__(self, "lock_at_least_for", at_least)
+        object.__setattr__(self, "history", history)
         self._check()
 
     @property

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_shedlock.exceptions import ShedLockError
+from django_shedlock.exceptions import LockLost, ShedLockError
 from django_shedlock.locks import Lock
 
 _held: set[Lock] = set()
@@ -45,7 +45,7 @@ def registered(lock: Lock) -> Iterator[None]:
 
 def _release(lock: Lock) -> bool:
     try:
-        return lock.release()
+        return lock.release(LockLost("released by release_all() before its job ended"))
     except ShedLockError as error:
         logger.error("Lock %r could not be released: %s", lock.name, error)
         return False

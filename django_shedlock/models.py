@@ -1,15 +1,28 @@
-"""The table of locks."""
+"""The tables of locks and of their runs."""
 
 from __future__ import annotations
 
 from typing import Self
 
 from django.db import models
-from django.db.models import Case, DurationField, ExpressionWrapper, F, Q, Value, When
+from django.db.models import (
+    Case,
+    DurationField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 from django.utils.translation import gettext_lazy as _
 
 from django_shedlock.fields import LockNameField, UTCDateTimeField
 from django_shedlock.functions import DatabaseNow
+from django_shedlock.outcomes import RunOutcome
 from django_shedlock.states import LockState
 
 RELEASED = Q(released_at__gte=F("locked_at"))
@@ -55,6 +68,22 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
             ),
         )
 
+    def with_last_run(self, provider: str) -> Self:
+        """Add what the provider's last ended run of each lock was like."""
+        runs = LockRun.objects.using(self.db).filter(
+            name=OuterRef("name"), provider=provider
+        )
+        last = runs.ended().order_by("-pk")
+
+        def of_last(column: str) -> Subquery:
+            return Subquery(last.values(column)[:1])
+
+        return self.annotate(
+            last_run=of_last("pk"),
+            last_outcome=of_last("current_outcome"),
+            last_duration=of_last("duration"),
+        )
+
 
 class LockRecord(models.Model):
     """
@@ -81,7 +110,125 @@ class LockRecord(models.Model):
         verbose_name = _("lock")
         verbose_name_plural = _("locks")
         default_permissions = ("view", "delete")
-        permissions = [("release_lockrecord", "Can release lock")]
+        permissions = [
+            ("release_lockrecord", "Can release lock"),
+            ("extend_lockrecord", "Can extend lock"),
+        ]
 
     def __str__(self) -> str:
         return str(self.name)
+
+
+class LockRunQuerySet(models.QuerySet["LockRun"]):
+    """Runs by how they ended."""
+
+    def of_lock(self, name: str, provider: str) -> Self:
+        """Only the runs of this lock."""
+        return self.filter(name=name, provider=provider)
+
+    def with_outcome(self) -> Self:
+        """
+        Add ``current_outcome``, by the database's clock.
+
+        A run that has told of no end, and whose lock is not its own any more, is
+        abandoned; the next run to end will record that.
+        """
+        return self.annotate(
+            current_outcome=Case(
+                When(self._deserted(), then=Value(RunOutcome.ABANDONED.value)),
+                default=F("outcome"),
+                output_field=models.CharField(),
+            )
+        )
+
+    def of_outcome(self, outcome: RunOutcome) -> Self:
+        """Only runs whose ``current_outcome`` this is, found by an index."""
+        if outcome is RunOutcome.RUNNING:
+            return self.filter(outcome=outcome).exclude(self._deserted())
+        if outcome is RunOutcome.ABANDONED:
+            return self.filter(Q(outcome=outcome) | self._deserted())
+        return self.filter(outcome=outcome)
+
+    def ended(self) -> Self:
+        """Only runs that ended or were abandoned; adds ``current_outcome``."""
+        return self.with_outcome().filter(
+            ~Q(outcome=RunOutcome.RUNNING) | self._deserted()
+        )
+
+    def _deserted(self) -> Q:
+        return Q(Exists(_not_held_by_run(self)), outcome=RunOutcome.RUNNING)
+
+    def create_running(
+        self, *, name: str, provider: str, locked_by: str, skips: int = 0
+    ) -> LockRun:
+        """Record with one statement that a run begins."""
+        host, pid = split_holder(locked_by)
+        record = LockRecord.objects.using(self.db).filter(
+            name=name, locked_by=locked_by
+        )
+        return self.create(
+            name=name,
+            provider=provider,
+            locked_by=locked_by,
+            host=host,
+            pid=pid,
+            fencing_token=Subquery(record.values("fencing_token")[:1]),
+            started=DatabaseNow(),
+            outcome=RunOutcome.RUNNING,
+            skips=skips,
+        )
+
+
+class LockRun(models.Model):
+    """
+    One run of a job under its lock: a row of the table ``shedlock_run``.
+
+    ``started`` and ``finished`` are the database's clock; ``duration`` is what the
+    worker's own monotonic clock says. ``skips`` is how often the worker's process
+    skipped the job since its own run before.
+    """
+
+    name = LockNameField(_("name"), max_length=255)
+    provider = models.CharField(_("provider"), max_length=100)
+    locked_by = models.CharField(_("locked by"), max_length=255)
+    host = models.CharField(_("host"), max_length=255)
+    pid = models.BigIntegerField(_("process"), null=True)
+    fencing_token = models.BigIntegerField(_("fencing token"), null=True)
+    started = UTCDateTimeField(_("started"))
+    finished = UTCDateTimeField(_("finished"), null=True)
+    duration = models.DurationField(_("duration"), null=True)
+    outcome = models.CharField(_("outcome"), max_length=20)
+    exception_type = models.CharField(_("exception"), max_length=255, blank=True)
+    exception_message = models.TextField(_("message"), blank=True)
+    skips = models.PositiveIntegerField(_("skips"), default=0)
+
+    objects = LockRunQuerySet.as_manager()
+
+    class Meta:
+        db_table = "shedlock_run"
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        default_permissions = ("view",)
+        indexes = [
+            models.Index(fields=["name", "provider", "id"], name="shedlock_run_name"),
+            models.Index(fields=["outcome", "name"], name="shedlock_run_outcome"),
+            models.Index(fields=["host", "id"], name="shedlock_run_host"),
+            models.Index(fields=["started"], name="shedlock_run_started"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.outcome})"
+
+
+def split_holder(locked_by: str) -> tuple[str, int | None]:
+    """Return host and process of a ``host:pid:random``; others are taken for a host."""
+    host, *rest = locked_by.rsplit(":", 2)
+    if len(rest) == 2 and rest[0].isdecimal():
+        return host, int(rest[0])
+    return locked_by, None
+
+
+def _not_held_by_run(runs: QuerySet[LockRun]) -> QuerySet[LockRecord]:
+    record = LockRecord.objects.using(runs.db).filter(name=OuterRef("name"))
+    running = Q(lock_until__gt=DatabaseNow()) & ~RELEASED
+    return record.exclude(running & Q(locked_by=OuterRef("locked_by")))

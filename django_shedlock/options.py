@@ -25,6 +25,7 @@ class LockOptions(TypedDict, total=False):
     ``lock_at_most_for`` and ``lock_at_least_for`` come from the settings if missing.
     ``keep_alive`` extends the lease while the body runs; if missing, the provider
     decides. ``wait`` is how long to wait for a lock that somebody else holds.
+    ``history`` tells whether runs are recorded; if missing, the settings decide.
     """
 
     lock_at_most_for: Duration | None
@@ -32,6 +33,7 @@ class LockOptions(TypedDict, total=False):
     provider: str
     keep_alive: bool | None
     wait: Duration
+    history: bool | None
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class LockRequest:
     provider: str = "default"
     keep_alive: bool | None = None
     wait: Duration = 0
+    history: bool | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -57,11 +60,8 @@ class LockRequest:
                 f"Lock {self.name!r}: provider ({self.provider!r}) must be an alias "
                 "of SHEDLOCK_PROVIDERS."
             )
-        if not isinstance(self.keep_alive, bool | None):
-            raise InvalidLockConfiguration(
-                f"Lock {self.name!r}: keep_alive ({self.keep_alive!r}) must be True or "
-                "False."
-            )
+        self._check_switch("keep_alive")
+        self._check_switch("history")
         if self.wait_duration < timedelta(0):
             raise InvalidLockConfiguration(
                 f"Lock {self.name!r}: wait ({self.wait!r}) must not be negative."
@@ -74,6 +74,13 @@ class LockRequest:
             LockConfiguration(self.name, at_most, at_least or 0)
         elif at_least is not None:
             check_lock_at_least_for(self.name, at_least)
+
+    def _check_switch(self, option: str) -> None:
+        value = getattr(self, option)
+        if not isinstance(value, bool | None):
+            raise InvalidLockConfiguration(
+                f"Lock {self.name!r}: {option} ({value!r}) must be True or False."
+            )
 
     def _given(self, option: str) -> timedelta | None:
         value = getattr(self, option)
@@ -96,6 +103,7 @@ class LockRequest:
             full_name(self.name),
             default_duration(conf.LOCK_AT_MOST_FOR) if at_most is None else at_most,
             default_duration(conf.LOCK_AT_LEAST_FOR) if at_least is None else at_least,
+            history=self.history,
         )
 
 

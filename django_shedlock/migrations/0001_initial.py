@@ -54,8 +54,81 @@ class Migration(migrations.Migration):
                 "verbose_name": "lock",
                 "verbose_name_plural": "locks",
                 "db_table": "shedlock",
-                "permissions": [("release_lockrecord", "Can release lock")],
+                "permissions": [
+                    ("release_lockrecord", "Can release lock"),
+                    ("extend_lockrecord", "Can extend lock"),
+                ],
                 "default_permissions": ("view", "delete"),
+            },
+        ),
+        migrations.CreateModel(
+            name="LockRun",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                (
+                    "name",
+                    django_shedlock.fields.LockNameField(
+                        max_length=255, verbose_name="name"
+                    ),
+                ),
+                ("provider", models.CharField(max_length=100, verbose_name="provider")),
+                (
+                    "locked_by",
+                    models.CharField(max_length=255, verbose_name="locked by"),
+                ),
+                ("host", models.CharField(max_length=255, verbose_name="host")),
+                ("pid", models.BigIntegerField(null=True, verbose_name="process")),
+                (
+                    "fencing_token",
+                    models.BigIntegerField(null=True, verbose_name="fencing token"),
+                ),
+                (
+                    "started",
+                    django_shedlock.fields.UTCDateTimeField(verbose_name="started"),
+                ),
+                (
+                    "finished",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="finished"
+                    ),
+                ),
+                ("duration", models.DurationField(null=True, verbose_name="duration")),
+                ("outcome", models.CharField(max_length=20, verbose_name="outcome")),
+                (
+                    "exception_type",
+                    models.CharField(
+                        blank=True, max_length=255, verbose_name="exception"
+                    ),
+                ),
+                (
+                    "exception_message",
+                    models.TextField(blank=True, verbose_name="message"),
+                ),
+                ("skips", models.PositiveIntegerField(default=0, verbose_name="skips")),
+            ],
+            options={
+                "verbose_name": "run",
+                "verbose_name_plural": "runs",
+                "db_table": "shedlock_run",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        fields=["name", "provider", "id"], name="shedlock_run_name"
+                    ),
+                    models.Index(
+                        fields=["outcome", "name"], name="shedlock_run_outcome"
+                    ),
+                    models.Index(fields=["host", "id"], name="shedlock_run_host"),
+                    models.Index(fields=["started"], name="shedlock_run_started"),
+                ],
             },
         ),
     ]

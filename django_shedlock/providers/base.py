@@ -25,6 +25,9 @@ class LockProvider(ABC):
     store fails. ``keep_alive`` is the default of the option of the same name.
     """
 
+    history_database: str | None = None
+    """The alias of the database that gets a row for each run; ``None`` for nowhere."""
+
     def __init__(self, alias: str, *, keep_alive: bool = False):
         self.alias = alias
         self.keeps_alive = keep_alive

@@ -43,6 +43,7 @@ class DatabaseLockProvider(LockProvider):
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive)
         self.using = using
+        self.history_database = using
 
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take(). Where others are in the way for long, they hold."""
