@@ -1,0 +1,230 @@
+"""The page that asks an operator whether, and why."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import django
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.utils.functional import Promise
+from django.utils.translation import gettext, gettext_lazy
+
+from django_shedlock.admin.labels import instant
+from django_shedlock.admin.shown import shown_provider
+from django_shedlock.durations import format_duration, parse_duration
+from django_shedlock.exceptions import ShedLockError
+from django_shedlock.interventions import Intervention
+from django_shedlock.models import LockRecord, split_holder
+from django_shedlock.states import LockState
+
+TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
+CONFIRMED = "confirmed"
+HOLDER = "locked_by"
+LONGEST_LEASE = timedelta(days=365)
+
+
+class ReasonForm(forms.Form):
+    """Why an operator intervenes."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 2, "cols": 60}),
+        help_text=gettext_lazy("It is written to the admin's log."),
+    )
+
+
+class LeaseForm(ReasonForm):
+    """For how long, and why."""
+
+    lock_at_most_for = forms.CharField(
+        label=gettext_lazy("Lease from now"),
+        max_length=30,
+        initial="30m",
+        help_text=gettext_lazy("For example 30m or 1h30m. It never becomes shorter."),
+    )
+    field_order = ("lock_at_most_for", "reason")
+
+    def clean_lock_at_most_for(self) -> timedelta:
+        """Return the lease; refuse what is no duration, or none that makes sense."""
+        try:
+            lease = parse_duration(self.cleaned_data["lock_at_most_for"])
+        except (ValueError, OverflowError):
+            lease = timedelta(0)
+        if not timedelta(0) < lease <= LONGEST_LEASE:
+            raise forms.ValidationError(
+                gettext("Enter a duration of at most a year, such as 30m or 1h30m.")
+            )
+        return lease
+
+
+class Confirmation(ABC):
+    """
+    One action on some locks, each as the operator saw it held.
+
+    The page has the acquisitions that it shows. What is done is done to these only: if
+    another holder came in between, nothing happens to its lock, and that is said.
+    """
+
+    action: str
+    form_class: type[ReasonForm] = ReasonForm
+    title: str | Promise
+    button: str | Promise
+    question: str | Promise
+    refusal: str | Promise
+
+    def __init__(self, model_admin: ModelAdmin[Any], request: HttpRequest):
+        self.model_admin = model_admin
+        self.request = request
+
+    def respond(self, selected: QuerySet[LockRecord]) -> TemplateResponse | None:
+        """Ask, or do what was confirmed; ``None`` is the way back to the list."""
+        if not self.request.POST.get(CONFIRMED):
+            return self._ask(selected, self.form_class())
+        form = self.form_class(self.request.POST)
+        if not form.is_valid():
+            return self._ask(selected, form)
+        for name, locked_by in self._seen():
+            self._act(name, locked_by, form.cleaned_data)
+        return None
+
+    @abstractmethod
+    def act(self, intervention: Intervention, data: dict[str, Any]) -> bool:
+        """Do it; return whether the lock was still the acquisition's."""
+
+    @abstractmethod
+    def done(self, intervention: Intervention, data: dict[str, Any]) -> str:
+        """Return what the operator and the admin's log are told of a success."""
+
+    def _seen(self) -> Iterator[tuple[str, str]]:
+        names = self.request.POST.getlist(ACTION_CHECKBOX_NAME)
+        return zip(names, self.request.POST.getlist(HOLDER), strict=False)
+
+    def _act(self, name: str, locked_by: str, data: dict[str, Any]) -> None:
+        intervention = Intervention(
+            shown_provider(),
+            name,
+            locked_by,
+            operator=self.request.user.get_username(),
+            reason=data["reason"],
+        )
+        try:
+            succeeded = self.act(intervention, data)
+        except ShedLockError as error:
+            self._tell(str(error), messages.ERROR)
+            return
+        if not succeeded:
+            refusal = str(self.refusal) % {"name": name, "holder": locked_by}
+            self._tell(refusal, messages.WARNING)
+            return
+        done = self.done(intervention, data)
+        reason = gettext("Reason: %(reason)s") % {"reason": intervention.reason}
+        self.model_admin.log_change(
+            self.request, LockRecord(name=name), f"{done} {reason}"
+        )
+        self._tell(done, messages.SUCCESS)
+
+    def _tell(self, text: str, level: int) -> None:
+        self.model_admin.message_user(self.request, text, level)
+
+    def _ask(
+        self, selected: QuerySet[LockRecord], form: ReasonForm
+    ) -> TemplateResponse | None:
+        records: list[Any] = list(selected)
+        held = [r for r in records if LockState(r.state).is_held]
+        if not held:
+            self._tell(gettext("None of these locks is held."), messages.WARNING)
+            return None
+        context = {
+            **self.model_admin.admin_site.each_context(self.request),
+            "title": self.title,
+            "opts": self.model_admin.opts,
+            "shedlock_breadcrumbs_are_list": django.VERSION >= (6, 1),
+            "media": self.model_admin.media + form.media,
+            "confirmation": self,
+            "form": form,
+            "held": [_described(record) for record in held],
+            "others": [r for r in records if r not in held],
+            "back": self.request.get_full_path(),
+            "checkbox_name": ACTION_CHECKBOX_NAME,
+            "holder_name": HOLDER,
+            "confirmed_name": CONFIRMED,
+        }
+        return TemplateResponse(self.request, TEMPLATE, context)
+
+
+class ReleaseConfirmation(Confirmation):
+    """Frees locks, also those of jobs that still run."""
+
+    action = "release_selected"
+    title = gettext_lazy("Release locks?")
+    button = gettext_lazy("Release")
+    question = gettext_lazy(
+        "A released lock can be taken at once by another worker. A job that runs under "
+        "it is not stopped: make sure that it is dead, or it will run twice."
+    )
+    refusal = gettext_lazy(
+        "Lock “%(name)s” is not released: %(holder)s does not hold it any more."
+    )
+
+    def act(self, intervention: Intervention, data: dict[str, Any]) -> bool:
+        """See Confirmation.act()."""
+        return intervention.release(running=True)
+
+    def done(self, intervention: Intervention, data: dict[str, Any]) -> str:
+        """See Confirmation.done()."""
+        return gettext("Lock “%(name)s” is released; %(holder)s held it.") % {
+            "name": intervention.name,
+            "holder": intervention.locked_by,
+        }
+
+
+class ExtendConfirmation(Confirmation):
+    """Lengthens the leases of locks that somebody holds."""
+
+    action = "extend_selected"
+    form_class = LeaseForm
+    title = gettext_lazy("Extend locks?")
+    button = gettext_lazy("Extend")
+    question = gettext_lazy(
+        "An extended lock stays held for longer also if its worker is dead. The worker "
+        "itself learns of its longer lease when it asks next."
+    )
+    refusal = gettext_lazy(
+        "Lock “%(name)s” is not extended: %(holder)s does not hold it any more."
+    )
+
+    def act(self, intervention: Intervention, data: dict[str, Any]) -> bool:
+        """See Confirmation.act()."""
+        return intervention.extend(data["lock_at_most_for"])
+
+    def done(self, intervention: Intervention, data: dict[str, Any]) -> str:
+        """See Confirmation.done()."""
+        return gettext(
+            "Lock “%(name)s” is extended to %(lease)s from now; %(holder)s holds it."
+        ) % {
+            "name": intervention.name,
+            "lease": format_duration(data["lock_at_most_for"]),
+            "holder": intervention.locked_by,
+        }
+
+
+def _described(record: Any) -> dict[str, Any]:
+    host, pid = split_holder(record.locked_by)
+    return {
+        "record": record,
+        "host": host,
+        "pid": pid,
+        "since": instant(record.locked_at),
+        "until": instant(record.lock_until),
+        "is_running": record.state == LockState.RUNNING,
+    }

@@ -1,0 +1,91 @@
+"""What the lists of the admin can be filtered by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
+
+from django_shedlock.admin.labels import OUTCOMES, STATES
+from django_shedlock.models import LockRunQuerySet
+from django_shedlock.outcomes import RunOutcome
+
+RECENT = 1000
+"""The hosts of so many runs are offered; all of them would be a long search."""
+
+
+class StateFilter(admin.SimpleListFilter):
+    """Filters locks by the state that the database's clock gives each of them."""
+
+    title = gettext_lazy("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        """Return the states in the order of their urgency."""
+        return [(state.value, label) for state, label in STATES.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the locks in the chosen state."""
+        return queryset.filter(state=self.value()) if self.value() else queryset
+
+
+class LastOutcomeFilter(admin.SimpleListFilter):
+    """Filters locks by how their last run ended."""
+
+    title = gettext_lazy("last run")
+    parameter_name = "last"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        """Return the outcomes of runs that ended."""
+        return [(o.value, label) for o, label in OUTCOMES.items() if o.is_end]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the locks whose last run ended so."""
+        return queryset.filter(last_outcome=self.value()) if self.value() else queryset
+
+
+class OutcomeFilter(admin.SimpleListFilter):
+    """Filters runs by their outcome."""
+
+    title = gettext_lazy("outcome")
+    parameter_name = "outcome"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        """Return the outcomes in the order of their urgency."""
+        return [(outcome.value, label) for outcome, label in OUTCOMES.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the runs with the chosen outcome; none if there is no such outcome."""
+        chosen = self.value()
+        runs: LockRunQuerySet = queryset  # type: ignore[assignment]
+        if not chosen:
+            return runs
+        known = chosen in set(RunOutcome)
+        return runs.of_outcome(RunOutcome(chosen)) if known else runs.none()
+
+
+class HostFilter(admin.SimpleListFilter):
+    """Filters runs by the host that ran them; offers the hosts of the newest runs."""
+
+    title = gettext_lazy("host")
+    parameter_name = "host"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        """Return the hosts in the order of their names."""
+        newest = model_admin.get_queryset(request).order_by("-pk").values("host")
+        hosts = {run["host"] for run in newest[:RECENT]}
+        # A host that has been chosen is offered still when it has run nothing lately.
+        chosen = self.value()
+        return [(host, host) for host in sorted(hosts | {chosen} if chosen else hosts)]
+
+    def has_output(self) -> bool:
+        """Return whether there is a choice, also if it is of one host."""
+        return bool(self.lookup_choices)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the runs of the chosen host."""
+        return queryset.filter(host=self.value()) if self.value() else queryset

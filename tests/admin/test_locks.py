@@ -1,0 +1,362 @@
+"""The list of locks, and the page of one of them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.core import checks
+from django.db import connection
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from django_shedlock.admin.locks import LockRecordAdmin
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.outcomes import RunOutcome
+from django_shedlock.states import LockState
+from tests.admin.operators import (
+    CHANGE,
+    DELETE,
+    HOSTILE,
+    LIST,
+    add_run,
+    expire,
+    operator,
+    state,
+    take,
+)
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+
+
+def text(html: str) -> str:
+    """Return what a reader sees, in one line."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def cells(page: Any, column: str) -> list[str]:
+    """Return the texts of a column of the list."""
+    found = re.findall(
+        rf'<t[dh] class="field-{column}[^"]*">(.*?)</t[dh]>',
+        page.content.decode(),
+        flags=re.DOTALL,
+    )
+    return [text(cell) for cell in found]
+
+
+def age(name: str, by: timedelta) -> None:
+    """Let the lock have been taken that much earlier."""
+    LockRecord.objects.filter(name=name).update(locked_at=DatabaseNow() - by)
+
+
+@pytest.fixture
+def one_of_each() -> None:
+    """A lock in each state, its name in the order of urgency backwards."""
+    take("a.free").release()
+    take("b.kept", lock_at_least_for=MINUTE).release()
+    take("c.running")
+    take("d.expired")
+    expire("d.expired")
+
+
+@pytest.mark.usefixtures("one_of_each")
+def test_list_shows_the_most_urgent_first(viewer: Client) -> None:
+    """The states are told apart, and what needs a look stands on top."""
+    page = viewer.get(reverse(LIST))
+    assert cells(page, "current_state") == [
+        "expired",
+        "running",
+        "held at least",
+        "free",
+    ]
+
+
+@pytest.mark.usefixtures("one_of_each")
+def test_list_can_be_ordered_by_name(chief: Client) -> None:
+    """A click on a column's head orders by it."""
+    page = chief.get(reverse(LIST), {"o": "1"})
+    assert cells(page, "shown_name") == ["a.free", "b.kept", "c.running", "d.expired"]
+
+
+@pytest.mark.usefixtures("one_of_each")
+def test_list_counts_the_states(viewer: Client) -> None:
+    """A line above the list counts the locks in each state, and links to them."""
+    take("e.running")
+    counts = viewer.get(reverse(LIST)).context["shedlock_counts"]
+    assert [(count["state"], count["locks"]) for count in counts] == [
+        ("expired", 1),
+        ("running", 2),
+        ("held at least", 1),
+        ("free", 1),
+    ]
+    page = viewer.get(reverse(LIST), {"state": "held at least"}).content.decode()
+    assert 'href="?state=held%20at%20least"' in page
+
+
+def test_empty_list_explains_itself(viewer: Client) -> None:
+    """Before the first run the list says how a lock comes into it."""
+    page = viewer.get(reverse(LIST)).content.decode()
+    assert "There are no locks yet" in page
+
+
+def test_list_shows_holder_age_and_lease(viewer: Client) -> None:
+    """The list tells who holds a lock, since when, and how long at the most."""
+    lock = take("billing", lock_at_most_for=4 * MINUTE)
+    age("billing", 12 * MINUTE)
+    page = viewer.get(reverse(LIST))
+    host, pid, _ = lock.locked_by.split(":")
+    assert cells(page, "worker") == [f"{host} ({pid})"]
+    assert cells(page, "since")[0].startswith("12m")
+    assert re.fullmatch(r"7[45] % (4m|3m5\ds) left", cells(page, "lease")[0])
+    assert lock.locked_by in page.content.decode()
+    assert re.search(r'<meter [^>]*value="7[45]"', page.content.decode())
+
+
+def test_free_lock_has_no_lease(viewer: Client) -> None:
+    """There is nothing to show of a lease that is over."""
+    take("billing").release()
+    assert cells(viewer.get(reverse(LIST)), "lease") == ["-"]
+
+
+def test_list_shows_the_last_run(viewer: Client) -> None:
+    """How the last run that ended ended, and how long it took."""
+    take("billing")
+    add_run("billing", duration=timedelta(seconds=100))
+    add_run("billing", RunOutcome.FAILED, duration=timedelta(milliseconds=1234))
+    take("new")
+    assert cells(viewer.get(reverse(LIST)), "last_run") == ["failed 1.2s", "-"]
+
+
+@pytest.mark.parametrize(
+    ("runs_for", "warned"), [(9 * MINUTE, True), (5 * MINUTE, False)]
+)
+def test_job_that_takes_longer_than_usual_stands_out(
+    viewer: Client, runs_for: timedelta, *, warned: bool
+) -> None:
+    """Three times as long as the last time may be stuck."""
+    take("billing")
+    age("billing", runs_for)
+    add_run("billing", duration=2 * MINUTE)
+    [shown] = cells(viewer.get(reverse(LIST)), "current_state")
+    assert shown == ("running longer than usual" if warned else "running")
+
+
+def test_short_job_is_not_suspected_at_once(viewer: Client) -> None:
+    """A job that took a second the last time may well take half a minute."""
+    take("billing")
+    age("billing", timedelta(seconds=30))
+    add_run("billing", duration=timedelta(seconds=1))
+    assert cells(viewer.get(reverse(LIST)), "current_state") == ["running"]
+
+
+@pytest.mark.parametrize("wanted", list(LockState))
+def test_filter_by_state(viewer: Client, wanted: LockState) -> None:
+    """The filter leaves only the locks in that state."""
+    take("running")
+    take("held at least", lock_at_least_for=MINUTE).release()
+    take("expired")
+    expire("expired")
+    take("free").release()
+    response = viewer.get(reverse(LIST), {"state": wanted.value})
+    assert [r.name for r in response.context["cl"].queryset] == [wanted.value]
+
+
+def test_filter_by_last_outcome(viewer: Client) -> None:
+    """The filter leaves only the locks whose last run ended so."""
+    for name in ("good", "bad"):
+        take(name).release()
+    add_run("good", RunOutcome.FAILED)
+    add_run("good")
+    add_run("bad", RunOutcome.FAILED)
+    response = viewer.get(reverse(LIST), {"last": "failed"})
+    assert [r.name for r in response.context["cl"].queryset] == ["bad"]
+
+
+@pytest.mark.parametrize("query", [{"state": "asleep"}, {"last": "asleep"}])
+def test_unknown_filter_leaves_nothing(viewer: Client, query: dict[str, str]) -> None:
+    """A state or outcome that there is not is no error."""
+    take("billing")
+    response = viewer.get(reverse(LIST), query)
+    assert (response.status_code, list(response.context["cl"].queryset)) == (200, [])
+
+
+def test_search_by_name_and_holder(viewer: Client) -> None:
+    """The search finds locks by a part of their name or holder."""
+    take("billing.digest")
+    other = take("cleanup")
+    by_name = viewer.get(reverse(LIST), {"q": "digest"}).context["cl"].queryset
+    by_holder = viewer.get(reverse(LIST), {"q": other.locked_by}).context["cl"].queryset
+    assert [r.name for r in by_name] == ["billing.digest"]
+    assert [r.name for r in by_holder] == ["cleanup"]
+
+
+def test_lock_page_has_its_last_runs(viewer: Client) -> None:
+    """A lock's page shows its own runs as a table and a chart, the newest first."""
+    take("billing").release()
+    add_run("billing", duration=MINUTE)
+    add_run(
+        "billing",
+        RunOutcome.FAILED,
+        duration=2 * MINUTE,
+        exception_type="ValueError",
+        exception_message="no paper",
+    )
+    add_run("cleanup", RunOutcome.LOST)
+    add_run("billing", RunOutcome.ABANDONED, provider="second")
+    response = viewer.get(reverse(CHANGE, args=["billing"]))
+    rows = response.context["shedlock_runs"]
+    assert [row["run"].outcome for row in rows] == ["failed", "succeeded"]
+    page = response.content.decode()
+    assert "ValueError</bdi>: no paper" in page
+    assert page.count('class="shedlock-bar') == 2
+    assert re.search(r'<svg role="img" aria-labelledby="(\S+) (\S+)"', page)
+    assert "The longest took 2m." in page
+
+
+def test_lock_page_shows_everything_of_the_record(viewer: Client) -> None:
+    """State, holder, instants, and the fencing token are on the lock's page."""
+    lock = take("billing", lock_at_least_for=MINUTE)
+    page = text(viewer.get(reverse(CHANGE, args=["billing"])).content.decode())
+    assert lock.locked_by in page
+    for label in ("Lock until:", "Lock at least until:", "Fencing token: 1"):
+        assert label in page
+
+
+def test_lock_page_of_a_new_lock(viewer: Client) -> None:
+    """A lock without history says so."""
+    take("billing")
+    page = viewer.get(reverse(CHANGE, args=["billing"])).content.decode()
+    assert "No run of this lock is recorded." in page
+    assert "<svg role" not in page
+
+
+def test_runs_need_their_permission(releaser: Client) -> None:
+    """Who may not see runs sees none on the lock's page either."""
+    take("billing")
+    add_run("billing", RunOutcome.FAILED, exception_message="secret")
+    page = releaser.get(reverse(CHANGE, args=["billing"])).content.decode()
+    assert "secret" not in page
+    assert "Last runs" not in page
+
+
+def test_unknown_lock_leads_back(viewer: Client) -> None:
+    """The page of a lock that is gone leads to the admin's start, with a message."""
+    response = viewer.get(reverse(CHANGE, args=["gone"]), follow=True)
+    assert "gone" in text(response.content.decode())
+    assert response.redirect_chain
+
+
+@pytest.mark.parametrize("page", [LIST, CHANGE])
+def test_queries_do_not_grow_with_the_rows(viewer: Client, page: str) -> None:
+    """Neither page has more queries with more locks and runs, nor fifteen."""
+    address = reverse(page, args=[] if page == LIST else ["first"])
+    take("first")
+    viewer.get(address)
+    counts = []
+    for name in ("second", "third", "fourth"):
+        take(name)
+        for _ in range(20):
+            add_run("first")
+        with CaptureQueriesContext(connection) as queries:
+            assert viewer.get(address).status_code == 200
+        counts.append(len(queries))
+    assert len(set(counts)) == 1
+    assert counts[0] < 15
+
+
+def test_nobody_can_add_or_change_a_lock() -> None:
+    """Even a superuser only views a lock."""
+    User.objects.create_superuser("root", password="x")
+    client = Client()
+    client.login(username="root", password="x")
+    take("billing")
+    page = client.get(reverse(CHANGE, args=["billing"]))
+    assert page.status_code == 200
+    assert 'name="_save"' not in page.content.decode()
+    assert client.post(reverse(CHANGE, args=["billing"]), {}).status_code == 403
+    add = reverse("admin:django_shedlock_lockrecord_add")
+    assert client.get(add).status_code == 403
+
+
+def test_held_lock_cannot_be_deleted() -> None:
+    """A held lock stays, by the delete page and by the delete action."""
+    client = operator("view_lockrecord", "delete_lockrecord")
+    take("billing")
+    deleting = client.post(reverse(DELETE, args=["billing"]), {"post": "yes"})
+    assert deleting.status_code == 403
+    client.post(
+        reverse(LIST),
+        {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"},
+    )
+    assert state("billing") is LockState.RUNNING
+
+
+def test_free_lock_can_be_deleted() -> None:
+    """The record of a lock that nobody holds can be cleared away."""
+    client = operator("view_lockrecord", "delete_lockrecord")
+    take("old").release()
+    client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
+    assert not LockRecord.objects.exists()
+
+
+def test_lock_taken_after_the_delete_page_stays(rf: Any) -> None:
+    """Deleting is conditional on the lock being free at that instant."""
+    model_admin: Any = admin.site._registry[LockRecord]
+    take("old").release()
+    record = model_admin.get_queryset(rf.get("/")).get(name="old")
+    take("old")
+    model_admin.delete_model(rf.post("/"), record)
+    assert state("old") is LockState.RUNNING
+
+
+def test_names_are_escaped(chief: Client) -> None:
+    """Names, holders and exceptions with markup are shown as text."""
+    LockRecord.objects.create(
+        name=HOSTILE,
+        locked_by=HOSTILE,
+        locked_at=DatabaseNow(),
+        lock_until=DatabaseNow() + MINUTE,
+    )
+    add_run(
+        HOSTILE,
+        RunOutcome.FAILED,
+        locked_by=HOSTILE,
+        exception_type=HOSTILE,
+        exception_message=HOSTILE,
+    )
+    change = reverse(CHANGE, args=[admin.utils.quote(HOSTILE)])
+    for address in (reverse(LIST), change):
+        page = chief.get(address).content.decode()
+        assert HOSTILE not in page
+        assert "&lt;script&gt;" in page
+
+
+@override_settings(USE_TZ=False)
+def test_list_without_time_zones(viewer: Client) -> None:
+    """With USE_TZ = False the instants are shown as they are."""
+    take("billing")
+    add_run("billing")
+    assert viewer.get(reverse(LIST)).status_code == 200
+    assert viewer.get(reverse(CHANGE, args=["billing"])).status_code == 200
+
+
+@override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": "tests.nothing"}})
+def test_admin_has_no_errors_of_its_own() -> None:
+    """Django's checks of the admin pass, and need no provider."""
+    assert checks.run_checks(tags=["admin"]) == []
+
+
+def test_admin_of_another_site_links_to_itself() -> None:
+    """The classes work on a site of the project's own."""
+    site = admin.AdminSite(name="operations")
+    model_admin = LockRecordAdmin(LockRecord, site)
+    assert model_admin.admin_site is site
+    assert LockRun not in site._registry

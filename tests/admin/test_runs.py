@@ -1,0 +1,267 @@
+"""The list of runs, and that it stays quick."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from django_shedlock.admin import filters
+from django_shedlock.admin.paginators import CappedPaginator
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRun
+from django_shedlock.outcomes import RunOutcome
+from tests.admin.operators import (
+    CHANGE,
+    HOSTILE,
+    LIST,
+    RUN,
+    RUNS,
+    add_run,
+    expire,
+    operator,
+    take,
+)
+
+pytestmark = pytest.mark.django_db
+
+MANY = 100_000
+
+
+def names(page: Any) -> list[str]:
+    return [run.name for run in page.context["cl"].result_list]
+
+
+def add_many(count: int) -> None:
+    """Record that many runs of fifty locks on ten hosts in the last thirty days."""
+    outcomes = [RunOutcome.SUCCEEDED] * 19 + [RunOutcome.FAILED]
+    now = datetime.now(UTC)
+    LockRun.objects.bulk_create(
+        (
+            LockRun(
+                name=f"job {number % 50}",
+                provider="default",
+                locked_by=f"web-{number % 10}:7:{number:016x}",
+                host=f"web-{number % 10}",
+                pid=7,
+                fencing_token=number,
+                started=now - timedelta(days=30) * (1 - number / count),
+                finished=now,
+                duration=timedelta(seconds=number % 600),
+                outcome=outcomes[number % 20],
+                exception_type="ValueError" if number % 20 == 19 else "",
+            )
+            for number in range(count)
+        ),
+        batch_size=5000,
+    )
+
+
+def test_list_shows_runs_with_the_newest_on_top(viewer: Client) -> None:
+    """Each run has its lock, outcome, duration, host and exception."""
+    add_run("first", duration=timedelta(seconds=90))
+    add_run(
+        "second",
+        RunOutcome.FAILED,
+        exception_type="shop.errors.NoPaper",
+        exception_message="x" * 200,
+    )
+    page = viewer.get(reverse(RUNS))
+    assert names(page) == ["second", "first"]
+    html = page.content.decode()
+    for shown in ("1m30s", "web-1", ">NoPaper<", "x" * 79 + "…"):
+        assert shown in html
+    assert reverse(CHANGE, args=["first"]) in html
+
+
+def test_dead_holder_shows_as_abandoned(viewer: Client) -> None:
+    """A run whose lease is over is not shown as running."""
+    lock = take("billing")
+    add_run("billing", RunOutcome.RUNNING, locked_by=lock.locked_by)
+    page = viewer.get(reverse(RUNS))
+    assert [run.current_outcome for run in page.context["cl"].result_list] == [
+        "running"
+    ]
+    expire("billing")
+    page = viewer.get(reverse(RUNS))
+    assert [run.current_outcome for run in page.context["cl"].result_list] == [
+        "abandoned"
+    ]
+
+
+@pytest.mark.parametrize("outcome", list(RunOutcome))
+def test_filter_by_outcome(viewer: Client, outcome: RunOutcome) -> None:
+    """The filter leaves the runs with that outcome."""
+    for each in RunOutcome:
+        add_run(each.value, each)
+    assert names(viewer.get(reverse(RUNS), {"outcome": outcome.value})) == [outcome]
+
+
+def test_unknown_outcome_leaves_nothing(viewer: Client) -> None:
+    """An outcome that there is not is no error."""
+    add_run("billing")
+    assert names(viewer.get(reverse(RUNS), {"outcome": "asleep"})) == []
+
+
+def test_filter_by_host(viewer: Client) -> None:
+    """The filter offers the hosts of the newest runs, and leaves those of one."""
+    add_run("a", locked_by="web-2:1:a")
+    add_run("b", locked_by="web-1:1:a")
+    page = viewer.get(reverse(RUNS), {"host": "web-1"})
+    assert names(page) == ["b"]
+    [spec] = [
+        s for s in page.context["cl"].filter_specs if isinstance(s, filters.HostFilter)
+    ]
+    assert [value for value, _ in spec.lookup_choices] == ["web-1", "web-2"]
+
+
+def test_chosen_host_is_offered_though_it_ran_nothing_lately(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter that is on can be seen, and taken off."""
+    monkeypatch.setattr(filters, "RECENT", 1)
+    add_run("a", locked_by="old:1:a")
+    add_run("b", locked_by="new:1:a")
+    page = viewer.get(reverse(RUNS), {"host": "old"})
+    assert names(page) == ["a"]
+    assert "?host=new" in page.content.decode()
+    assert '<li class="selected">' in page.content.decode()
+
+
+def test_filter_by_date(viewer: Client) -> None:
+    """The usual filter by date and the hierarchy of dates leave runs of that time."""
+    add_run("old", started=DatabaseNow() - timedelta(days=20))
+    add_run("new")
+    page = viewer.get(reverse(RUNS))
+    [link] = re.findall(
+        r'href="\?(started__gte=[^"]+)">\s*Past 7 days', page.content.decode()
+    )
+    recent = viewer.get(reverse(RUNS) + "?" + link.replace("&amp;", "&"))
+    assert names(recent) == ["new"]
+    year = viewer.get(reverse(RUNS), {"started__year": "1999"})
+    assert (year.status_code, names(year)) == (200, [])
+
+
+def test_hierarchy_of_dates(viewer: Client) -> None:
+    """Where the database knows time zones, one comes from the days to their runs."""
+    add_run("billing")
+    shown = bool(viewer.get(reverse(RUNS)).context["cl"].date_hierarchy)
+    assert shown == connection.features.has_zoneinfo_database
+
+
+def test_search(viewer: Client) -> None:
+    """The search finds runs by lock, exception and holder."""
+    add_run("billing", exception_type="NoPaper")
+    add_run("cleanup", locked_by="web-9:1:a")
+    for text, found in [
+        ("bill", "billing"),
+        ("Paper", "billing"),
+        ("web-9", "cleanup"),
+    ]:
+        assert names(viewer.get(reverse(RUNS), {"q": text})) == [found]
+
+
+def test_runs_of_one_lock(viewer: Client) -> None:
+    """The link on a lock's page leads to the runs of that very lock."""
+    take("billing")
+    add_run("billing")
+    add_run("billing.other")
+    page = viewer.get(reverse(CHANGE, args=["billing"])).content.decode()
+    [link] = re.findall(r'href="([^"]+name__exact=[^"]+)"', page)
+    assert names(viewer.get(link)) == ["billing"]
+
+
+def test_page_of_a_run(viewer: Client) -> None:
+    """A run's page has the whole message of its exception."""
+    run = add_run("billing", RunOutcome.FAILED, exception_message="long " * 100)
+    page = viewer.get(reverse(RUN, args=[run.pk])).content.decode()
+    assert ("long " * 100).strip() in page
+
+
+def test_history_cannot_be_rewritten() -> None:
+    """Even a superuser can't add, change or delete a run."""
+    User.objects.create_superuser("root", password="x")
+    client = Client()
+    client.login(username="root", password="x")
+    run = add_run("billing", RunOutcome.FAILED)
+    before = LockRun.objects.values().get()
+    base = "admin:django_shedlock_lockrun"
+    assert client.get(reverse(f"{base}_add")).status_code == 403
+    changed = client.post(reverse(RUN, args=[run.pk]), {"outcome": "succeeded"})
+    assert changed.status_code == 403
+    deleting = client.post(reverse(f"{base}_delete", args=[run.pk]), {"post": "yes"})
+    assert deleting.status_code == 403
+    client.post(
+        reverse(RUNS),
+        {"action": "delete_selected", "_selected_action": [run.pk], "post": "yes"},
+    )
+    assert LockRun.objects.values().get() == before
+
+
+def test_runs_need_their_permission() -> None:
+    """Who may see locks only does not see the runs."""
+    run = add_run("billing")
+    client = operator("view_lockrecord")
+    assert client.get(reverse(RUNS)).status_code == 403
+    assert client.get(reverse(RUN, args=[run.pk])).status_code == 403
+
+
+def test_hostile_texts_are_escaped(viewer: Client) -> None:
+    """Markup in names, hosts and messages is shown as text."""
+    run = add_run(
+        HOSTILE,
+        RunOutcome.FAILED,
+        locked_by=f"{HOSTILE}:1:a",
+        exception_type=HOSTILE,
+        exception_message=HOSTILE,
+    )
+    for address in (reverse(RUNS), reverse(RUN, args=[run.pk])):
+        page = viewer.get(address).content.decode()
+        assert HOSTILE not in page
+        assert "&lt;script&gt;" in page
+
+
+def test_counting_ends_where_nobody_pages(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A longer list says so, and its last page can be reached."""
+    monkeypatch.setattr(CappedPaginator, "most", 60)
+    for _ in range(61):
+        add_run("billing")
+    page = viewer.get(reverse(RUNS), {"p": "2"})
+    assert len(names(page)) == 10
+    assert "this list ends after 60 runs" in page.content.decode()
+    LockRun.objects.first().delete()
+    assert "this list ends" not in viewer.get(reverse(RUNS)).content.decode()
+
+
+def test_pages_with_a_hundred_thousand_runs(viewer: Client) -> None:
+    """No page has more queries with many runs than with one, nor fifteen."""
+    take("job 1")
+    add_run("job 1")
+    addresses = [
+        reverse(RUNS),
+        reverse(RUNS) + "?outcome=failed&host=web-1",
+        reverse(RUNS) + "?q=job",
+        reverse(LIST),
+        reverse(CHANGE, args=["job 1"]),
+    ]
+
+    def count(address: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert viewer.get(address).status_code == 200
+        return len(queries)
+
+    viewer.get(reverse(RUNS))
+    with_one = [count(address) for address in addresses]
+    add_many(MANY)
+    with_many = [count(address) for address in addresses]
+    assert all(many <= one for many, one in zip(with_many, with_one, strict=True))
+    assert max(with_many) < 15
