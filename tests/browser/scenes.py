@@ -1,0 +1,124 @@
+"""Locks and runs as an operator meets them on a bad morning."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import F, Value
+
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.outcomes import RunOutcome
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+STUCK = "billing.send_digest"
+HOLDER = "web-2:4711:9f86d081884c7d65"
+
+
+def bad_morning() -> None:
+    """Make locks in each state, with runs behind them."""
+    _record(STUCK, HOLDER, taken=2 * HOUR, left=40 * MINUTE)
+    _record(
+        "search.reindex", "web-1:815:2c624232cdd22177", taken=MINUTE, left=9 * MINUTE
+    )
+    _record("reports.monthly", "web-3:99:4e07408562bedb8b", taken=5 * HOUR, left=-HOUR)
+    _record(
+        "rates.refresh",
+        "web-1:640:60303ae22b998861",
+        taken=MINUTE / 3,
+        left=MINUTE / 2,
+        released=True,
+    )
+    _record(
+        "nightly.cleanup",
+        "web-2:12:6b86b273ff34fce1",
+        taken=7 * HOUR,
+        left=-7 * HOUR,
+        released=True,
+    )
+    _record(
+        "mirror.pull",
+        "web-3:77:d4735e3a265e16ee",
+        taken=HOUR,
+        left=-HOUR,
+        released=True,
+    )
+    _runs()
+    _running("reports.monthly", "web-3:99:4e07408562bedb8b", started=5 * HOUR)
+    _running(STUCK, HOLDER, started=2 * HOUR)
+    _running("search.reindex", "web-1:815:2c624232cdd22177", started=MINUTE)
+
+
+def _runs() -> None:
+    for days in range(14, 0, -1):
+        _run(
+            STUCK, ended=days * DAY, took=timedelta(minutes=3, seconds=11 * (days % 5))
+        )
+        _run("reports.monthly", ended=days * DAY, took=(20 + days % 7) * MINUTE)
+        _run("nightly.cleanup", ended=days * DAY, took=(6 + days % 3) * MINUTE)
+        _run("search.reindex", ended=days * DAY, took=(2 + days % 4) * MINUTE)
+    for hours in range(24, 1, -1):
+        outcome = RunOutcome.FAILED if hours == 9 else RunOutcome.SUCCEEDED
+        if hours == 16:
+            outcome = RunOutcome.LOST
+        _run(
+            "mirror.pull",
+            ended=hours * HOUR,
+            took=timedelta(seconds=40 + 17 * (hours % 6)),
+            outcome=outcome,
+        )
+    _run("rates.refresh", ended=MINUTE / 4, took=timedelta(milliseconds=740))
+    _run(
+        "nightly.cleanup",
+        ended=7 * HOUR,
+        took=12 * MINUTE,
+        outcome=RunOutcome.FAILED,
+        host="web-2",
+        exception_type="django.db.utils.OperationalError",
+        exception_message="could not extend file: No space left on device",
+    )
+
+
+def _record(
+    name: str,
+    locked_by: str,
+    *,
+    taken: timedelta,
+    left: timedelta,
+    released: bool = False,
+) -> None:
+    LockRecord.objects.create(
+        name=name,
+        locked_by=locked_by,
+        locked_at=DatabaseNow() - taken,
+        lock_until=DatabaseNow() + left,
+        released_at=DatabaseNow() - taken / 2 if released else None,
+        fencing_token=58,
+    )
+
+
+def _run(
+    name: str,
+    *,
+    ended: timedelta,
+    took: timedelta,
+    outcome: RunOutcome = RunOutcome.SUCCEEDED,
+    host: str = "web-1",
+    **columns: Any,
+) -> None:
+    run = _running(name, f"{host}:{300 + ended.days}:0a1b2c3d", started=ended + took)
+    LockRun.objects.filter(pk=run.pk).update(
+        outcome=outcome, duration=Value(took), finished=F("started"), **columns
+    )
+
+
+def _running(name: str, locked_by: str, *, started: timedelta) -> LockRun:
+    run = LockRun.objects.create_running(
+        name=name, provider="default", locked_by=locked_by
+    )
+    LockRun.objects.filter(pk=run.pk).update(started=DatabaseNow() - started)
+    return run

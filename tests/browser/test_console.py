@@ -1,0 +1,319 @@
+"""The console in a real browser, as an operator and as others use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+
+from django_shedlock.providers import get_provider
+from django_shedlock.states import LockState
+from tests.admin.operators import ALL, CHANGE, HOSTILE, LIST, take
+from tests.browser.scenes import HOLDER, STUCK, bad_morning
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.sqlite_only,  # the pages are the same on every database
+]
+
+PASSWORD = "console"
+TIMEOUT = 15
+
+
+class Console:
+    """The pages as somebody with a mouse and a keyboard meets them."""
+
+    def __init__(self, browser: Any, server: str):
+        self.browser = browser
+        self.server = server
+
+    def log_in(self, *permissions: str) -> None:
+        user = User.objects.create_user("ada", password=PASSWORD, is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        self.open("admin:login")
+        self.find("[name=username]").send_keys("ada")
+        self.find("[name=password]").send_keys(PASSWORD)
+        self.find("input[type=submit]").click()
+        self.until(lambda: "ADA" in self.text("#user-tools").upper())
+
+    def open(self, view: str, *arguments: str, query: str = "") -> None:
+        self.browser.get(self.server + reverse(view, args=arguments) + query)
+
+    def find(self, selector: str) -> Any:
+        return self.browser.find_element("css selector", selector)
+
+    def find_all(self, selector: str) -> list[Any]:
+        self.browser.implicitly_wait(0)
+        found = self.browser.find_elements("css selector", selector)
+        self.browser.implicitly_wait(10)
+        return list(found)
+
+    def text(self, selector: str) -> str:
+        return str(self.find(selector).text)
+
+    def texts(self, selector: str) -> list[str]:
+        return [element.text for element in self.find_all(selector)]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what another page, or the page's script, has to do first."""
+        from selenium.common.exceptions import (
+            NoSuchElementException,
+            StaleElementReferenceException,
+        )
+
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                if condition():
+                    return
+            except (NoSuchElementException, StaleElementReferenceException):
+                pass
+            assert time.monotonic() < deadline, self.text("body")[:2000]
+            time.sleep(0.05)
+
+    def row(self, name: str) -> Any:
+        """Return the row of a lock."""
+        return self.find(f'input.action-select[value="{name}"]').find_element(
+            "xpath", "ancestor::tr"
+        )
+
+    def choose(self, action: str, *names: str) -> None:
+        """Select locks, choose an action for them, and go."""
+        for name in names:
+            self.row(name).find_element("css selector", "input").click()
+        self.find(f"select[name=action] option[value={action}]").click()
+        self.find("button[name=index]").click()
+
+    def refresh_soon(self) -> None:
+        """Let the page refresh itself every half second from now on."""
+        self.browser.execute_script(
+            "const start = window.setInterval;"
+            "window.setInterval = (f) => start(f, 500);"
+            "document.dispatchEvent(new Event('DOMContentLoaded'));"
+            "window.setInterval = start;"
+        )
+
+
+@pytest.fixture
+def console(browser: Any, live_server: Any) -> Console:
+    bad_morning()
+    return Console(browser, live_server.url)
+
+
+def state(name: str) -> LockState:
+    return get_provider().statuses(name)[0].state
+
+
+def test_operator_finds_the_stuck_job_and_frees_it(console: Console) -> None:
+    """From the list to the log: which job, on which host, since when, and free."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    states = console.texts("td.field-current_state")
+    assert [text.split()[0] for text in states] == [
+        "expired",
+        "running",
+        "running",
+        "held",
+        "free",
+        "free",
+    ]
+    console.find("#changelist-filter").find_element("link text", "running").click()
+    console.until(lambda: len(console.texts("th.field-shown_name")) == 2)
+    stuck = console.row(STUCK).text
+    for clue in ("longer than usual", "web-2", "(4711)", "2h ago"):
+        assert clue in stuck
+    console.browser.find_element("link text", STUCK).click()
+    console.until(lambda: "Last runs" in console.text(".shedlock-runs"))
+    assert len(console.find_all(".shedlock-bar")) == 15
+    console.find("button[value=release_selected]").click()
+    console.until(lambda: "may still be running" in console.text("#content"))
+    assert HOLDER in console.text("#content")
+    assert state(STUCK) is LockState.RUNNING
+    console.find("textarea[name=reason]").send_keys("node of web-2 is gone")
+    console.find("input[type=submit]").click()
+    console.until(lambda: "is released" in console.text(".messagelist"))
+    assert state(STUCK) is LockState.FREE
+    console.open("admin:django_shedlock_lockrecord_history", STUCK)
+    log = console.text("#change-history")
+    assert "node of web-2 is gone" in log
+    assert HOLDER in log
+
+
+def test_operator_extends_a_lease(console: Console) -> None:
+    """Two locks are extended at once, from the list, with a reason."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.choose("extend_selected", STUCK, "search.reindex")
+    console.until(lambda: "Extend locks?" in console.text("#content"))
+    lease = console.find("input[name=lock_at_most_for]")
+    lease.clear()
+    lease.send_keys("soon")
+    console.find("textarea[name=reason]").send_keys("slow today")
+    console.find("input[type=submit]").click()
+    console.until(lambda: "Enter a duration" in console.text(".errorlist"))
+    lease = console.find("input[name=lock_at_most_for]")
+    lease.clear()
+    lease.send_keys("3h")
+    console.find("input[type=submit]").click()
+    console.until(lambda: console.text(".messagelist").count("extended to 3h") == 2)
+    assert LogEntry.objects.filter(change_message__contains="slow today").count() == 2
+    assert "2h59m" in console.row(STUCK).text
+
+
+def test_viewer_can_do_nothing(console: Console) -> None:
+    """Without the permissions there is no action, and a forged POST is refused."""
+    console.log_in("view_lockrecord", "view_lockrun")
+    console.open(CHANGE, STUCK)
+    console.until(lambda: STUCK in console.text("#content"))
+    assert not console.find_all("button[name=action]")
+    console.open(LIST)
+    console.until(lambda: STUCK in console.text("#result_list"))
+    assert not console.find_all("select[name=action], input.action-select")
+    console.browser.execute_script(
+        """
+        const form = document.getElementById("changelist-form");
+        for (const [name, value] of Object.entries(arguments[0])) {
+            const field = document.createElement("input");
+            form.appendChild(Object.assign(field, {name, value}));
+        }
+        form.submit();
+        """,
+        {
+            "action": "release_selected",
+            "confirmed": "yes",
+            "_selected_action": STUCK,
+            "locked_by": HOLDER,
+            "reason": "forged",
+        },
+    )
+    console.until(lambda: STUCK in console.text("#result_list"))
+    assert state(STUCK) is LockState.RUNNING
+    assert not LogEntry.objects.exists()
+
+
+def test_name_with_markup_is_text(console: Console) -> None:
+    """A hostile name runs no script: not in the list, nor anywhere on the way."""
+    take(HOSTILE)
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.until(lambda: HOSTILE in console.texts("th.field-shown_name"))
+    console.browser.find_element("link text", HOSTILE).click()
+    console.until(lambda: HOSTILE in console.text("#content"))
+    console.find("button[value=release_selected]").click()
+    console.until(lambda: HOSTILE in console.texts(".shedlock-held h2"))
+    console.find("textarea[name=reason]").send_keys(HOSTILE)
+    console.find("input[type=submit]").click()
+    console.until(lambda: HOSTILE in console.text(".messagelist"))
+    assert state(HOSTILE) is LockState.FREE
+
+
+def test_expired_confirmation_changes_nothing(console: Console) -> None:
+    """A lock that was taken anew after the page was opened stays held."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.choose("release_selected", STUCK)
+    console.until(lambda: "Release locks?" in console.text("#content"))
+    get_provider().force_release(STUCK, running=True)
+    take(STUCK)
+    console.find("textarea[name=reason]").send_keys("too late")
+    console.find("input[type=submit]").click()
+    console.until(lambda: "is not released" in console.text(".messagelist"))
+    assert state(STUCK) is LockState.RUNNING
+    assert not LogEntry.objects.exists()
+
+
+def test_list_refreshes_itself(console: Console) -> None:
+    """New states come in; filter, selection and the place of the keyboard stay."""
+    console.log_in(*ALL)
+    console.open(LIST, query="?last=succeeded")
+    console.row("search.reindex").find_element("css selector", "input").click()
+    console.browser.execute_script(
+        "document.querySelector('#result_list th a').focus()"
+    )
+    focused = console.browser.switch_to.active_element.text
+    take("new")
+    console.refresh_soon()
+    get_provider().force_release("mirror.pull", running=True)
+    get_provider().force_extend("search.reindex", timedelta(hours=3))
+    console.until(lambda: "2h59m" in console.row("search.reindex").text)
+    console.until(lambda: console.text("#shedlock-counts").startswith("expired"))
+    console.until(lambda: "Updated" in console.text(".shedlock-refresh"))
+    box = console.row("search.reindex").find_element("css selector", "input")
+    assert box.is_selected()
+    assert "1 of" in console.text(".action-counter")
+    assert console.browser.switch_to.active_element.text == focused
+    assert "new" not in console.texts("th.field-shown_name")
+    assert "last=succeeded" in console.browser.current_url
+
+
+def test_locks_come_into_the_list_by_themselves(console: Console) -> None:
+    """A lock that is new appears without a reload, in its place."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.until(lambda: STUCK in console.texts("th.field-shown_name"))
+    console.browser.execute_script("window.sameDocument = true")
+    console.refresh_soon()
+    take("a.new")
+    console.until(lambda: "a.new" in console.texts("th.field-shown_name"))
+    assert console.texts("th.field-shown_name").index("a.new") == 1
+    assert console.browser.execute_script("return window.sameDocument") is True
+
+
+def test_refresh_can_be_paused(console: Console) -> None:
+    """Paused, the list stays as it is, until it is resumed."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.find(".shedlock-refresh button").click()
+    console.until(lambda: console.text(".shedlock-refresh button") == "Resume")
+    asked = (
+        "return performance.getEntriesByType('resource')"
+        ".filter((entry) => entry.initiatorType === 'fetch').length"
+    )
+    before = console.browser.execute_script(asked)
+    console.refresh_soon()
+    time.sleep(1.5)
+    assert console.browser.execute_script(asked) == before
+    console.find(".shedlock-refresh button").click()
+    console.until(lambda: console.browser.execute_script(asked) > before)
+    console.browser.execute_script("localStorage.clear()")
+
+
+def test_keyboard_alone_frees_a_lock(console: Console) -> None:
+    """Select, choose, confirm: all without a mouse."""
+    from selenium.webdriver.common.keys import Keys
+
+    console.log_in(*ALL)
+    console.open(CHANGE, STUCK)
+    button = console.find("button[value=release_selected]")
+    console.browser.execute_script("arguments[0].focus()", button)
+    button.send_keys(Keys.ENTER)
+    reason = console.find("textarea[name=reason]")
+    console.browser.execute_script("arguments[0].focus()", reason)
+    reason.send_keys("gone", Keys.TAB, Keys.ENTER)
+    console.until(lambda: "is released" in console.text(".messagelist"))
+    assert state(STUCK) is LockState.FREE
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_phone_shows_the_list_without_scrolling_sideways(
+    console: Console, width: int
+) -> None:
+    """On a narrow screen each lock is a card within the screen's width."""
+    console.log_in(*ALL)
+    metrics = {"height": 800, "deviceScaleFactor": 1, "mobile": False}
+    command = "Emulation.setDeviceMetricsOverride"
+    console.browser.execute_cdp_cmd(command, {"width": width, **metrics})
+    try:
+        console.open(LIST)
+        console.until(lambda: STUCK in console.texts("th.field-shown_name"))
+        edge = "return document.querySelector('#result_list').scrollWidth"
+        assert console.browser.execute_script(edge) <= width
+        assert console.row(STUCK).is_displayed()
+    finally:
+        console.browser.execute_cdp_cmd(command, {"width": 1280, **metrics})
