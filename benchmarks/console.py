@@ -1,0 +1,108 @@
+"""
+How long the admin's pages take with many runs, beside how long with few.
+
+``SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from typing import Any
+
+import django
+
+FEW = 100
+ROUNDS = 5
+
+
+def main() -> None:
+    """Measure each page with few and with many runs, in one database."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1_000_000)
+    runs = parser.parse_args().runs
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
+    from django.conf import settings
+    from django.test.utils import get_runner, setup_test_environment
+
+    setup_test_environment()
+    runner = get_runner(settings)(verbosity=0, interactive=False)
+    databases = runner.setup_databases()
+    try:
+        compare(runs)
+    finally:
+        runner.teardown_databases(databases)
+
+
+def compare(runs: int) -> None:
+    """Print the median of each page's times, and its queries."""
+    from django.db import connection
+
+    from tests.admin.operators import ALL, operator, take
+    from tests.admin.test_runs import add_many
+
+    client = operator(*ALL)
+    for number in range(50):
+        take(f"job {number}").release()
+    add_many(FEW)
+    few = {title: measure(client, address) for title, address in pages().items()}
+    add_many(runs - FEW)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE" + (" TABLE shedlock_run" * (connection.vendor == "mysql")))
+    print(f"{connection.vendor}: milliseconds and queries of a page, median of {ROUNDS}")
+    for title, address in pages().items():
+        milliseconds, queries = measure(client, address)
+        before, _ = few[title]
+        print(
+            f"{title:32} {FEW} runs {before:7.0f} ms   {runs} runs {milliseconds:7.0f} ms"
+            f"   ratio {milliseconds / before:5.1f}   {queries} queries"
+        )
+
+
+def pages() -> dict[str, str]:
+    """Return the addresses that are measured."""
+    from django.urls import reverse
+
+    from tests.admin.operators import CHANGE, LIST, RUNS
+
+    runs = reverse(RUNS)
+    return {
+        "locks": reverse(LIST),
+        "locks, last run failed": reverse(LIST) + "?last=failed",
+        "a lock": reverse(CHANGE, args=["job 1"]),
+        "runs": runs,
+        "runs, page 100": f"{runs}?p=100",
+        "runs, failed": f"{runs}?outcome=failed",
+        "runs, abandoned": f"{runs}?outcome=abandoned",
+        "runs of a host": f"{runs}?host=web-1",
+        "runs of a lock": f"{runs}?name__exact=job+1",
+        "runs, search that finds": f"{runs}?q=job+1",
+        "runs, search that finds nothing": f"{runs}?q=nothing",
+    }
+
+
+def measure(client: Any, address: str) -> tuple[float, int]:
+    """Return the median milliseconds of a page, and its queries."""
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    client.get(address, follow=True)
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        with CaptureQueriesContext(connection) as queries:
+            response = client.get(address, follow=True)
+        times.append(1000 * (time.perf_counter() - began))
+        if response.status_code != 200:
+            raise RuntimeError(f"{address} answered {response.status_code}")
+    if os.environ.get("SHEDLOCK_BENCHMARK_QUERIES"):
+        slowest = max(queries.captured_queries, key=lambda query: float(query["time"]))
+        print(slowest["time"], slowest["sql"][:1500])
+    return statistics.median(times), len(queries)
+
+
+if __name__ == "__main__":
+    main()
