@@ -51,14 +51,19 @@ def compare(runs: int) -> None:
     few = {title: measure(client, address) for title, address in pages().items()}
     add_many(runs - FEW)
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE" + (" TABLE shedlock_run" * (connection.vendor == "mysql")))
-    print(f"{connection.vendor}: milliseconds and queries of a page, median of {ROUNDS}")
+        cursor.execute(
+            "ANALYZE" + (" TABLE shedlock_run" * (connection.vendor == "mysql"))
+        )
+    print(
+        f"{connection.vendor}: milliseconds and queries of a page, median of {ROUNDS}"
+    )
     for title, address in pages().items():
         milliseconds, queries = measure(client, address)
         before, _ = few[title]
         print(
-            f"{title:32} {FEW} runs {before:7.0f} ms   {runs} runs {milliseconds:7.0f} ms"
-            f"   ratio {milliseconds / before:5.1f}   {queries} queries"
+            f"{title:32} {FEW} runs {before:7.0f} ms   "
+            f"{runs} runs {milliseconds:7.0f} ms   "
+            f"ratio {milliseconds / before:5.1f}   {queries} queries"
         )
 
 

@@ -60,6 +60,14 @@ def format_seconds(duration: timedelta) -> str:
     return format_duration(timedelta(seconds=int(duration.total_seconds())))
 
 
+def format_measured(duration: timedelta) -> str:
+    """Return how long something took, as exactly as people want to know."""
+    seconds = duration.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    return f"{seconds:.1f}s" if seconds < 60 else format_seconds(duration)
+
+
 def _convert(value: Duration) -> timedelta:
     if isinstance(value, timedelta):
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Self
 
 from django.db import models
@@ -48,6 +49,10 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         """Only locks that were given back and are kept by ``lock_at_least_for``."""
         return self.held().filter(RELEASED)
 
+    def unused(self, duration: timedelta) -> Self:
+        """Only locks whose last lease ended longer ago than ``duration``."""
+        return self.filter(lock_until__lt=DatabaseNow() - duration)
+
     def held_by(self, locked_by: str) -> Self:
         """Only locks that this acquisition took and did not give back."""
         return self.filter(locked_by=locked_by, released_at=None)
@@ -67,6 +72,15 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
                 F("lock_until") - DatabaseNow(), output_field=DurationField()
             ),
         )
+
+    def delete_at_once(self) -> int:
+        """
+        Delete the records with one statement, and return how many.
+
+        Django's ``delete()`` reads them first if the project listens to deletions, and
+        then deletes also what was taken in between.
+        """
+        return int(self._raw_delete(self.db))
 
     def with_last_run(self, provider: str) -> Self:
         """Add what the provider's last ended run of each lock was like."""
@@ -154,6 +168,25 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         return self.with_outcome().filter(
             ~Q(outcome=RunOutcome.RUNNING) | self._deserted()
         )
+
+    def prunable(self, older_than: timedelta) -> Self:
+        """
+        Only runs that began longer ago than that, and that nobody asks for any more.
+
+        That leaves runs that go on, and the last run and the last success of each lock
+        that has a record.
+        """
+        record = LockRecord.objects.using(self.db).filter(name=OuterRef("name"))
+        later = LockRun.objects.using(self.db).filter(
+            name=OuterRef("name"), provider=OuterRef("provider"), pk__gt=OuterRef("pk")
+        )
+        later_end = Exists(later.exclude(outcome=RunOutcome.RUNNING))
+        later_success = Exists(later.filter(outcome=RunOutcome.SUCCEEDED))
+        is_superseded = Q(later_end) & (
+            ~Q(outcome=RunOutcome.SUCCEEDED) | Q(later_success)
+        )
+        old = self.filter(started__lt=DatabaseNow() - older_than)
+        return old.ended().filter(~Exists(record) | is_superseded)
 
     def _deserted(self) -> Q:
         return Q(Exists(_not_held_by_run(self)), outcome=RunOutcome.RUNNING)

@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_shedlock.durations import format_seconds
+from django_shedlock.durations import format_measured, format_seconds
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.states import LockState
 
@@ -77,13 +77,8 @@ def instant(moment: datetime | None) -> str | SafeString:
 
 
 def length(duration: timedelta | None) -> str:
-    """Return how long something took, as exactly as people want to know."""
-    if duration is None:
-        return NOTHING
-    seconds = duration.total_seconds()
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    return f"{seconds:.1f}s" if seconds < 60 else format_seconds(duration)
+    """Return how long something took, if that is known."""
+    return NOTHING if duration is None else format_measured(duration)
 
 
 def rough_length(duration: timedelta) -> str:

@@ -1,0 +1,120 @@
+"""``manage.py shedlock list``."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.db import Error
+
+from django_shedlock.configuration import ZERO
+from django_shedlock.durations import format_seconds, parse_duration
+from django_shedlock.exceptions import ShedLockError
+from django_shedlock.management.subcommands.base import Subcommand
+from django_shedlock.management.subcommands.tables import as_table, local
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.states import LockState, LockStatus
+
+COLUMNS = ("NAME", "STATE", "LOCKED BY", "LOCKED AT", "REMAINING")
+CLEAR = "\x1b[2J\x1b[H"
+"""Empties a terminal, and goes to its first line."""
+STATES = {state.value.replace(" ", "-"): state for state in LockState}
+
+
+def interval(text: str) -> float:
+    """Return the seconds of a duration, or let argparse refuse it."""
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+    if duration <= ZERO:
+        raise ArgumentTypeError(f"{text!r} must be positive")
+    return duration.total_seconds()
+
+
+class Listing(Subcommand):
+    """Shows locks."""
+
+    name = "list"
+    help = "show all locks"
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        """Which locks, how, and how often."""
+        parser.add_argument("--state", choices=STATES, help="only locks in this state")
+        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument(
+            "--watch",
+            metavar="INTERVAL",
+            nargs="?",
+            type=interval,
+            const="2s",
+            help="show them again and again until Ctrl-C; every 2s if not given",
+        )
+
+    def run(
+        self, provider: LockProvider, *, watch: float | None, **options: Any
+    ) -> None:
+        """Print a table of locks, or JSON; with ``watch`` until interrupted."""
+        if watch is None:
+            self.stdout.write(shown(provider, **options))
+            return
+        with suppress(KeyboardInterrupt):
+            while True:
+                self._write_again(provider, **options)
+                time.sleep(watch)
+
+    def _write_again(self, provider: LockProvider, **options: Any) -> None:
+        try:
+            text = shown(provider, **options)
+        except (ShedLockError, Error) as error:
+            text = str(error).strip()
+        self.stdout.write(CLEAR + text if self.stdout.isatty() else text)
+        self.stdout.flush()
+
+
+def shown(
+    provider: LockProvider, *, state: str | None, json: bool, **options: Any
+) -> str:
+    """Return the locks, or those in one state, as a table or as JSON."""
+    wanted = STATES[state] if state else None
+    locks = [lock for lock in provider.statuses() if wanted in {None, lock.state}]
+    if json or locks:
+        return as_json(locks) if json else _table(locks)
+    return f"No lock is {wanted}." if wanted else "There are no locks yet."
+
+
+def as_json(statuses: Sequence[LockStatus]) -> str:
+    """Return the locks as a JSON list; durations are seconds."""
+    return json.dumps(
+        [
+            {
+                "name": status.name,
+                "state": status.state.value,
+                "locked_by": status.locked_by,
+                "locked_at": status.locked_at.isoformat(),
+                "lock_until": status.lock_until.isoformat(),
+                "remaining": status.remaining.total_seconds(),
+            }
+            for status in statuses
+        ],
+        indent=2,
+    )
+
+
+def _table(statuses: Sequence[LockStatus]) -> str:
+    return as_table(COLUMNS, [_row(status) for status in statuses])
+
+
+def _row(status: LockStatus) -> tuple[str, ...]:
+    return (
+        status.name,
+        status.state.value,
+        status.locked_by,
+        local(status.locked_at),
+        format_seconds(status.remaining) if status.state.is_held else "-",
+    )

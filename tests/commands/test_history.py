@@ -1,0 +1,158 @@
+"""``manage.py shedlock history``: the last runs in a terminal and for programs."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+from django.test import override_settings
+
+from django_shedlock.outcomes import RunOutcome
+from tests.admin.operators import add_run
+from tests.commands.calls import run, take_default
+
+pytestmark = pytest.mark.django_db
+
+IN_MEMORY = {
+    "default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
+}
+
+
+def names(*args: str) -> list[str]:
+    return [run["name"] for run in json.loads(run("history", *args, "--json"))]
+
+
+def test_history_without_runs() -> None:
+    """An empty table is said in words."""
+    assert run("history") == "No runs yet.\n"
+    assert run("history", "--json") == "[]\n"
+
+
+def test_history_is_a_table_with_the_newest_run_on_top() -> None:
+    """Each run is a line: when, which lock, how it ended, how long, who and why."""
+    add_run("first", duration=timedelta(milliseconds=1500))
+    add_run(
+        "second",
+        RunOutcome.FAILED,
+        duration=timedelta(minutes=2),
+        exception_type="ValueError",
+        exception_message="no such file",
+    )
+    header, second, first = run("history").splitlines()
+    assert header.split("  ")[0] == "STARTED"
+    assert "second  failed     2m        web-1:7:a  ValueError: no such file" in second
+    assert "first   succeeded  1.5s      web-1:7:a  -" in first
+
+
+def test_history_of_one_lock() -> None:
+    """With a name, only that lock's runs are shown."""
+    add_run("billing")
+    add_run("nightly")
+    assert names("billing") == ["billing"]
+
+
+def test_history_of_an_unknown_lock() -> None:
+    """A misspelt name is said to be unknown; one that has never run is not."""
+    with pytest.raises(CommandError, match="There is no lock 'jbo'") as caught:
+        run("history", "jbo")
+    assert caught.value.returncode == 1
+    take_default("job")
+    assert run("history", "job") == "No runs yet.\n"
+
+
+def test_history_of_another_provider() -> None:
+    """Runs under another provider's lock of the same name are not shown."""
+    add_run("job", provider="other")
+    assert names() == []
+
+
+def test_history_by_outcome() -> None:
+    """The outcome is the one by now: a run of a worker that died is abandoned."""
+    add_run("dead", RunOutcome.RUNNING)
+    take_default("dead").release()
+    add_run("good")
+    assert names("--outcome", "abandoned") == ["dead"]
+    assert "abandoned" in run("history", "dead")
+    assert names("--outcome", "running") == []
+
+
+def test_history_has_a_limit() -> None:
+    """Twenty runs are shown, or as many as are asked for."""
+    for number in range(25):
+        add_run(f"job-{number}")
+    assert len(names()) == 20
+    assert names("--limit", "2") == ["job-24", "job-23"]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "many", "²"])
+def test_history_refuses_what_is_no_limit(limit: str) -> None:
+    """A limit that is none is a wrong call."""
+    with pytest.raises(CommandError, match="--limit"):
+        run("history", f"--limit={limit}")
+
+
+def test_history_as_json() -> None:
+    """Programs get instants in ISO-8601, durations in seconds, and nothing left out."""
+    add_run(
+        "job",
+        RunOutcome.FAILED,
+        duration=timedelta(minutes=2),
+        exception_type="ValueError",
+        exception_message="x" * 1000,
+        skips=3,
+    )
+    add_run("job", RunOutcome.RUNNING, locked_by=take_default("job").locked_by)
+    running, failed = json.loads(run("history", "--json"))
+    assert (failed["outcome"], failed["duration"], failed["skips"]) == (
+        "failed",
+        120,
+        3,
+    )
+    assert failed["exception_message"] == "x" * 1000
+    assert (failed["host"], failed["pid"]) == ("web-1", 7)
+    assert (running["outcome"], running["duration"], running["finished"]) == (
+        "running",
+        None,
+        None,
+    )
+
+
+def test_history_shows_hostile_messages_on_one_line() -> None:
+    """A message is cut, and can neither break the table nor move the cursor."""
+    add_run(
+        "job",
+        RunOutcome.FAILED,
+        exception_type="ValueError",
+        exception_message="first\nsecond \x1b[2J" + "x" * 1000,
+    )
+    _, line = run("history").splitlines()
+    assert r"first\nsecond \x1b[2J" in line
+    assert line.endswith("x…")
+    assert len(line) < 250
+
+
+@override_settings(USE_TZ=False)
+def test_history_without_time_zones() -> None:
+    """Projects with naive datetimes see their runs as well."""
+    add_run("job")
+    assert names() == ["job"]
+
+
+@override_settings(SHEDLOCK_PROVIDERS=IN_MEMORY)
+def test_provider_without_history() -> None:
+    """A provider that keeps no history is said to have none: exit status 1."""
+    with pytest.raises(CommandError, match="'default' keeps no history") as caught:
+        run("history")
+    assert caught.value.returncode == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_history_costs_one_statement(django_assert_num_queries: Any) -> None:
+    """However many runs there are, one statement fetches those that are shown."""
+    for number in range(25):
+        add_run(f"job-{number}")
+    with django_assert_num_queries(1):
+        run("history")

@@ -1,0 +1,287 @@
+"""``manage.py shedlock``: what it prints, and its exit statuses."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import json
+import logging
+import os
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.management.subcommands import listing
+from django_shedlock.management.subcommands.operators import operator
+from django_shedlock.management.subcommands.tables import printable
+from django_shedlock.models import LockRecord
+from django_shedlock.providers import get_provider
+from django_shedlock.states import LockState
+from tests.commands.calls import run, state, take_default
+from tests.providers.contract import MINUTE
+
+pytestmark = pytest.mark.django_db
+
+
+def test_list_without_locks() -> None:
+    """An empty table is said in words."""
+    assert run("list") == "There are no locks yet.\n"
+
+
+def test_list_is_a_table() -> None:
+    """Each lock is a line, below the names of the columns."""
+    lock = take_default("billing")
+    take_default("a.much.longer.name").release()
+    header, first, second = run("list").splitlines()
+    assert header.split() == [
+        "NAME",
+        "STATE",
+        "LOCKED",
+        "BY",
+        "LOCKED",
+        "AT",
+        "REMAINING",
+    ]
+    assert first.startswith("a.much.longer.name  free")
+    assert second.startswith("billing             running  " + lock.locked_by)
+    assert first.endswith("-")
+    assert second.endswith(("59s", "1m"))
+
+
+def test_list_as_json() -> None:
+    """Programs get instants in ISO-8601 and durations in seconds."""
+    lock = take_default("billing")
+    [listed] = json.loads(run("list", "--json"))
+    assert listed["name"] == "billing"
+    assert listed["state"] == "running"
+    assert listed["locked_by"] == lock.locked_by
+    assert 0 < listed["remaining"] <= 60
+    assert listed["locked_at"] < listed["lock_until"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ("running", "runs"),
+        ("held-at-least", "kept"),
+        ("expired", "expired"),
+        ("free", "free"),
+    ],
+)
+def test_list_of_one_state(wanted: str, name: str) -> None:
+    """Only the locks in a state are shown, in JSON as well."""
+    take_default("runs")
+    take_default("kept", lock_at_least_for=MINUTE).release()
+    take_default("expired")
+    LockRecord.objects.filter(name="expired").update(lock_until=DatabaseNow())
+    take_default("free").release()
+    assert [
+        line.split()[0] for line in run("list", "--state", wanted).splitlines()
+    ] == [
+        "NAME",
+        name,
+    ]
+    listed = json.loads(run("list", "--state", wanted, "--json"))
+    assert [lock["name"] for lock in listed] == [name]
+
+
+def test_list_of_a_state_that_no_lock_has() -> None:
+    """It is said in words that no lock is in the state, and not that there are none."""
+    take_default("runs")
+    assert run("list", "--state", "free") == "No lock is free.\n"
+
+
+def test_list_of_an_unknown_state() -> None:
+    """A misspelt state is refused, with those that there are."""
+    with pytest.raises(CommandError, match="held-at-least"):
+        run("list", "--state", "held")
+
+
+@override_settings(USE_TZ=False)
+def test_list_without_time_zones() -> None:
+    """Projects with naive datetimes see their locks as well."""
+    take_default("billing")
+    assert "billing" in run("list")
+
+
+def test_release_of_a_kept_lock() -> None:
+    """A lock that is only held by lock_at_least_for is released at once."""
+    take_default("job", lock_at_least_for=timedelta(seconds=30)).release()
+    assert run("release", "job") == "Lock 'job' is released.\n"
+    assert state("job") is LockState.FREE
+
+
+def test_release_of_a_running_lock_needs_force() -> None:
+    """A running job's lock is not released by mistake; that is exit status 3."""
+    lock = take_default("job")
+    with pytest.raises(CommandError, match=f"running as {lock.locked_by}") as caught:
+        run("release", "job")
+    assert caught.value.returncode == 3
+    assert state("job") is LockState.RUNNING
+    run("release", "job", "--force")
+    assert state("job") is LockState.FREE
+
+
+@pytest.mark.parametrize(
+    ("args", "verb"),
+    [
+        (("release", "job", "--force"), "released"),
+        (("extend", "job", "2h"), "extended"),
+    ],
+)
+def test_intervention_is_told_with_its_reason(
+    args: tuple[str, ...], verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says who did it, and why."""
+    take_default("job")
+    with caplog.at_level(logging.WARNING, "django_shedlock"):
+        run(*args, "--reason", "the pod is gone")
+    assert verb in caplog.text
+    assert f"by {operator()}, because: 'the pod is gone'" in caplog.text
+
+
+def test_operator_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container whose user has no name, the operator is a number."""
+
+    def getuser() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000")
+
+    monkeypatch.setattr(getpass, "getuser", getuser)
+    assert operator() == f"user {os.getuid()}"
+
+
+def test_nothing_moves_the_cursor_of_a_terminal() -> None:
+    """What others wrote into the table is shown with its escapes written out."""
+    take_default("job")
+    LockRecord.objects.update(locked_by="evil\x1b[2J\nhost")
+    assert r"evil\x1b[2J\nhost" in run("list")
+    assert printable("Zürich 東京") == "Zürich 東京"
+
+
+class Watcher:
+    """Stands for the clock of a watch: ends it after some rounds, as Ctrl-C does."""
+
+    def __init__(self, *rounds: Callable[[], object]):
+        self.rounds = list(rounds)
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if not self.rounds:
+            raise KeyboardInterrupt
+        self.rounds.pop(0)()
+
+
+def test_watch_shows_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list is printed again and again, as it is then, until Ctrl-C."""
+    lock = take_default("job")
+    watcher = Watcher(lock.release)
+    monkeypatch.setattr(listing, "time", watcher)
+    first, second = (
+        line.split()[1]
+        for line in run("list", "--watch", "5s").splitlines()
+        if line.startswith("job")
+    )
+    assert (first, second) == ("running", "free")
+    assert watcher.pauses == [5, 5]
+
+
+def test_watch_goes_on_when_the_store_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error is shown in place of the table; the next time it may work again."""
+    take_default("job")
+    provider = get_provider()
+    statuses = provider.statuses
+
+    def fail(name: str | None = None) -> None:
+        monkeypatch.setattr(provider, "statuses", statuses)
+        raise LockProviderError("the store is gone")
+
+    monkeypatch.setattr(provider, "statuses", fail)
+    monkeypatch.setattr(listing, "time", Watcher(lambda: None))
+    shown = run("list", "--watch")
+    assert shown.startswith("the store is gone\n")
+    assert "running" in shown
+
+
+@pytest.mark.parametrize("interval", ["0s", "soon", "-1s"])
+def test_watch_refuses_what_is_no_interval(interval: str) -> None:
+    """An interval that is none is a wrong call."""
+    with pytest.raises(CommandError, match="--watch"):
+        run("list", f"--watch={interval}")
+
+
+def test_watch_clears_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal each table takes the place of the one before."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    take_default("job")
+    monkeypatch.setattr(listing, "time", Watcher())
+    terminal = Terminal()
+    call_command("shedlock", "list", "--watch", stdout=terminal)
+    assert terminal.getvalue().startswith(listing.CLEAR + "NAME")
+    monkeypatch.setattr(listing, "time", Watcher())
+    assert listing.CLEAR not in run("list", "--watch")
+
+
+@pytest.mark.parametrize("args", [("release", "job"), ("extend", "job", "1m")])
+def test_free_lock_is_not_held(args: tuple[str, ...]) -> None:
+    """There is nothing to release or extend: exit status 1."""
+    take_default("job").release()
+    with pytest.raises(CommandError, match="'job' is not held") as caught:
+        run(*args)
+    assert caught.value.returncode == 1
+
+
+@pytest.mark.parametrize("args", [("release", "jbo"), ("extend", "jbo", "1m")])
+def test_unknown_lock(args: tuple[str, ...]) -> None:
+    """A misspelt name is said to be unknown: exit status 1."""
+    with pytest.raises(CommandError, match="There is no lock 'jbo'") as caught:
+        run(*args)
+    assert caught.value.returncode == 1
+
+
+def test_extend() -> None:
+    """A running lock's lease is lengthened from now on, and never shortened."""
+    take_default("job")
+    assert "is held for 9m59s more" in run("extend", "job", "10m").replace(
+        "10m", "9m59s"
+    )
+    run("extend", "job", "1s")
+    assert get_provider().statuses("job")[0].remaining > 9 * MINUTE
+
+
+@pytest.mark.parametrize("duration", ["soon", "0s", ""])
+def test_bad_duration(duration: str) -> None:
+    """A duration that is none changes nothing: exit status 1."""
+    take_default("job")
+    with pytest.raises(CommandError, match="'job'") as caught:
+        run("extend", "job", duration)
+    assert caught.value.returncode == 1
+
+
+def test_unknown_provider() -> None:
+    """A misspelt provider is said to be unknown."""
+    with pytest.raises(CommandError, match="no lock provider 'redis'"):
+        run("--provider", "redis", "list")
+
+
+def test_missing_subcommand() -> None:
+    """Without a subcommand, the usage is shown."""
+    with pytest.raises(CommandError, match="required: COMMAND"):
+        run()
+
+
+@override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": "no.such.Provider"}})
+def test_broken_provider_is_no_traceback() -> None:
+    """A provider that can't be made is said in words: exit status 1."""
+    with pytest.raises(CommandError, match="no.such.Provider") as caught:
+        run("list")
+    assert caught.value.returncode == 1
