@@ -6,8 +6,6 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
-from django.contrib.admin.views.main import ChangeList
-from django.db import connections
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -16,6 +14,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy
 
 from django_shedlock.admin.filters import HostFilter, OutcomeFilter
+from django_shedlock.admin.hierarchy import SpannedRunQuerySet
 from django_shedlock.admin.labels import (
     NOTHING,
     holder,
@@ -30,17 +29,6 @@ from django_shedlock.outcomes import RunOutcome
 
 EXCERPT = 80
 """Characters of an exception's message in the list."""
-
-
-class RunList(ChangeList):
-    """A list whose hierarchy of dates is left out where the database can't make it."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        """Fetch the page."""
-        super().get_results(request)
-        # MySQL needs its tables of time zones, or Django's page ends in an error.
-        if not connections[self.queryset.db].features.has_zoneinfo_database:
-            self.date_hierarchy = None
 
 
 @admin.register(LockRun)
@@ -144,11 +132,8 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
         """Return the runs of the shown provider's database."""
-        return LockRun.objects.using(shown_provider().using).with_outcome()
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return the list that copes with a database without time zones."""
-        return RunList
+        runs = SpannedRunQuerySet(LockRun, using=shown_provider().using)
+        return runs.with_outcome()
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: a run is recorded when it begins."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
@@ -149,11 +149,56 @@ def test_filter_by_date(viewer: Client) -> None:
     assert (year.status_code, names(year)) == (200, [])
 
 
+def links_of_hierarchy(page: Any) -> dict[str, str]:
+    """Return the hierarchy's links by what they are called."""
+    html = re.sub(r"\s+", " ", page.content.decode())
+    return {
+        text: link.replace("&amp;", "&")
+        for link, text in re.findall(r'<a href="(\?started__[^"]+)">([^<]+)</a>', html)
+        if "started__gte" not in link
+    }
+
+
 def test_hierarchy_of_dates(viewer: Client) -> None:
-    """Where the database knows time zones, one comes from the days to their runs."""
-    add_run("billing")
-    shown = bool(viewer.get(reverse(RUNS)).context["cl"].date_hierarchy)
-    assert shown == connection.features.has_zoneinfo_database
+    """From the years one comes to the months, the days, and the runs of a day."""
+    add_run("old", started=datetime(2023, 11, 30, 12, tzinfo=UTC))
+    add_run("older", started=datetime(2023, 11, 30, 3, tzinfo=UTC))  # Chicago: 29th
+    add_run("new", started=datetime(2025, 2, 1, 12, tzinfo=UTC))
+    runs = reverse(RUNS)
+    years = links_of_hierarchy(viewer.get(runs))
+    assert list(years) == ["2023", "2024", "2025"]
+    page = viewer.get(runs + years["2023"])
+    assert names(page) == ["older", "old"]
+    months = links_of_hierarchy(page)
+    days = links_of_hierarchy(viewer.get(runs + months["November 2023"]))
+    assert {"November 29", "November 30"} <= days.keys()
+    assert "November 28" not in days
+    assert names(viewer.get(runs + days["November 29"])) == ["older"]
+    assert names(viewer.get(runs + years["2024"])) == []
+
+
+def test_hierarchy_of_months(viewer: Client) -> None:
+    """A year with runs in several months leads to each month between them."""
+    for month in (1, 10, 12):
+        add_run("job", started=datetime(2023, month, 31, 12, tzinfo=UTC))
+    months = links_of_hierarchy(viewer.get(reverse(RUNS)))
+    assert len(months) == 12
+    assert len(names(viewer.get(reverse(RUNS) + months["October 2023"]))) == 1
+    assert names(viewer.get(reverse(RUNS) + months["February 2023"])) == []
+
+
+@override_settings(USE_TZ=False)
+def test_hierarchy_without_time_zones(viewer: Client) -> None:
+    """Projects with naive datetimes have it as well."""
+    add_run("job", started=datetime(2023, 11, 29, 12))
+    add_run("job", started=datetime(2023, 11, 30, 12))
+    days = links_of_hierarchy(viewer.get(reverse(RUNS)))
+    assert list(days) == ["November 29", "November 30"]
+
+
+def test_hierarchy_without_runs(viewer: Client) -> None:
+    """An empty list has no dates."""
+    assert links_of_hierarchy(viewer.get(reverse(RUNS))) == {}
 
 
 def test_search(viewer: Client) -> None:
