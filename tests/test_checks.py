@@ -146,16 +146,21 @@ def forget(package: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_w003_missing_table() -> None:
-    """W003 tells that no locked job will run, and what to do; only with a database."""
+@pytest.mark.parametrize(
+    ("table", "consequence"),
+    [("shedlock", "no job with a lock will run"), ("shedlock_run", "no run will be")],
+)
+def test_w003_missing_table(table: str, consequence: str) -> None:
+    """W003 tells what a missing table leads to, and what to do, if it may look."""
     with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
+        cursor.execute(f"ALTER TABLE {table} RENAME TO elsewhere")
     try:
         assert found(run_checks(), "W003") == []
         [message] = found(run_checks(databases=["default"]), "W003")
     finally:
         with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
+            cursor.execute(f"ALTER TABLE elsewhere RENAME TO {table}")
+    assert consequence in message.msg
     assert "migrate --database default" in str(message.hint)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
@@ -87,6 +87,10 @@ class LockProvider(ABC):
             f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
             "the transaction and can't fence it. Use fencing_token."
         )
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """Return the store's clock; aware with ``USE_TZ``, as Django's own is."""
 
     @abstractmethod
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, TypeVar
 
@@ -93,6 +93,11 @@ class DatabaseLockProvider(LockProvider):
             return bool(self._ours(lock).update(locked_by=F("locked_by")))
         except Error as error:
             raise self._failure("fence with", lock.name, error) from error
+
+    def now(self) -> datetime:
+        """See LockProvider.now()."""
+        records = LockRecord.objects.using(self.using)
+        return self._run("read", None, records.clock)
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""

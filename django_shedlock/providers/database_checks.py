@@ -8,16 +8,17 @@ from datetime import timedelta
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import Error as DatabaseError
 from django.db import connections
-from django.db.models import Max
-from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from django_shedlock.durations import format_duration
-from django_shedlock.fields import UTCDateTimeField
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.models import LockRecord
+from django_shedlock.models import LockRecord, LockRun
 
 TOLERANCE = timedelta(seconds=30)
+NEEDED_FOR = {
+    LockRecord._meta.db_table: "no job with a lock will run",
+    LockRun._meta.db_table: "no run will be recorded",
+}
+"""What each table's absence leads to."""
 
 
 def check_alias(alias: str, using: str) -> list[CheckMessage]:
@@ -37,9 +38,10 @@ def check_alias(alias: str, using: str) -> list[CheckMessage]:
 def check_database(using: str) -> list[CheckMessage]:
     """Return warnings if the table is missing, or the clocks are far apart."""
     try:
-        table = LockRecord._meta.db_table
-        if table not in connections[using].introspection.table_names():
-            return [_missing_table(using, table)]
+        tables = connections[using].introspection.table_names()
+        missing = [table for table in NEEDED_FOR if table not in tables]
+        if missing:
+            return [_missing_table(using, table) for table in missing]
         return _check_clocks(using)
     except DatabaseError as error:
         return [_unreachable(using, error)]
@@ -48,10 +50,7 @@ def check_database(using: str) -> list[CheckMessage]:
 def clock_difference(using: str) -> timedelta:
     """Return by how much the database's clock is ahead of this process's."""
     asked = time.time()
-    now = DatabaseNow(output_field=UTCDateTimeField())
-    # An aggregate gives a row even where the table has none.
-    records = LockRecord.objects.using(using)
-    answer = records.aggregate(now=Coalesce(Max(now), now))["now"]
+    answer = LockRecord.objects.using(using).clock()
     answered = time.time()
     database = (
         answer if timezone.is_aware(answer) else timezone.make_aware(answer)
@@ -79,8 +78,8 @@ def _check_clocks(using: str) -> list[CheckMessage]:
 def _missing_table(using: str, table: str) -> CheckMessage:
     # A warning, since an error would stop the very `migrate` that makes the table.
     return Warning(
-        f"The table {table!r} is missing in database {using!r}, so no job with a lock "
-        "will run.",
+        f"The table {table!r} is missing in database {using!r}, so "
+        f"{NEEDED_FOR[table]}.",
         hint=f"Run `manage.py migrate --database {using}`.",
         id="shedlock.W003",
     )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from django.utils import timezone
+
 from django_shedlock.configuration import ZERO
 from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
@@ -83,6 +85,10 @@ class MemoryLockProvider(LockProvider):
             if entry is None or entry.locked_by != lock.locked_by:
                 return None
             return entry.fencing_token
+
+    def now(self) -> datetime:
+        """See LockProvider.now(). It is this process's clock."""
+        return timezone.now()
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""

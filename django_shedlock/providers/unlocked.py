@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from django.utils import timezone
 
 from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
@@ -33,6 +35,10 @@ class UnlockedProvider(LockProvider):
     def fence(self, lock: Lock) -> bool:
         """See LockProvider.fence()."""
         return True
+
+    def now(self) -> datetime:
+        """See LockProvider.now(). It is this process's clock."""
+        return timezone.now()
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""

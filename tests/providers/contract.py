@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.test import override_settings
+from django.utils import timezone
 
 from django_shedlock.configuration import LockConfiguration
 from django_shedlock.holders import LockHolder
@@ -232,6 +234,15 @@ class ProviderContract:
         ]
         assert [s.name for s in provider.statuses("c")] == ["c"]
         assert not list(provider.statuses("z"))
+
+    @pytest.mark.parametrize("use_tz", [True, False])
+    def test_clock(self, provider: LockProvider, use_tz: bool) -> None:
+        """now() is the store's clock, in the form that the project uses, and runs."""
+        with override_settings(USE_TZ=use_tz):
+            first, here, second = provider.now(), timezone.now(), provider.now()
+        assert timezone.is_aware(first) is use_tz
+        assert first <= second
+        assert abs(here - first) < timedelta(seconds=20)
 
     def test_kept_lock_is_force_released(self, provider: LockProvider) -> None:
         """An operator needs no force where no job runs."""

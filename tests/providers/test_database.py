@@ -77,6 +77,10 @@ class TestStatements:
         """A name that is new is updated, looked for, and inserted."""
         assert self.count(lambda: provider.acquire(configure())) == 3
 
+    def test_clock_is_one_statement(self, provider: DatabaseLockProvider) -> None:
+        """The clock costs one statement, also where there is no lock yet."""
+        assert self.count(provider.now) == 1
+
     def test_extend_is_one_statement(self, provider: DatabaseLockProvider) -> None:
         """An extension is one UPDATE."""
         lock = take(provider, configure())
