@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 from django.test import override_settings
 
 from django_shedlock import checks, scheduler_lock
@@ -29,6 +29,14 @@ def no_other_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registered_jobs.clear()
     yield
     registered_jobs.update(jobs)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def versions_of_servers(django_db_setup: Any, django_db_blocker: Any) -> None:
+    """Ask each server for its version, which Django's own checks want to know."""
+    with django_db_blocker.unblock():
+        for database in connections.all():
+            assert database.features.has_native_uuid_field in {True, False}
 
 
 def found(messages: list[CheckMessage], number: str) -> list[CheckMessage]:
