@@ -84,7 +84,7 @@ def outcome_of(*, released: bool, exception: BaseException | None) -> RunOutcome
     if not released:
         return RunOutcome.LOST
     is_success = exception is None or (
-        isinstance(exception, SystemExit) and exception.code in {None, 0}
+        isinstance(exception, SystemExit) and exception.code in (None, 0)
     )
     return RunOutcome.SUCCEEDED if is_success else RunOutcome.FAILED
 

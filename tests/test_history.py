@@ -105,7 +105,13 @@ def test_failure_is_recorded_with_its_exception() -> None:
 
 @pytest.mark.parametrize(
     ("code", "outcome"),
-    [(None, "succeeded"), (0, "succeeded"), (1, "failed"), ("bad", "failed")],
+    [
+        (None, "succeeded"),
+        (0, "succeeded"),
+        (1, "failed"),
+        ("bad", "failed"),
+        (["no", "paper"], "failed"),
+    ],
 )
 def test_exit_status_decides(code: object, outcome: str) -> None:
     """A command that ends with sys.exit() failed unless its status is 0."""
