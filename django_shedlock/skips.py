@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 
@@ -10,6 +11,17 @@ MOST_NAMES = 10_000
 
 _counts: Counter[tuple[str, str]] = Counter()
 _mutex = threading.Lock()
+
+
+def _forget() -> None:
+    # A forked child has skipped nothing yet, and may have got the mutex locked.
+    global _mutex
+    _mutex = threading.Lock()
+    _counts.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def add(provider: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
@@ -26,3 +27,14 @@ def test_names_without_end_do_not_fill_the_memory(
     for name in ["first", "second", "first"]:
         skips.add("a", name)
     assert [skips.take("a", "first"), skips.take("a", "second")] == [2, 0]
+
+
+def test_forked_child_has_skipped_nothing() -> None:
+    """A child begins at zero, also if its parent was counting at that moment."""
+    skips.add("a", "job")
+    with skips._mutex:
+        child = os.fork()
+        if child == 0:
+            os._exit(skips.take("a", "job"))
+    _, status = os.waitpid(child, 0)
+    assert (os.waitstatus_to_exitcode(status), skips.take("a", "job")) == (0, 1)
