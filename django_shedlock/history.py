@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -49,7 +50,7 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
         return
     at = time.monotonic()
     skipped = skips.take(lock.provider.alias, lock.name)
-    begun = _write(lock, lambda runs: _create(runs, lock, skipped))
+    begun = _write(lock, lambda runs, again: _create(runs, lock, skipped, again=again))
     _begun[lock] = Beginning(at, begun.pk if begun else None)
 
 
@@ -76,7 +77,12 @@ def record_end(
         "duration": Value(timedelta(seconds=time.monotonic() - begun.at)),
         **{column: Value(text) for column, text in described(exception).items()},
     }
-    _write(lock, lambda runs: _finish(runs, lock, begun.row, end, released=released))
+    _write(
+        lock,
+        lambda runs, again: _finish(
+            runs, lock, begun.row, end, released=released, again=again
+        ),
+    )
 
 
 def outcome_of(*, released: bool, exception: BaseException | None) -> RunOutcome:
@@ -120,8 +126,12 @@ def _is_recorded(provider: LockProvider, configuration: LockConfiguration) -> bo
     return conf.HISTORY.value if chosen is None else chosen
 
 
-def _create(runs: LockRunQuerySet, lock: Lock, skipped: int = 0) -> LockRun:
-    return runs.create_running(
+def _create(
+    runs: LockRunQuerySet, lock: Lock, skipped: int = 0, *, again: bool
+) -> LockRun:
+    # Sent again after a lost reply, our own first try may have made the row.
+    made = runs.of_lock(lock.name, lock.provider.alias).filter(locked_by=lock.locked_by)
+    return (made.first() if again else None) or runs.create_running(
         name=lock.name,
         provider=lock.provider.alias,
         locked_by=lock.locked_by,
@@ -136,9 +146,11 @@ def _finish(
     end: dict[str, Any],
     *,
     released: bool,
+    again: bool,
 ) -> None:
     if row is None:  # the store failed when the run began
-        row = _create(runs, lock).pk
+        row = _create(runs, lock, again=again).pk
+        end = {**end, "started": DatabaseNow() - end["duration"]}
     ours = Q(pk=row)
     if not released:
         runs.filter(ours).update(**end)
@@ -163,10 +175,12 @@ def _if_ours(ours: Q, column: str, value: Any) -> Case:
     return Case(When(ours, then=value), default=otherwise, output_field=field)
 
 
-def _write(lock: Lock, statement: Callable[[LockRunQuerySet], T]) -> T | None:
+def _write(lock: Lock, statement: Callable[[LockRunQuerySet, bool], T]) -> T | None:
     using = str(lock.provider.history_database)
+    runs = LockRun.objects.using(using)
+    tries = count()
     try:
-        return run(lambda: statement(LockRun.objects.using(using)), using)
+        return run(lambda: statement(runs, next(tries) > 0), using)
     except Exception as error:
         logger.warning(
             "The history lacks a run of lock %r as %s: %s",

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -325,6 +326,22 @@ def failing(verb: str, table: str = "shedlock_run") -> Iterator[None]:
         yield
 
 
+@contextmanager
+def losing_the_reply_to(verb: str, table: str = "shedlock_run") -> Iterator[None]:
+    """Run the first such statement, and fail as if the connection broke then."""
+    lost = []
+
+    def lose(execute: Any, sql: str, *arguments: Any) -> Any:
+        reply = execute(sql, *arguments)
+        if sql.startswith(verb) and table in sql and not lost:
+            lost.append(sql)
+            raise OperationalError("the connection is gone")
+        return reply
+
+    with connection.execute_wrapper(lose):
+        yield
+
+
 class TestFailures:
     """The history can be broken; the job goes on."""
 
@@ -339,6 +356,24 @@ class TestFailures:
         assert outcomes() == ["succeeded"]
         assert "The history lacks a run of lock 'job'" in caplog.text
         assert "no INSERT today" in caplog.text
+
+    def test_late_record_has_the_time_of_the_start(self) -> None:
+        """A run whose row is made up at its end began before that."""
+        with failing("INSERT"):
+            lock = hold("job")
+            lock.__enter__()
+        time.sleep(0.2)
+        lock.__exit__(None, None, None)
+        run = LockRun.objects.get()
+        assert run.finished is not None
+        assert run.finished - run.started >= timedelta(seconds=0.2)
+
+    @committed
+    def test_lost_reply_makes_no_second_row(self) -> None:
+        """A row that is there, though the connection broke, is the run's own."""
+        with losing_the_reply_to("INSERT"):
+            run_job()
+        assert outcomes() == ["succeeded"]
 
     def test_end_that_cannot_be_recorded(
         self, caplog: pytest.LogCaptureFixture
