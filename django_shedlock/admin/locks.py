@@ -308,7 +308,9 @@ class LockRecordAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return offered
 
     def _runs(self, request: HttpRequest, name: str) -> dict[str, Any]:
-        if not request.user.has_perm("django_shedlock.view_lockrun"):
+        # The runs link to their pages, which a site of the project's own may not have.
+        shows_runs = self.admin_site.is_registered(LockRun)
+        if not shows_runs or not request.user.has_perm("django_shedlock.view_lockrun"):
             return {}
         provider = shown_provider()
         runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)

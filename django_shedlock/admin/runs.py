@@ -24,7 +24,7 @@ from django_shedlock.admin.labels import (
 )
 from django_shedlock.admin.paginators import CappedPaginator
 from django_shedlock.admin.shown import shown_provider
-from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
 from django_shedlock.outcomes import RunOutcome
 
 EXCERPT = 80
@@ -95,7 +95,9 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=gettext_lazy("lock"))
     def lock(self, run: Any) -> SafeString:
-        """Return a link to the lock."""
+        """Return the lock's name, as a link where the site shows locks."""
+        if not self.admin_site.is_registered(LockRecord):
+            return format_html("<bdi>{}</bdi>", run.name)
         page = reverse(
             "admin:django_shedlock_lockrecord_change",
             args=[quote(run.name)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,14 +14,15 @@ from django.core import checks
 from django.db import connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
+from django.urls import path, reverse
 
-from django_shedlock.admin.locks import LockRecordAdmin
+from django_shedlock.admin import LockRecordAdmin, LockRunAdmin
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.states import LockState
 from tests.admin.operators import (
+    ALL,
     CHANGE,
     DELETE,
     HOSTILE,
@@ -354,9 +356,25 @@ def test_admin_has_no_errors_of_its_own() -> None:
     assert checks.run_checks(tags=["admin"]) == []
 
 
-def test_admin_of_another_site_links_to_itself() -> None:
-    """The classes work on a site of the project's own."""
+@pytest.mark.parametrize(
+    ("model", "model_admin", "page"),
+    [
+        (LockRecord, LockRecordAdmin, "lockrecord/billing/change/"),
+        (LockRun, LockRunAdmin, "lockrun/"),
+    ],
+)
+def test_another_site_needs_only_one_of_both(
+    model: Any, model_admin: Any, page: str
+) -> None:
+    """A site of the project's own can have the locks without the runs, or these."""
     site = admin.AdminSite(name="operations")
-    model_admin = LockRecordAdmin(LockRecord, site)
-    assert model_admin.admin_site is site
-    assert LockRun not in site._registry
+    site.register(model, model_admin)
+    urls: Any = ModuleType("urls")
+    urls.urlpatterns = [path("operations/", site.urls)]
+    client = operator(*ALL)
+    take("billing")
+    add_run("billing")
+    with override_settings(ROOT_URLCONF=urls):
+        response = client.get(f"/operations/django_shedlock/{page}")
+    assert response.status_code == 200
+    assert "billing" in text(response.content.decode())
