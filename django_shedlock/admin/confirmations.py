@@ -89,10 +89,11 @@ class Confirmation(ABC):
     def respond(self, selected: QuerySet[LockRecord]) -> TemplateResponse | None:
         """Ask, or do what was confirmed; ``None`` is the way back to the list."""
         if not self.request.POST.get(CONFIRMED):
-            return self._ask(selected, self.form_class())
+            return self._ask(list(selected), self.form_class())
         form = self.form_class(self.request.POST)
         if not form.is_valid():
-            return self._ask(selected, form)
+            records = self._as_seen()
+            return self._ask(records, form) if records else None
         for name, locked_by in self._seen():
             self._act(name, locked_by, form.cleaned_data)
         return None
@@ -109,6 +110,19 @@ class Confirmation(ABC):
         names = self.request.POST.getlist(ACTION_CHECKBOX_NAME)
         return zip(names, self.request.POST.getlist(HOLDER), strict=False)
 
+    def _as_seen(self) -> list[Any]:
+        # Asked again, the operator may not notice that another holder came in between.
+        seen = dict(self._seen())
+        records = self.model_admin.get_queryset(self.request).filter(pk__in=seen)
+        known = {record.name: record for record in records}
+        same = []
+        for name, locked_by in seen.items():
+            if name in known and known[name].locked_by == locked_by:
+                same.append(known[name])
+            else:
+                self._refuse(name, locked_by)
+        return same
+
     def _act(self, name: str, locked_by: str, data: dict[str, Any]) -> None:
         intervention = Intervention(
             shown_provider(),
@@ -123,8 +137,7 @@ class Confirmation(ABC):
             self._tell(str(error), messages.ERROR)
             return
         if not succeeded:
-            refusal = str(self.refusal) % {"name": name, "holder": locked_by}
-            self._tell(refusal, messages.WARNING)
+            self._refuse(name, locked_by)
             return
         done = self.done(intervention, data)
         reason = gettext("Reason: %(reason)s") % {"reason": intervention.reason}
@@ -133,13 +146,14 @@ class Confirmation(ABC):
         )
         self._tell(done, messages.SUCCESS)
 
+    def _refuse(self, name: str, locked_by: str) -> None:
+        refusal = str(self.refusal) % {"name": name, "holder": locked_by}
+        self._tell(refusal, messages.WARNING)
+
     def _tell(self, text: str, level: int) -> None:
         self.model_admin.message_user(self.request, text, level)
 
-    def _ask(
-        self, selected: QuerySet[LockRecord], form: ReasonForm
-    ) -> TemplateResponse | None:
-        records: list[Any] = list(selected)
+    def _ask(self, records: list[Any], form: ReasonForm) -> TemplateResponse | None:
         held = [r for r in records if LockState(r.state).is_held]
         if not held:
             self._tell(gettext("None of these locks is held."), messages.WARNING)

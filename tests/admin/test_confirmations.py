@@ -187,6 +187,36 @@ def test_reason_is_required(chief: Client, reason: str) -> None:
     assert state("billing") is LockState.RUNNING
 
 
+def test_page_that_asks_again_is_for_what_was_seen(chief: Client) -> None:
+    """With a mistake in the form, the page never turns to another holder unnoticed."""
+    seen, kept = take("billing"), take("cleanup")
+    seen.release()
+    now = take("billing")
+    page = chief.post(
+        reverse(LIST) + "?q=billing",
+        {
+            "action": "release_selected",
+            "confirmed": "yes",
+            "_selected_action": ["billing", "cleanup"],
+            "locked_by": [seen.locked_by, kept.locked_by],
+            "reason": "",
+        },
+    ).content.decode()
+    assert f"{seen.locked_by} does not hold it any more" in page
+    assert now.locked_by not in page
+    assert f'name="locked_by" value="{kept.locked_by}"' in page
+
+
+def test_nothing_is_left_to_ask_again_about(chief: Client) -> None:
+    """If another holder has the only lock, a mistake in the form leads to the list."""
+    seen = take("billing")
+    seen.release()
+    take("billing")
+    page = confirm(chief, "billing", seen.locked_by, reason="").content.decode()
+    assert "does not hold it any more" in page
+    assert 'name="reason"' not in page
+
+
 @pytest.mark.parametrize("lease", ["", "soon", "0s", "-5m", "400d", "9" * 30, "1e9d"])
 def test_lease_must_make_sense(chief: Client, lease: str) -> None:
     """A lease that is none, or of more than a year, is asked for again."""
