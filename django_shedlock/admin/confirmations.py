@@ -94,8 +94,12 @@ class Confirmation(ABC):
         if not form.is_valid():
             records = self._as_seen()
             return self._ask(records, form) if records else None
+        known = self._known()
         for name, locked_by in self._seen():
-            self._act(name, locked_by, form.cleaned_data)
+            if name in known:
+                self._act(name, locked_by, form.cleaned_data)
+            else:
+                self._refuse(name, locked_by)
         return None
 
     @abstractmethod
@@ -110,13 +114,17 @@ class Confirmation(ABC):
         names = self.request.POST.getlist(ACTION_CHECKBOX_NAME)
         return zip(names, self.request.POST.getlist(HOLDER), strict=False)
 
+    def _known(self) -> dict[str, Any]:
+        # Without the list's filters, but not beyond what a subclass lets somebody see.
+        names = [name for name, _ in self._seen()]
+        records = self.model_admin.get_queryset(self.request).filter(pk__in=names)
+        return {record.name: record for record in records}
+
     def _as_seen(self) -> list[Any]:
         # Asked again, the operator may not notice that another holder came in between.
-        seen = dict(self._seen())
-        records = self.model_admin.get_queryset(self.request).filter(pk__in=seen)
-        known = {record.name: record for record in records}
+        known = self._known()
         same = []
-        for name, locked_by in seen.items():
+        for name, locked_by in self._seen():
             if name in known and known[name].locked_by == locked_by:
                 same.append(known[name])
             else:

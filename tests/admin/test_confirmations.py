@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_shedlock import LockProviderError, signals
+from django_shedlock.admin import LockRecordAdmin
 from django_shedlock.interventions import Intervention
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
@@ -300,6 +301,21 @@ def test_hostile_texts_are_escaped(chief: Client) -> None:
 
 class TestPermissions:
     """What somebody without a permission can do: nothing."""
+
+    def test_locks_beyond_the_queryset_are_spared(
+        self, chief: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where a project shows somebody some locks only, no others can be named."""
+        everything = LockRecordAdmin.get_queryset
+        monkeypatch.setattr(
+            LockRecordAdmin,
+            "get_queryset",
+            lambda *args: everything(*args).exclude(name="payroll"),
+        )
+        lock = take("payroll")
+        page = confirm(chief, "payroll", lock.locked_by).content.decode()
+        assert "is not released" in page
+        assert state("payroll") is LockState.RUNNING
 
     def test_viewer_has_no_action(self, viewer: Client) -> None:
         """Neither the list nor the lock's page offers anything."""
