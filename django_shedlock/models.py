@@ -254,7 +254,10 @@ class LockRun(models.Model):
         default_permissions = ("view",)
         indexes = [
             models.Index(fields=["name", "provider", "id"], name="shedlock_run_name"),
-            models.Index(fields=["outcome", "name"], name="shedlock_run_outcome"),
+            models.Index(
+                fields=["outcome", "name", "provider", "id"],
+                name="shedlock_run_outcome",
+            ),
             models.Index(fields=["host", "id"], name="shedlock_run_host"),
             models.Index(fields=["started"], name="shedlock_run_started"),
         ]

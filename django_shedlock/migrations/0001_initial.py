@@ -124,7 +124,8 @@ class Migration(migrations.Migration):
                         fields=["name", "provider", "id"], name="shedlock_run_name"
                     ),
                     models.Index(
-                        fields=["outcome", "name"], name="shedlock_run_outcome"
+                        fields=["outcome", "name", "provider", "id"],
+                        name="shedlock_run_outcome",
                     ),
                     models.Index(fields=["host", "id"], name="shedlock_run_host"),
                     models.Index(fields=["started"], name="shedlock_run_started"),
