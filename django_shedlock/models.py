@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 from django.db.models import (
@@ -93,19 +93,20 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         return int(self._raw_delete(self.db))
 
     def with_last_run(self, provider: str) -> Self:
-        """Add what the provider's last ended run of each lock was like."""
+        """
+        Add what the provider's last ended run of each lock was like.
+
+        ``usual_duration`` is that of the last one that succeeded.
+        """
         runs = LockRun.objects.using(self.db).filter(
             name=OuterRef("name"), provider=provider
         )
-        last = runs.ended().order_by("-pk")
-
-        def of_last(column: str) -> Subquery:
-            return Subquery(last.values(column)[:1])
-
+        last: QuerySet[Any] = runs.ended().order_by("-pk")
+        success = runs.filter(outcome=RunOutcome.SUCCEEDED).order_by("-pk")
         return self.annotate(
-            last_run=of_last("pk"),
-            last_outcome=of_last("current_outcome"),
-            last_duration=of_last("duration"),
+            last_outcome=Subquery(last.values("current_outcome")[:1]),
+            last_duration=Subquery(last.values("duration")[:1]),
+            usual_duration=Subquery(success.values("duration")[:1]),
         )
 
 

@@ -30,7 +30,7 @@ from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database_errors import describe
 from django_shedlock.providers.statements import run
-from django_shedlock.states import LockState, LockStatus
+from django_shedlock.states import LockState, LockStatus, is_unusual
 
 MOST_FAILURES = 1000
 """A longer row of failures is not counted to its end."""
@@ -43,25 +43,46 @@ class LockSummary:
     """
     One lock with its last runs, at one instant of the store's clock.
 
-    ``state`` is ``None`` if only runs are left of the lock. The last run is the last
-    one that ended. ``failures`` counts those that did not succeed since the last one
-    that did, at most ``MOST_FAILURES``.
+    ``status`` is ``None`` if only runs are left of the lock. The last run is the last
+    one that ended; the usual duration is that of the last one that succeeded.
+    ``failures`` counts those that did not since then, at most ``MOST_FAILURES``.
     """
 
     name: str
-    state: LockState | None = None
-    locked_by: str = ""
-    held_for: timedelta = ZERO
+    status: LockStatus | None = None
     last_success: datetime | None = None
+    usual_duration: timedelta | None = None
     last_outcome: RunOutcome | None = None
     last_duration: timedelta | None = None
     last_exception_type: str = ""
     failures: int = 0
 
     @property
+    def state(self) -> LockState | None:
+        """The state of the lock's record, if it has one."""
+        return self.status.state if self.status else None
+
+    @property
+    def locked_by(self) -> str:
+        """Who took the lock last, if that is known."""
+        return self.status.locked_by if self.status else ""
+
+    @property
+    def held_for(self) -> timedelta:
+        """How long ago a held lock was taken; zero if it is not held."""
+        return self.status.held_for if self.status else ZERO
+
+    @property
     def is_held(self) -> bool:
         """Whether nobody can acquire the lock now."""
         return self.state is not None and self.state.is_held
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether the job runs for much longer than it usually does."""
+        return self.status is not None and is_unusual(
+            self.status.state, self.held_for, self.usual_duration
+        )
 
 
 def summarize(provider: LockProvider) -> Sequence[LockSummary]:
@@ -71,26 +92,19 @@ def summarize(provider: LockProvider) -> Sequence[LockSummary]:
     Three statements, however many locks and runs there are; each lock costs some
     look-ups in an index. Raises ``LockProviderError`` if the store failed.
     """
-    columns = {status.name: _of_status(status) for status in provider.statuses()}
+    columns: dict[str, dict[str, Any]] = {
+        status.name: {"status": status} for status in provider.statuses()
+    }
     for last in _last_runs(provider):
         columns.setdefault(last["name"], {}).update(_of_runs(last))
     return [LockSummary(name=name, **columns[name]) for name in sorted(columns)]
-
-
-def _of_status(status: LockStatus) -> dict[str, Any]:
-    # Only of a held lock is `remaining` exact, and with it now.
-    since = status.lock_until - status.locked_at - status.remaining
-    return {
-        "state": status.state,
-        "locked_by": status.locked_by,
-        "held_for": max(since, ZERO) if status.state.is_held else ZERO,
-    }
 
 
 def _of_runs(last: dict[str, Any]) -> dict[str, Any]:
     outcome = last["last_outcome"]
     return {
         "last_success": last["last_success"],
+        "usual_duration": last["usual_duration"],
         "last_outcome": None if outcome is None else RunOutcome(outcome),
         "last_duration": last["last_duration"],
         "last_exception_type": last["last_exception_type"] or "",
@@ -164,6 +178,7 @@ def _with_last_runs(runs: LockRunQuerySet, alias: str) -> Iterable[dict[str, Any
             last_duration=_first(ended, "duration"),
             last_exception_type=_first(ended, "exception_type"),
             last_success=_first(succeeded, "finished"),
+            usual_duration=_first(succeeded, "duration"),
             success=Coalesce(_first(succeeded, "pk"), Value(0)),
         )
         .annotate(failures=_failures(same))
@@ -174,6 +189,7 @@ def _with_last_runs(runs: LockRunQuerySet, alias: str) -> Iterable[dict[str, Any
         "last_duration",
         "last_exception_type",
         "last_success",
+        "usual_duration",
         "failures",
     )
 

@@ -42,9 +42,9 @@ def add_runs(*outcomes: RunOutcome, name: str = "job") -> None:
 def test_lock_without_runs() -> None:
     """Of a lock that never ended a run only its state is known."""
     take("job").release()
-    assert summary() == LockSummary(
-        name="job", state=LockState.FREE, locked_by=summary().locked_by
-    )
+    [status] = get_provider().statuses()
+    assert summary() == LockSummary(name="job", status=status)
+    assert (summary().state, summary().locked_by) == (LockState.FREE, status.locked_by)
 
 
 def test_held_lock_tells_since_when_and_by_whom() -> None:
@@ -80,6 +80,26 @@ def test_last_run_is_told() -> None:
     assert found.last_outcome is FAILED
     assert found.last_duration == MINUTE
     assert found.last_exception_type == "builtins.OSError"
+
+
+def test_usual_duration_is_that_of_the_last_success() -> None:
+    """A job that runs for much longer takes long; a failure says nothing of that."""
+    add_run("job", duration=MINUTE)
+    add_run("job", FAILED, duration=timedelta(seconds=1))
+    take("job")
+    assert summary().usual_duration == MINUTE
+    for minutes, takes_long in [(2, False), (4, True)]:
+        since = DatabaseNow() - minutes * MINUTE
+        LockRecord.objects.update(locked_at=since)
+        assert summary().takes_long is takes_long
+
+
+def test_short_job_takes_long_after_a_minute() -> None:
+    """A job of a second that runs for ten is no reason to look."""
+    add_run("job", duration=timedelta(seconds=1))
+    take("job")
+    LockRecord.objects.update(locked_at=DatabaseNow() - timedelta(seconds=10))
+    assert not summary().takes_long
 
 
 def test_last_success_is_told_behind_failures() -> None:

@@ -52,12 +52,8 @@ from django_shedlock.models import (
     split_holder,
 )
 from django_shedlock.outcomes import RunOutcome
-from django_shedlock.states import LockState
+from django_shedlock.states import LockState, is_unusual
 
-UNUSUAL = 3
-"""A job that runs so many times as long as its last run may be stuck."""
-SOON = timedelta(minutes=1)
-"""Nobody need look at a job that has not run for so long yet."""
 RUNS = 30
 """So many of a lock's last runs are on its page."""
 
@@ -334,6 +330,4 @@ def _age(record: Any) -> timedelta:
 
 
 def _takes_long(record: Any) -> bool:
-    if LockState(record.state) is not LockState.RUNNING or not record.last_duration:
-        return False
-    return bool(_age(record) > max(SOON, UNUSUAL * record.last_duration))
+    return is_unusual(LockState(record.state), _age(record), record.usual_duration)

@@ -143,10 +143,11 @@ def test_list_shows_the_last_run(viewer: Client) -> None:
 def test_job_that_takes_longer_than_usual_stands_out(
     viewer: Client, runs_for: timedelta, *, warned: bool
 ) -> None:
-    """Three times as long as the last time may be stuck."""
+    """Three times as long as when it last succeeded may be stuck."""
     take("billing")
     age("billing", runs_for)
     add_run("billing", duration=2 * MINUTE)
+    add_run("billing", RunOutcome.FAILED, duration=timedelta(seconds=1))
     [shown] = cells(viewer.get(reverse(LIST)), "current_state")
     assert shown == ("running longer than usual" if warned else "running")
 

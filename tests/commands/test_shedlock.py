@@ -20,8 +20,10 @@ from django_shedlock.management.subcommands import listing
 from django_shedlock.management.subcommands.operators import operator
 from django_shedlock.management.subcommands.tables import printable
 from django_shedlock.models import LockRecord
+from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.states import LockState
+from tests.admin.operators import add_run
 from tests.commands.calls import run, state, take_default
 from tests.providers.contract import MINUTE
 
@@ -37,6 +39,7 @@ def test_list_is_a_table() -> None:
     """Each lock is a line, below the names of the columns."""
     lock = take_default("billing")
     take_default("a.much.longer.name").release()
+    add_run("a.much.longer.name", RunOutcome.FAILED)
     header, first, second = run("list").splitlines()
     assert header.split() == [
         "NAME",
@@ -46,21 +49,25 @@ def test_list_is_a_table() -> None:
         "LOCKED",
         "AT",
         "REMAINING",
+        "LAST",
+        "RUN",
     ]
     assert first.startswith("a.much.longer.name  free")
     assert second.startswith("billing             running  " + lock.locked_by)
-    assert first.endswith("-")
-    assert second.endswith(("59s", "1m"))
+    assert first.endswith("-          failed")
+    assert second.endswith(("59s        -", "1m         -"))
 
 
 def test_list_as_json() -> None:
     """Programs get instants in ISO-8601 and durations in seconds."""
     lock = take_default("billing")
+    add_run("billing", RunOutcome.LOST)
     [listed] = json.loads(run("list", "--json"))
     assert listed["name"] == "billing"
     assert listed["state"] == "running"
     assert listed["locked_by"] == lock.locked_by
     assert 0 < listed["remaining"] <= 60
+    assert listed["last_outcome"] == "lost"
     assert listed["locked_at"] < listed["lock_until"]
 
 

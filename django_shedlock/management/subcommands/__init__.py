@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django_shedlock.management.subcommands.base import Subcommand
+from django_shedlock.management.subcommands.check import Check
 from django_shedlock.management.subcommands.extend import Extend
 from django_shedlock.management.subcommands.history import History
 from django_shedlock.management.subcommands.listing import Listing
@@ -15,5 +16,6 @@ SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Release,
     Extend,
     Prune,
+    Check,
 )
 """In the order in which ``--help`` shows them."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
 from django_shedlock.durations import format_measured
+from django_shedlock.management.subcommands.arguments import positive
 from django_shedlock.management.subcommands.base import (
     Subcommand,
     find_status,
@@ -21,13 +22,6 @@ from django_shedlock.providers.statements import run
 
 COLUMNS = ("STARTED", "NAME", "OUTCOME", "DURATION", "LOCKED BY", "EXCEPTION")
 LONGEST_EXCEPTION = 100
-
-
-def positive(text: str) -> int:
-    """Return the number, or let argparse refuse it."""
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
 
 
 class History(Subcommand):

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import json
 import time
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import Error
 
-from django_shedlock.configuration import ZERO
-from django_shedlock.durations import format_seconds, parse_duration
+from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import ShedLockError
+from django_shedlock.management.subcommands.arguments import interval
 from django_shedlock.management.subcommands.base import Subcommand
 from django_shedlock.management.subcommands.tables import as_table, local
+from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState, LockStatus
+from django_shedlock.summaries import summarize
 
-COLUMNS = ("NAME", "STATE", "LOCKED BY", "LOCKED AT", "REMAINING")
+COLUMNS = ("NAME", "STATE", "LOCKED BY", "LOCKED AT", "REMAINING", "LAST RUN")
 CLEAR = "\x1b[2J\x1b[H"
 """Empties a terminal, and goes to its first line."""
 STATES = {state.value.replace(" ", "-"): state for state in LockState}
 
 
-def interval(text: str) -> float:
-    """Return the seconds of a duration, or let argparse refuse it."""
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-    if duration <= ZERO:
-        raise ArgumentTypeError(f"{text!r} must be positive")
-    return duration.total_seconds()
+class ListedLock(NamedTuple):
+    """A lock that has a record."""
+
+    name: str
+    status: LockStatus
+    last_outcome: RunOutcome | None
 
 
 class Listing(Subcommand):
@@ -82,39 +81,49 @@ def shown(
 ) -> str:
     """Return the locks, or those in one state, as a table or as JSON."""
     wanted = STATES[state] if state else None
-    locks = [lock for lock in provider.statuses() if wanted in {None, lock.state}]
+    locks = [lock for lock in _locks(provider) if wanted in {None, lock.status.state}]
     if json or locks:
         return as_json(locks) if json else _table(locks)
     return f"No lock is {wanted}." if wanted else "There are no locks yet."
 
 
-def as_json(statuses: Sequence[LockStatus]) -> str:
+def as_json(locks: Sequence[ListedLock]) -> str:
     """Return the locks as a JSON list; durations are seconds."""
     return json.dumps(
         [
             {
-                "name": status.name,
+                "name": name,
                 "state": status.state.value,
                 "locked_by": status.locked_by,
                 "locked_at": status.locked_at.isoformat(),
                 "lock_until": status.lock_until.isoformat(),
                 "remaining": status.remaining.total_seconds(),
+                "last_outcome": last_outcome,
             }
-            for status in statuses
+            for name, status, last_outcome in locks
         ],
         indent=2,
     )
 
 
-def _table(statuses: Sequence[LockStatus]) -> str:
-    return as_table(COLUMNS, [_row(status) for status in statuses])
+def _locks(provider: LockProvider) -> Iterator[ListedLock]:
+    for summary in summarize(provider):
+        if summary.status is not None:
+            yield ListedLock(summary.name, summary.status, summary.last_outcome)
 
 
-def _row(status: LockStatus) -> tuple[str, ...]:
+def _table(locks: Sequence[ListedLock]) -> str:
+    return as_table(COLUMNS, [_row(*lock) for lock in locks])
+
+
+def _row(
+    name: str, status: LockStatus, last_outcome: RunOutcome | None
+) -> tuple[str, ...]:
     return (
-        status.name,
+        name,
         status.state.value,
         status.locked_by,
         local(status.locked_at),
         format_seconds(status.remaining) if status.state.is_held else "-",
+        last_outcome or "-",
     )

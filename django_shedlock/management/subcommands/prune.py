@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from django_shedlock import conf
-from django_shedlock.configuration import ZERO
-from django_shedlock.durations import parse_duration
-from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.management.subcommands.arguments import duration
 from django_shedlock.management.subcommands.base import Subcommand, history_database
+from django_shedlock.options import default_duration
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.pruning import prune_locks, prune_runs
 
@@ -27,12 +26,14 @@ class Prune(Subcommand):
         parser.add_argument(
             "--older-than",
             metavar="DURATION",
+            type=duration,
             help="delete runs that began so long ago; if not given, what "
             "SHEDLOCK_HISTORY_RETENTION says",
         )
         parser.add_argument(
             "--unused-for",
             metavar="DURATION",
+            type=duration,
             help="also delete records of locks whose last lease ended so long ago, "
             "but for those of decorated jobs with a fixed name",
         )
@@ -41,27 +42,16 @@ class Prune(Subcommand):
         self,
         provider: LockProvider,
         *,
-        older_than: str | None,
-        unused_for: str | None,
+        older_than: timedelta | None,
+        unused_for: timedelta | None,
         **options: Any,
     ) -> None:
         """Delete, and tell how many."""
         using = history_database(provider)
-        retention = conf.HISTORY_RETENTION.value if older_than is None else older_than
-        age = _age("--older-than", retention)
-        unused = None if unused_for is None else _age("--unused-for", unused_for)
-        if unused is not None:
-            locks = prune_locks(using, unused)
+        if older_than is None:
+            older_than = default_duration(conf.HISTORY_RETENTION)
+        if unused_for is not None:
+            locks = prune_locks(using, unused_for)
             self.stdout.write(f"Deleted records of unused locks: {locks}.")
-        runs = prune_runs(using, age)
+        runs = prune_runs(using, older_than)
         self.stdout.write(f"Deleted runs: {runs}.")
-
-
-def _age(option: str, value: timedelta | float | str) -> timedelta:
-    try:
-        age = parse_duration(value)
-    except ValueError as error:
-        raise InvalidLockConfiguration(f"{option}: {error}.") from error
-    if age < ZERO:
-        raise InvalidLockConfiguration(f"{option}: {value!r} must not be negative.")
-    return age

@@ -1,0 +1,233 @@
+"""``manage.py shedlock check``: what it finds, and its exit statuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import override_settings
+from django.utils import timezone
+
+from django_shedlock import findings
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord
+from django_shedlock.outcomes import RunOutcome
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.memory import MemoryLockProvider
+from tests.admin.operators import add_run, expire
+from tests.commands.calls import take_default
+from tests.providers.contract import MINUTE
+
+pytestmark = pytest.mark.django_db
+
+MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
+
+
+def check(*args: str) -> tuple[int, str]:
+    """Return the exit status, and what is printed."""
+    out = io.StringIO()
+    try:
+        call_command("shedlock", *args, stdout=out)
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+def found(*args: str) -> list[dict[str, Any]]:
+    _, printed = check("check", "--json", *args)
+    listed: list[dict[str, Any]] = json.loads(printed)
+    return listed
+
+
+def age(name: str, duration: timedelta) -> None:
+    LockRecord.objects.filter(name=name).update(locked_at=DatabaseNow() - duration)
+
+
+def test_nothing_is_wrong() -> None:
+    """Locks that are free or run as usual are no finding: exit status 0."""
+    take_default("free").release()
+    add_run("free", duration=MINUTE)
+    take_default("running")
+    add_run("running", RunOutcome.FAILED)
+    add_run("running", duration=MINUTE)
+    assert check("check") == (0, "No findings.\n")
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (RunOutcome.FAILED, "its last run failed with ValueError."),
+        (RunOutcome.LOST, "its last run lost the lock before it ended"),
+        (RunOutcome.ABANDONED, "the worker of its last run died."),
+    ],
+)
+def test_bad_last_run(outcome: RunOutcome, text: str) -> None:
+    """A last run that went wrong is a line, with the lock's name: exit status 1."""
+    take_default("job").release()
+    add_run("job")
+    add_run("job", outcome, exception_type="ValueError")
+    status, printed = check("check")
+    assert status == 1
+    assert printed.startswith(f"WARNING Lock 'job': {text}")
+    assert len(printed.splitlines()) == 1
+    assert [(each["kind"], each["lock"]) for each in found()] == [
+        (outcome.value, "job")
+    ]
+    add_run("job")
+    assert check("check")[0] == 0
+
+
+def test_failures_in_a_row_are_counted() -> None:
+    """The line tells whether it is the first time."""
+    for _ in range(3):
+        add_run("job", RunOutcome.FAILED, exception_type="ValueError")
+    _, printed = check("check")
+    assert "ValueError, and 3 runs in a row have not succeeded." in printed
+
+
+def test_expired_and_never_released() -> None:
+    """A lock whose worker died is one finding, though its run is abandoned as well."""
+    lock = take_default("job")
+    add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
+    expire("job")
+    assert [each["kind"] for each in found()] == ["expired"]
+    status, printed = check("check")
+    assert (status, f"{lock.locked_by} never released it" in printed) == (1, True)
+
+
+def test_job_that_takes_longer_than_usual() -> None:
+    """A job is suspicious that runs for three times as long as it did."""
+    take_default("job", lock_at_most_for=timedelta(hours=2))
+    add_run("job", duration=10 * MINUTE)
+    age("job", 29 * MINUTE)
+    assert found() == []
+    age("job", 31 * MINUTE)
+    assert [each["kind"] for each in found()] == ["long"]
+    _, printed = check("check")
+    assert "its job has run for 31m" in printed
+    assert "usually for 10m." in printed
+
+
+def test_job_that_takes_longer_than_it_may() -> None:
+    """What is suspicious can be said; a lock that is only kept runs nothing."""
+    take_default("job", lock_at_most_for=timedelta(hours=2))
+    take_default("kept", lock_at_least_for=timedelta(seconds=50)).release()
+    age("kept", 31 * MINUTE)
+    age("job", 31 * MINUTE)
+    assert found() == []
+    assert [each["lock"] for each in found("--held-for", "30m")] == ["job"]
+    assert found("--held-for", "1h") == []
+
+
+def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store whose clock is far from this host's is a finding without a lock."""
+    assert abs(findings.clock_difference(get_provider())) < timedelta(seconds=5)
+    for hours, direction in [(1, "ahead of"), (-1, "behind")]:
+        monkeypatch.setattr(findings, "timezone", Shifted(timedelta(hours=-hours)))
+        [clock] = found()
+        assert (clock["kind"], clock["lock"]) == ("clock", None)
+        assert direction in clock["text"]
+        assert "59m5" in clock["text"] or "1h" in clock["text"]
+
+
+class Shifted:
+    """A clock that goes wrong by the same time always."""
+
+    def __init__(self, difference: timedelta):
+        self._difference = difference
+
+    def now(self) -> Any:
+        return timezone.now() + self._difference
+
+
+@pytest.mark.django_db(transaction=True)
+def test_store_that_fails_is_critical() -> None:
+    """Without the table no job runs, which is said with the remedy: exit status 2."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
+    try:
+        status, printed = check("check")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
+    assert status == 2
+    assert printed.startswith("CRITICAL Could not read")
+    assert "migrate" in printed
+
+
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "default": {"BACKEND": "no.such.Provider"},
+        "memory": {"BACKEND": MEMORY},
+    }
+)
+def test_every_provider_is_looked_at() -> None:
+    """One that can't be made is critical, and does not hide the others."""
+    assert [(each["provider"], each["kind"]) for each in found()] == [
+        ("default", "unreachable")
+    ]
+    assert check("--provider", "memory", "check") == (0, "No findings.\n")
+    assert check("check")[0] == 2
+
+
+@override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}})
+def test_provider_without_history() -> None:
+    """Locks in memory have a state, but no last run."""
+    assert isinstance(get_provider(), MemoryLockProvider)
+    take_default("job", lock_at_most_for=timedelta(milliseconds=1))
+    time.sleep(0.01)
+    assert [each["kind"] for each in found()] == ["expired"]
+
+
+def test_unknown_provider_is_critical() -> None:
+    """A misspelt provider protects nothing."""
+    status, printed = check("--provider", "redis", "check")
+    assert (status, "no lock provider 'redis'" in printed) == (2, True)
+
+
+def test_locks_can_be_left_out() -> None:
+    """Names that match a pattern are no finding; the case counts."""
+    for name in ("import:7", "import:8", "Import:9", "nightly"):
+        add_run(name, RunOutcome.FAILED)
+    args = ("--ignore", "import:*", "--ignore", "night??")
+    assert [each["lock"] for each in found(*args)] == ["Import:9"]
+
+
+def test_warnings_can_be_let_pass() -> None:
+    """For the probe of a pod only a store that fails may count."""
+    add_run("job", RunOutcome.FAILED)
+    status, printed = check("check", "--fail-on", "critical")
+    assert (status, printed.startswith("WARNING")) == (0, True)
+    assert check("--provider", "redis", "check", "--fail-on", "critical")[0] == 2
+
+
+def test_findings_stay_on_their_lines() -> None:
+    """What others wrote into the tables can't forge a line."""
+    take_default("job")
+    LockRecord.objects.update(locked_by="web\nCRITICAL all is lost:1:a")
+    expire("job")
+    _, printed = check("check")
+    assert len(printed.splitlines()) == 1
+
+
+@pytest.mark.parametrize("args", [["--held-for", "soon"], ["--fail-on", "never"]])
+def test_wrong_call(args: list[str]) -> None:
+    """What can't be understood is refused, with the argument's name."""
+    with pytest.raises(CommandError, match=args[0]):
+        check("check", *args)
+
+
+def test_findings_cost_few_statements(django_assert_num_queries: Any) -> None:
+    """The clock, the locks and their runs: four statements for any number of them."""
+    for number in range(30):
+        take_default(f"job-{number}")
+        add_run(f"job-{number}", RunOutcome.FAILED)
+    with django_assert_num_queries(4 * 3):  # each in a savepoint of the test's
+        check("check")
