@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -67,6 +68,11 @@ HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_RETENTION = Setting[timedelta | float | str](
     "SHEDLOCK_HISTORY_RETENTION", DURATION, "30d"
 )
+METRICS_LABEL = Setting[Callable[[str], str] | str](
+    "SHEDLOCK_METRICS_LABEL",
+    (str, Callable),  # type: ignore[arg-type]
+    "django_shedlock.contrib.prometheus.labels.own_name",
+)
 
 SETTINGS: tuple[Setting[Any], ...] = (
     PROVIDERS,
@@ -76,4 +82,5 @@ SETTINGS: tuple[Setting[Any], ...] = (
     ENABLED,
     HISTORY,
     HISTORY_RETENTION,
+    METRICS_LABEL,
 )

@@ -208,6 +208,7 @@ class Machine:
                 [str(Path(sys.executable).parent), "/usr/bin:/bin"]
             ),
             "PYTHONUNBUFFERED": "1",
+            "LOGNAME": "deploy",
         }
 
     def run(self, example: Example) -> None:

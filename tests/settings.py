@@ -19,6 +19,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_shedlock",
+    "django_shedlock.contrib.prometheus",
     "tests",
 ]
 MIDDLEWARE = [

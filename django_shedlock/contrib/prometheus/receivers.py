@@ -1,0 +1,108 @@
+"""Receivers that count what this process does with locks; they can't break a job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.dispatch import receiver
+from prometheus_client import Counter, Gauge, Histogram
+
+from django_shedlock.configuration import LockConfiguration
+from django_shedlock.contrib.prometheus.labels import label_of
+from django_shedlock.locks import Lock
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.signals import (
+    lock_acquired,
+    lock_lost,
+    lock_not_acquired,
+    lock_released,
+)
+
+LABELS = ("provider", "lock")
+BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 21600)
+
+ATTEMPTS = Counter("shedlock_attempts", "Attempts to run a job under its lock.", LABELS)
+ACQUIRED = Counter("shedlock_acquired", "Attempts that got the lock.", LABELS)
+NOT_ACQUIRED = Counter(
+    "shedlock_not_acquired", "Attempts that were skipped: the lock was held.", LABELS
+)
+LOST = Counter("shedlock_lost", "Locks that were lost while their job ran.", LABELS)
+DURATION = Histogram(
+    "shedlock_run_duration_seconds",
+    "How long runs took, however they ended.",
+    LABELS,
+    buckets=BUCKETS,
+)
+RUNNING = Gauge(
+    "shedlock_running",
+    "Jobs that run under a lock right now, in the processes that are scraped.",
+    LABELS,
+    multiprocess_mode="livesum",
+)
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    at: float
+    labels: tuple[str, str]
+
+
+_begun: WeakKeyDictionary[Lock, _Beginning] = WeakKeyDictionary()
+_mutex = threading.Lock()
+
+
+@receiver(lock_acquired)
+def count_acquired(*, lock: Lock, **kwargs: Any) -> None:
+    """Count a lock that was taken, and its job as running."""
+    labels = _labels(lock.provider, lock.name)
+    ATTEMPTS.labels(*labels).inc()
+    ACQUIRED.labels(*labels).inc()
+    with _mutex:
+        _begun[lock] = _Beginning(time.monotonic(), labels)
+        _count_running(labels)
+
+
+@receiver(lock_not_acquired)
+def count_not_acquired(
+    *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
+) -> None:
+    """Count a job that was skipped."""
+    labels = _labels(provider, configuration.name)
+    ATTEMPTS.labels(*labels).inc()
+    NOT_ACQUIRED.labels(*labels).inc()
+
+
+@receiver(lock_lost)
+def count_lost(*, lock: Lock, **kwargs: Any) -> None:
+    """Count a lock that its job lost."""
+    LOST.labels(*_labels(lock.provider, lock.name)).inc()
+
+
+@receiver(lock_released)
+def observe_duration(*, lock: Lock, **kwargs: Any) -> None:
+    """Observe how long a run took, and count its job as running no more."""
+    with _mutex:
+        begun = _begun.pop(lock, None)
+        if begun is None:
+            return
+        _count_running(begun.labels)
+    DURATION.labels(*begun.labels).observe(time.monotonic() - begun.at)
+
+
+def _labels(provider: LockProvider, name: str) -> tuple[str, str]:
+    return provider.alias, label_of(name)
+
+
+def _count_running(labels: tuple[str, str]) -> None:
+    # Counted anew, and not up and down: no signal tells of a release that failed, and
+    # a forked process inherits its parent's locks.
+    running = [
+        lock
+        for lock, begun in list(_begun.items())
+        if begun.labels == labels and lock.is_active
+    ]
+    RUNNING.labels(*labels).set(len(running))

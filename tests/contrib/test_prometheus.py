@@ -1,0 +1,392 @@
+"""The metrics for Prometheus."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import DatabaseError, connection
+from django.test import Client, RequestFactory, override_settings
+from django.urls import path
+from prometheus_client import REGISTRY
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from pytest_django import DjangoAssertNumQueries
+
+from django_shedlock import Lock, LockProviderError, execute, hold
+from django_shedlock.contrib.prometheus.collectors import StoreCollector
+from django_shedlock.contrib.prometheus.views import MetricsView
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.outcomes import RunOutcome
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.test import MEMORY, free, held_elsewhere
+from tests.admin.operators import add_run, operator, take
+from tests.leases import end_own_count
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+
+MINUTE = timedelta(minutes=1)
+TOKEN = "öpen sesame"
+
+urlpatterns = [
+    path("metrics", MetricsView.as_view()),
+    path("token", MetricsView.as_view(token=TOKEN)),
+    path("empty", MetricsView.as_view(token="")),
+    path("public", MetricsView.as_view(public=True)),
+]
+
+
+class Broken(Exception):
+    """What a body raises in these tests."""
+
+
+@pytest.fixture
+def lock_name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test counts."""
+    return str(request.node.name)
+
+
+def counted(metric: str, name: str) -> float:
+    """Return what this process has counted of a lock."""
+    labels = {"provider": "default", "lock": name}
+    return REGISTRY.get_sample_value(f"shedlock_{metric}", labels) or 0
+
+
+def stored() -> dict[tuple[str, str], float]:
+    """Return what a scrape reads of the stores: values by metric and label."""
+    return {
+        (sample.name, sample.labels.get("lock", "")): sample.value
+        for family in StoreCollector().collect()
+        for sample in family.samples
+    }
+
+
+def run_job(name: str) -> None:
+    execute(lambda: None, name)
+
+
+def test_run_is_counted(lock_name: str) -> None:
+    """A run is an attempt that got the lock, and its duration is observed."""
+    run_job(lock_name)
+    run_job(lock_name)
+    assert counted("attempts_total", lock_name) == 2
+    assert counted("acquired_total", lock_name) == 2
+    assert counted("not_acquired_total", lock_name) == 0
+    assert counted("run_duration_seconds_count", lock_name) == 2
+    assert 0 < counted("run_duration_seconds_sum", lock_name) < 30
+
+
+def test_skip_is_counted(lock_name: str) -> None:
+    """A skipped job is an attempt that did not get the lock, and no run."""
+    with held_elsewhere(lock_name):
+        run_job(lock_name)
+    assert counted("attempts_total", lock_name) == 1
+    assert counted("not_acquired_total", lock_name) == 1
+    assert counted("acquired_total", lock_name) == 0
+    assert counted("run_duration_seconds_count", lock_name) == 0
+
+
+def test_lost_lock_is_counted(lock_name: str) -> None:
+    """A lock that was freed under its job is lost, and its run is observed."""
+    with hold(lock_name):
+        free(lock_name)
+    assert counted("lost_total", lock_name) == 1
+    assert counted("run_duration_seconds_count", lock_name) == 1
+
+
+def test_failed_run_is_observed(lock_name: str) -> None:
+    """A run that raises has a duration, too."""
+    with pytest.raises(Broken), hold(lock_name):
+        raise Broken
+    assert counted("run_duration_seconds_count", lock_name) == 1
+
+
+def test_running_jobs_are_counted(lock_name: str) -> None:
+    """The gauge is up while a job runs, and down again after it."""
+    with hold("another"), hold(lock_name):
+        assert counted("running", lock_name) == 1
+    assert counted("running", lock_name) == 0
+
+
+def test_failed_release_leaves_nothing_running(
+    lock_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose lock could not be released does not run for ever."""
+
+    def refuse(provider: DatabaseLockProvider, lock: Lock) -> bool:
+        raise LockProviderError("no release today")
+
+    with hold(lock_name) as lock:
+        monkeypatch.setattr(DatabaseLockProvider, "release", refuse)
+    monkeypatch.undo()
+    free(lock_name)
+    end_own_count(lock)
+    run_job(lock_name)
+    assert counted("running", lock_name) == 0
+
+
+def test_names_that_share_a_label_are_counted_together(lock_name: str) -> None:
+    """SHEDLOCK_METRICS_LABEL bounds the number of time series."""
+    with override_settings(SHEDLOCK_METRICS_LABEL=lambda name: name.split(":")[0]):
+        with hold(f"{lock_name}:1"), hold(f"{lock_name}:2"):
+            assert counted("running", lock_name) == 2
+    assert counted("acquired_total", lock_name) == 2
+    assert counted("acquired_total", f"{lock_name}:1") == 0
+
+
+@pytest.mark.parametrize("broken", ["no.such.function", lambda name: 1 / 0])
+def test_broken_label_breaks_no_job(
+    broken: Callable[[str], str] | str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A label that can't be made is logged, and the job is counted all the same."""
+    before = counted("acquired_total", "(unlabelled)")
+    with override_settings(SHEDLOCK_METRICS_LABEL=broken):
+        assert execute(lambda: "done", "job").value == "done"
+        assert ("shedlock_held", "(unlabelled)") in stored()
+    assert counted("acquired_total", "(unlabelled)") == before + 1
+    assert "SHEDLOCK_METRICS_LABEL failed for lock 'job'" in caplog.text
+
+
+def test_store_tells_of_held_locks() -> None:
+    """A scrape tells who is held, since when, also of unscraped processes."""
+    take("job")
+    take("free").release()
+    LockRecord.objects.filter(name="job").update(locked_at=DatabaseNow() - 3 * MINUTE)
+    values = stored()
+    assert values["shedlock_held", "job"] == 1
+    assert 180 <= values["shedlock_held_seconds", "job"] < 240
+    assert values["shedlock_held", "free"] == 0
+    assert values["shedlock_held_seconds", "free"] == 0
+    assert values["shedlock_store_up", ""] == 1
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_store_tells_of_the_last_runs(use_tz: bool) -> None:
+    """A scrape tells the last success, the last duration and the failures in a row."""
+    run_job("job")
+    finished = LockRun.objects.get().finished
+    assert finished is not None
+    for seconds in (7, 8):
+        duration = timedelta(seconds=seconds)
+        add_run("job", RunOutcome.FAILED, duration=duration)
+    with override_settings(USE_TZ=use_tz):
+        values = stored()
+    success = values["shedlock_last_success_timestamp_seconds", "job"]
+    assert success == pytest.approx(finished.timestamp())
+    assert values["shedlock_last_duration_seconds", "job"] == 8
+    assert values["shedlock_consecutive_failures", "job"] == 2
+
+
+def test_what_never_was_has_no_value() -> None:
+    """A lock that never succeeded has no time of its last success, not even zero."""
+    take("job")
+    names = {name for name, label in stored() if label == "job"}
+    assert "shedlock_consecutive_failures" in names
+    assert "shedlock_last_success_timestamp_seconds" not in names
+    assert "shedlock_last_duration_seconds" not in names
+
+
+def test_store_adds_up_names_that_share_a_label() -> None:
+    """Of several names the sum of the held ones and the worst or newest is told."""
+    take("import:a")
+    take("import:b")
+    add_run("import:a", RunOutcome.FAILED, duration=MINUTE)
+    add_run("import:b", RunOutcome.SUCCEEDED, duration=2 * MINUTE)
+    with override_settings(SHEDLOCK_METRICS_LABEL=lambda name: name.split(":")[0]):
+        values = stored()
+    assert {label for _, label in values} == {"", "import"}
+    assert values["shedlock_held", "import"] == 2
+    assert values["shedlock_consecutive_failures", "import"] == 1
+    assert values["shedlock_last_duration_seconds", "import"] == 120
+
+
+@pytest.mark.django_db(transaction=True)
+def test_scrape_costs_three_statements(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """However many locks there are, a public scrape asks the store three times."""
+    for number in range(3):
+        run_job(f"job {number}")
+    with django_assert_num_queries(3):
+        assert Client().get("/public").status_code == 200
+
+
+def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
+    raise DatabaseError("no reading today")
+
+
+def test_store_that_fails_breaks_no_scrape(caplog: pytest.LogCaptureFixture) -> None:
+    """Without its store a scrape still tells what the process counted, and logs why."""
+    with connection.execute_wrapper(refuse):
+        page = Client().get("/public")
+    assert page.status_code == 200
+    assert 'shedlock_store_up{provider="default"} 0.0' in page.content.decode()
+    assert "shedlock_attempts_total" in page.content.decode()
+    assert "no reading today" in caplog.text
+
+
+def test_provider_that_fails_hides_no_other() -> None:
+    """Each provider has its own shedlock_store_up."""
+    providers = {"broken": {"BACKEND": "no.such.provider"}, **MEMORY}
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        page = Client().get("/public").content.decode()
+    assert 'shedlock_store_up{provider="broken"} 0.0' in page
+    assert 'shedlock_store_up{provider="default"} 1.0' in page
+
+
+def test_collector_registers_without_a_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """Registering the collector elsewhere, as at start-up, asks no store."""
+    with django_assert_num_queries(0):
+        REGISTRY.register(StoreCollector())
+    collector = REGISTRY._names_to_collectors["shedlock_store_up"]
+    REGISTRY.unregister(collector)
+
+
+def test_page_is_valid_and_never_cached() -> None:
+    """Prometheus can read the page in the format that it asks for."""
+    run_job('quoted "name"')
+    page = Client().get("/public", headers={"Accept": "application/openmetrics-text"})
+    names = {f.name for f in text_string_to_metric_families(page.content.decode())}
+    assert {"shedlock_attempts", "shedlock_held", "shedlock_store_up"} <= names
+    assert "no-store" in page.headers["Cache-Control"]
+    plain = Client().get("/public")
+    assert plain.headers["Content-Type"].startswith("text/plain")
+
+
+def test_staff_with_permission_may_scrape(viewer: Client) -> None:
+    """Who may see the locks in the admin may see their metrics."""
+    assert viewer.get("/metrics").status_code == 200
+
+
+def test_others_may_not_scrape() -> None:
+    """Anonymous people, and staff without the permission, see nothing."""
+    assert Client().get("/metrics").status_code == 403
+    assert operator("delete_lockrecord").get("/metrics").status_code == 403
+
+
+def test_permission_without_staff_is_not_enough() -> None:
+    """A customer who somehow got the permission sees nothing."""
+    client = operator("view_lockrecord")
+    User.objects.update(is_staff=False)
+    assert client.get("/metrics").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("address", "sent", "status"),
+    [
+        ("/token", f"Bearer {TOKEN}", 200),
+        ("/token", "Bearer", 403),
+        ("/token", "Bearer ", 403),
+        ("/token", TOKEN, 403),
+        ("/token", f"Basic {TOKEN}", 403),
+        ("/token", f"Bearer {TOKEN}s", 403),
+        ("/empty", "Bearer ", 403),
+        ("/metrics", "Bearer ", 403),
+        ("/metrics", "Bearer None", 403),
+    ],
+)
+def test_token_lets_in(address: str, sent: str, status: int) -> None:
+    """Only the very token that the view was given lets in who has no session."""
+    headers = {"Authorization": sent}
+    assert Client().get(address, headers=headers).status_code == status
+
+
+def test_view_needs_no_users() -> None:
+    """A project without the middleware of users refuses as well."""
+    request = RequestFactory().get("/metrics")
+    assert not hasattr(request, "user")
+    view = MetricsView()
+    view.setup(request)
+    assert not view.is_allowed
+    request.user = AnonymousUser()
+    assert not view.is_allowed
+
+
+def test_view_is_in_no_transaction() -> None:
+    """With ATOMIC_REQUESTS a store that is down would end the request too early."""
+    assert MetricsView.as_view()._non_atomic_requests == {"default", "other"}
+
+
+SCRIPT = """
+import django
+from django.conf import settings
+from django_shedlock.test import MEMORY
+
+settings.configure(
+    INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.prometheus"],
+    SHEDLOCK_PROVIDERS=MEMORY,
+)
+django.setup()
+"""
+WORK = f"""{SCRIPT}
+import os
+from django_shedlock import execute, hold
+
+execute(lambda: None, "job")
+hold("other").__enter__()
+os._exit(0)
+"""
+SCRAPE = f"""{SCRIPT}
+from django.test import RequestFactory
+from django_shedlock import hold
+from django_shedlock.contrib.prometheus.views import MetricsView
+
+with hold("other"):
+    view = MetricsView.as_view(public=True)
+    print(view(RequestFactory().get("/metrics")).content.decode())
+"""
+CORE = """
+import sys
+
+import django
+from django.conf import settings
+
+sys.modules["prometheus_client"] = sys.modules["health_check"] = None
+settings.configure(INSTALLED_APPS=["django_shedlock"])
+django.setup()
+import django_shedlock.test, django_shedlock.summaries
+"""
+
+
+def python(script: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_processes_add_up(tmp_path: Path) -> None:
+    """In prometheus_client's multiprocess mode each worker counts for all."""
+    environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for _ in range(2):
+        python(WORK, **environment)
+    page = python(SCRAPE, **environment)
+
+    def value(metric: str, name: str) -> str:
+        found = re.findall(rf'^{metric}{{.*lock="{name}".*}} (.+)$', page, re.M)
+        return "".join(found)
+
+    assert value("shedlock_acquired_total", "job") == "2.0"
+    assert value("shedlock_run_duration_seconds_count", "job") == "2.0"
+    assert value("shedlock_running", "other") == "3.0"
+    assert value("shedlock_held", "other") == "1.0"
+    assert 'shedlock_store_up{provider="default"} 1.0' in page
+
+
+def test_core_needs_no_other_library() -> None:
+    """The package works where prometheus-client and django-health-check are missing."""
+    python(CORE)
