@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
-from django.db.models import Max, Min
 from django.utils import timezone
 
 from django_shedlock.models import LockRunQuerySet
@@ -14,22 +14,34 @@ from django_shedlock.models import LockRunQuerySet
 
 class SpannedRunQuerySet(LockRunQuerySet):
     """
-    Runs whose dates are all between those of the first and the last.
+    Runs whose dates are all those between the first and the last.
 
     Django asks each row for its date, which takes seconds with a million of them, and
-    on MySQL needs tables of time zones.
+    on MySQL needs tables of time zones. Rows are made as runs begin, so the first and
+    the last row tell enough.
     """
+
+    def aggregate(self, *args: Any, **expressions: Any) -> dict[str, Any]:
+        """Return when the first and the last run began, if that is the question."""
+        if expressions.keys() == {"first", "last"}:
+            return self._span
+        return super().aggregate(*args, **expressions)
 
     def datetimes(self, field_name: str, kind: str, **options: Any) -> Any:  # type: ignore[override]
         """Return each year, month or day from the first run to the last."""
-        span = self.aggregate(first=Min(field_name), last=Max(field_name))
-        if span["first"] is None:
-            return []
-        return list(_steps(_local(span["first"]), _local(span["last"]), kind))
+        first, last = map(_local, self._span.values())
+        return list(_steps(first, last, kind)) if first and last else []
+
+    @cached_property
+    def _span(self) -> dict[str, datetime | None]:
+        started = self.order_by("pk").values_list("started", flat=True)
+        return {"first": started.first(), "last": started.last()}
 
 
-def _local(moment: datetime) -> datetime:
-    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
+def _local(moment: datetime | None) -> datetime | None:
+    return (
+        timezone.localtime(moment) if moment and timezone.is_aware(moment) else moment
+    )
 
 
 def _steps(first: datetime, last: datetime, kind: str) -> Iterator[datetime]:

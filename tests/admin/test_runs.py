@@ -161,14 +161,14 @@ def links_of_hierarchy(page: Any) -> dict[str, str]:
 
 def test_hierarchy_of_dates(viewer: Client) -> None:
     """From the years one comes to the months, the days, and the runs of a day."""
-    add_run("old", started=datetime(2023, 11, 30, 12, tzinfo=UTC))
     add_run("older", started=datetime(2023, 11, 30, 3, tzinfo=UTC))  # Chicago: 29th
+    add_run("old", started=datetime(2023, 11, 30, 12, tzinfo=UTC))
     add_run("new", started=datetime(2025, 2, 1, 12, tzinfo=UTC))
     runs = reverse(RUNS)
     years = links_of_hierarchy(viewer.get(runs))
     assert list(years) == ["2023", "2024", "2025"]
     page = viewer.get(runs + years["2023"])
-    assert names(page) == ["older", "old"]
+    assert names(page) == ["old", "older"]
     months = links_of_hierarchy(page)
     days = links_of_hierarchy(viewer.get(runs + months["November 2023"]))
     assert {"November 29", "November 30"} <= days.keys()

@@ -333,7 +333,8 @@ import os
 from django_shedlock import execute, hold
 
 execute(lambda: None, "job")
-hold("other").__enter__()
+holding = hold("other")
+holding.__enter__()
 os._exit(0)
 """
 SCRAPE = f"""{SCRIPT}
