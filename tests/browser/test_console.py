@@ -265,6 +265,72 @@ def test_locks_come_into_the_list_by_themselves(console: Console) -> None:
     assert console.browser.execute_script("return window.sameDocument") is True
 
 
+def test_lock_that_came_by_itself_can_be_selected(console: Console) -> None:
+    """It counts as the others do, alone and with all of them."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.until(lambda: STUCK in console.texts("th.field-shown_name"))
+    console.refresh_soon()
+    take("a.new")
+    console.until(lambda: "a.new" in console.texts("th.field-shown_name"))
+    console.row("a.new").find_element("css selector", "input").click()
+    console.until(lambda: console.text(".action-counter") == "1 of 7 selected")
+    console.find("#action-toggle").click()
+    console.until(lambda: console.text(".action-counter") == "7 of 7 selected")
+    assert console.row("a.new").find_element("css selector", "input").is_selected()
+
+
+def test_lock_that_leaves_takes_its_selection_along(console: Console) -> None:
+    """What is no longer in the filtered list is not counted as selected."""
+    console.log_in(*ALL)
+    console.open(LIST, query="?state=running")
+    console.row("search.reindex").find_element("css selector", "input").click()
+    console.until(lambda: console.text(".action-counter") == "1 of 2 selected")
+    console.browser.execute_script("document.activeElement.blur()")
+    console.refresh_soon()
+    get_provider().force_release("search.reindex", running=True)
+    console.until(lambda: console.text(".action-counter") == "0 of 1 selected")
+
+
+def test_half_typed_search_stays(console: Console) -> None:
+    """A list that becomes empty, and full again, takes away nothing typed."""
+    console.log_in(*ALL)
+    console.open(LIST, query="?state=held+at+least")
+    console.until(lambda: "rates.refresh" in console.texts("th.field-shown_name"))
+    console.find("#searchbar").send_keys("half typed")
+    console.refresh_soon()
+    get_provider().force_release("rates.refresh", running=True)
+    console.until(lambda: not console.texts("th.field-shown_name"))
+    take("new", lock_at_least_for=timedelta(minutes=1)).release()
+    console.until(lambda: console.texts("th.field-shown_name") == ["new"])
+    assert console.find("#searchbar").get_attribute("value") == "half typed"
+
+
+def test_pausing_counts_also_for_an_answer_on_its_way(console: Console) -> None:
+    """A list that is paused stays as it is, though the server was asked before."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    console.until(lambda: STUCK in console.texts("th.field-shown_name"))
+    console.browser.execute_script(
+        "const real = window.fetch;"
+        "window.fetch = (...asked) => {"
+        "  window.asked = true;"
+        "  return new Promise((answer) => { window.answer = answer; })"
+        "    .then(() => real(...asked))"
+        "    .finally(() => setTimeout(() => { window.answered = true; }, 500));"
+        "};"
+    )
+    console.refresh_soon()
+    run = console.browser.execute_script
+    console.until(lambda: bool(run("return window.asked")))
+    console.find(".shedlock-refresh button").click()
+    take("a.new")
+    run("window.answer()")
+    console.until(lambda: bool(run("return window.answered")))
+    assert "a.new" not in console.texts("th.field-shown_name")
+    run("localStorage.clear()")
+
+
 def test_refresh_can_be_paused(console: Console) -> None:
     """Paused, the list stays as it is, until it is resumed."""
     console.log_in(*ALL)

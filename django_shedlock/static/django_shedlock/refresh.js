@@ -45,6 +45,56 @@
         }
     }
 
+    function boxes() {
+        return Array.from(document.querySelectorAll("#result_list input.action-select"));
+    }
+
+    /* Django's own script knows only the check boxes that came with the page. */
+    function recount() {
+        const counter = document.querySelector("span.action-counter");
+        const all = document.getElementById("action-toggle");
+        if (!counter || !all) {
+            return;
+        }
+        const sel = boxes().filter((box) => box.checked).length;
+        const cnt = Number(counter.dataset.actionsIcnt);
+        const format = ngettext(
+            "%(sel)s of %(cnt)s selected",
+            "%(sel)s of %(cnt)s selected",
+            sel,
+        );
+        counter.textContent = interpolate(format, {sel, cnt}, true);
+        all.checked = sel > 0 && sel === boxes().length;
+    }
+
+    function selectAll(checked) {
+        for (const box of boxes()) {
+            box.checked = checked;
+            box.closest("tr").classList.toggle("selected", checked);
+        }
+    }
+
+    function onChange(event) {
+        if (event.target.id === "action-toggle") {
+            selectAll(event.target.checked);
+        }
+        recount();
+    }
+
+    function updateCounter(page) {
+        const counter = document.querySelector("span.action-counter");
+        const fresh = page.querySelector("span.action-counter");
+        if (counter && fresh) {
+            counter.dataset.actionsIcnt = fresh.dataset.actionsIcnt;
+        }
+        recount();
+    }
+
+    function isTyping() {
+        const search = document.getElementById("searchbar");
+        return search !== null && search.value !== search.defaultValue;
+    }
+
     function update(page) {
         const counts = document.getElementById("shedlock-counts");
         const freshCounts = page.getElementById("shedlock-counts");
@@ -56,9 +106,10 @@
         }
         const body = document.querySelector("#result_list tbody");
         const fresh = page.querySelector("#result_list tbody");
-        if (body && fresh) {
-            updateRows(body, fresh);
-        } else if (body || fresh) {
+        if (body) {
+            updateRows(body, fresh || document.createElement("tbody"));
+            updateCounter(page);
+        } else if (fresh && !isTyping()) {
             window.location.reload();
         }
     }
@@ -79,6 +130,7 @@
         const status = line.querySelector("[data-shedlock-status]");
         const button = line.querySelector("button");
         let paused = localStorage.getItem(PAUSED) === "yes";
+        let waiting = false;
 
         function show() {
             button.textContent = paused ? button.dataset.resume : button.dataset.pause;
@@ -88,15 +140,24 @@
         }
 
         async function refresh() {
-            if (paused || document.hidden) {
+            if (paused || waiting || document.hidden) {
                 return;
             }
+            waiting = true;
             try {
-                update(await fetchPage());
+                const page = await fetchPage();
+                if (paused) {
+                    return;
+                }
+                update(page);
                 const time = new Date().toLocaleTimeString(document.documentElement.lang);
                 status.textContent = `${status.dataset.updated} ${time}`;
             } catch {
-                status.textContent = status.dataset.failed;
+                if (!paused) {
+                    status.textContent = status.dataset.failed;
+                }
+            } finally {
+                waiting = false;
             }
         }
 
@@ -106,6 +167,10 @@
             show();
             refresh();
         });
+        const list = document.getElementById("result_list");
+        if (list) {
+            list.addEventListener("change", onChange);
+        }
         line.hidden = false;
         show();
         window.setInterval(refresh, Number(overview.dataset.shedlockRefresh) * 1000);
