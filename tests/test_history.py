@@ -28,6 +28,7 @@ from django_shedlock import (
     hold,
     release_all,
     scheduler_lock,
+    skips,
 )
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.history import described
@@ -169,6 +170,31 @@ def test_run_of_another_lock_is_not_abandoned() -> None:
     assert other.outcome == "running"
 
 
+def test_run_of_another_provider_is_not_abandoned() -> None:
+    """What another provider's jobs did is for them to tell."""
+    dead = die()
+    LockRun.objects.update(provider="second")
+    run_job()
+    dead.refresh_from_db()
+    assert dead.outcome == "running"
+
+
+def test_next_holder_is_not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who took the lock between its release and the record of that runs on."""
+    release = DatabaseLockProvider.release
+
+    def released_and_taken(self: DatabaseLockProvider, lock: Lock) -> bool:
+        released = release(self, lock)
+        LockRun.objects.create_running(
+            name="job", provider="default", locked_by=take().locked_by
+        )
+        return released
+
+    monkeypatch.setattr(DatabaseLockProvider, "release", released_and_taken)
+    run_job()
+    assert outcomes() == ["succeeded", "running"]
+
+
 def test_late_run_does_not_touch_the_next_one() -> None:
     """A holder that overran ends as lost, while the next one is still running."""
     with hold("job"):
@@ -263,6 +289,12 @@ class TestSwitches:
         """A decorated job can have no history."""
         scheduler_lock("job", history=False)(lambda: None)()
         assert outcomes() == []
+
+    def test_skips_without_history_are_not_counted(self) -> None:
+        """They would never be told, and stay in the memory."""
+        with held_elsewhere("job"):
+            run_job(history=False)
+        assert skips.take("default", "job") == 0
 
     @pytest.mark.parametrize("value", ["no", 0, "False"])
     def test_option_must_be_a_switch(self, value: Any) -> None:
@@ -403,6 +435,13 @@ class TestFailures:
         with transaction.atomic(), failing("INSERT"), failing("UPDATE"):
             run_job()
             assert LockRecord.objects.count() == 1
+
+    def test_long_texts_are_cut(self) -> None:
+        """A type and a message have room in their columns."""
+        endless = type("Endless" * 50, (Exception,), {})
+        texts = described(endless("x" * 5000))
+        assert len(texts["exception_type"]) == 255
+        assert len(texts["exception_message"]) == 2000
 
     def test_exception_that_cannot_be_printed(self) -> None:
         """An exception whose str() raises is recorded with its type."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -142,6 +143,18 @@ class TestRuns:
             "running": None,
             "succeeded": "succeeded",
         }
+
+    @pytest.mark.parametrize(
+        "columns", [{"locked_by": "web-2:8:b"}, {"released_at": DatabaseNow()}]
+    )
+    def test_run_whose_lock_is_not_its_own_is_abandoned(
+        self, columns: dict[str, Any]
+    ) -> None:
+        """Also while somebody else, or lock_at_least_for, holds the lock."""
+        run = self.run("running")
+        LockRecord.objects.update(**columns)
+        [found] = LockRun.objects.with_outcome()
+        assert (found.pk, found.current_outcome) == (run.pk, "abandoned")
 
     def test_run_without_a_record_may_still_run(self) -> None:
         """Where the lock's record is gone nobody can say that its run is dead."""

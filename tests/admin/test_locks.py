@@ -16,6 +16,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path, reverse
 
+from django_shedlock import execute
 from django_shedlock.admin import LockRecordAdmin, LockRunAdmin
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
@@ -27,7 +28,10 @@ from tests.admin.operators import (
     DELETE,
     HOSTILE,
     LIST,
+    RUN,
+    RUNS,
     add_run,
+    confirm,
     expire,
     operator,
     state,
@@ -160,6 +164,15 @@ def test_short_job_is_not_suspected_at_once(viewer: Client) -> None:
     assert cells(viewer.get(reverse(LIST)), "current_state") == ["running"]
 
 
+def test_only_running_jobs_take_long(viewer: Client) -> None:
+    """A lock whose lease is over is not said to run longer than usual."""
+    take("billing")
+    age("billing", timedelta(hours=9))
+    expire("billing")
+    add_run("billing", duration=2 * MINUTE)
+    assert cells(viewer.get(reverse(LIST)), "current_state") == ["expired"]
+
+
 @pytest.mark.parametrize("wanted", list(LockState))
 def test_filter_by_state(viewer: Client, wanted: LockState) -> None:
     """The filter leaves only the locks in that state."""
@@ -222,6 +235,15 @@ def test_lock_page_has_its_last_runs(viewer: Client) -> None:
     assert page.count('class="shedlock-bar') == 2
     assert re.search(r'<svg role="img" aria-labelledby="(\S+) (\S+)"', page)
     assert "The longest took 2m." in page
+
+
+def test_lock_page_has_thirty_runs_at_the_most(viewer: Client) -> None:
+    """Of a lock with a long history only the newest runs are on its page."""
+    take("billing")
+    for _ in range(31):
+        add_run("billing")
+    response = viewer.get(reverse(CHANGE, args=["billing"]))
+    assert len(response.context["shedlock_runs"]) == 30
 
 
 def test_lock_page_shows_everything_of_the_record(viewer: Client) -> None:
@@ -379,3 +401,36 @@ def test_another_site_needs_only_one_of_both(
         response = client.get(f"/operations/django_shedlock/{page}")
     assert response.status_code == 200
     assert "billing" in text(response.content.decode())
+
+
+@pytest.mark.django_db(databases=["default", "other"], transaction=True)
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "memory": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"},
+        "default": {
+            "BACKEND": "django_shedlock.providers.database.DatabaseLockProvider",
+            "OPTIONS": {"using": "other"},
+        },
+    }
+)
+def test_locks_of_another_database(chief: Client) -> None:
+    """All pages show, and all actions change, the provider's own database."""
+    lock = take("billing")
+    execute(lambda: None, "cleanup")
+    run = LockRun.objects.using("other").get()
+    for address in (
+        reverse(LIST),
+        reverse(CHANGE, args=["billing"]),
+        reverse(RUNS),
+        reverse(RUN, args=[run.pk]),
+        reverse(DELETE, args=["cleanup"]),
+    ):
+        with CaptureQueriesContext(connection) as queries:
+            page = text(chief.get(address).content.decode())
+        assert "billing" in page or "cleanup" in page
+        assert not re.search(r"FROM .shedlock", str(queries.captured_queries))
+    confirm(chief, "billing", lock.locked_by)
+    assert state("billing") is LockState.FREE
+    chief.post(reverse(DELETE, args=["cleanup"]), {"post": "yes"})
+    left = LockRecord.objects.using("other").values_list("name", flat=True)
+    assert list(left) == ["billing"]

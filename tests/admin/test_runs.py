@@ -287,6 +287,21 @@ def test_counting_ends_where_nobody_pages(
     assert "this list ends" not in viewer.get(reverse(RUNS)).content.decode()
 
 
+@pytest.mark.parametrize("page", [LIST, RUNS])
+def test_no_query_looks_at_all_runs(viewer: Client, page: str) -> None:
+    """What counts runs, or looks for their hosts, ends after a number of them."""
+    take("billing")
+    add_run("billing")
+    with CaptureQueriesContext(connection) as queries:
+        viewer.get(reverse(page))
+    of_runs = [q["sql"] for q in queries if re.search(r"FROM .shedlock_run", q["sql"])]
+    endless = [s for s in of_runs if "LIMIT" not in s and "MIN(" not in s]
+    dates = [s for s in endless if "DISTINCT" in s]
+    assert endless == dates
+    counts = [q["sql"] for q in queries if re.search(r"COUNT\(\*\)", q["sql"])]
+    assert len(counts) == 1
+
+
 def test_pages_with_a_hundred_thousand_runs(viewer: Client) -> None:
     """No page has more queries with many runs than with one, nor fifteen."""
     take("job 1")
