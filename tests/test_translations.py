@@ -1,0 +1,98 @@
+"""The translations: complete, compiled, and shown."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_shedlock.outcomes import RunOutcome
+from tests.admin.operators import ALL, CHANGE, LIST, RUNS, add_run, ask, operator, take
+from tests.documents import ROOT
+
+PACKAGE = ROOT / "django_shedlock"
+LANGUAGES = ("en", "de", "ar")
+
+needs_gettext = pytest.mark.skipif(
+    shutil.which("msgfmt") is None, reason="gettext is not installed"
+)
+
+
+def catalog(folder: Path, language: str) -> Path:
+    return folder / "locale" / language / "LC_MESSAGES" / "django.po"
+
+
+def messages(path: Path) -> set[tuple[str, str]]:
+    """Return each message with its context, but for the header."""
+    text = re.sub(r'"\n"', "", path.read_text(encoding="utf-8"))
+    found = re.findall(r'^(?:msgctxt "(.*)"\n)?msgid "(.+)"$', text, re.MULTILINE)
+    return set(found)
+
+
+def test_languages() -> None:
+    """English, German and one language that is written from right to left."""
+    assert {path.name for path in (PACKAGE / "locale").iterdir()} == set(LANGUAGES)
+
+
+@needs_gettext
+def test_catalogs_have_what_the_code_says(tmp_path: Path) -> None:
+    """Django finds no message in the package that a catalog lacks, and none too few."""
+    copy = tmp_path / "django_shedlock"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "django", "makemessages", "--no-obsolete"]
+    for language in LANGUAGES:
+        source = catalog(copy, language)
+        header = source.read_text(encoding="utf-8").split("\n\n")[0]
+        source.write_text(header, encoding="utf-8")
+        command += ["--locale", language]
+    subprocess.run(command, cwd=copy, check=True, capture_output=True)
+    for language in LANGUAGES:
+        assert messages(catalog(copy, language)) == messages(catalog(PACKAGE, language))
+
+
+@needs_gettext
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_catalog_is_complete_and_compiled(language: str, tmp_path: Path) -> None:
+    """Everything is translated, nothing is fuzzy, and the compiled file is of today."""
+    source = catalog(PACKAGE, language)
+    compiled = tmp_path / "django.mo"
+    command = ["msgfmt", "--check-format", "--statistics", "-o", compiled, source]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert re.fullmatch(r"\d+ translated messages\.\n", done.stderr), done.stderr
+    assert source.with_suffix(".mo").read_bytes() == compiled.read_bytes()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("language", "direction", "words"),
+    [
+        ("de", "ltr", ["Sperren", "läuft", "fehlgeschlagen", "Frist", "freigeben"]),
+        ("ar", "rtl", ["الأقفال", "قيد التشغيل", "فشل", "المهلة", "تحرير"]),
+    ],
+)
+def test_pages_speak_the_language(
+    language: str, direction: str, words: list[str]
+) -> None:
+    """The list, a lock, its runs and the confirmation are in the reader's language."""
+    client: Client = operator(*ALL)
+    take("job")
+    add_run("job", RunOutcome.FAILED)
+    with override_settings(LANGUAGE_CODE=language):
+        pages = [
+            client.get(reverse(LIST)),
+            client.get(reverse(CHANGE, args=["job"])),
+            client.get(reverse(RUNS)),
+            ask(client, "job"),
+        ]
+    texts = [page.content.decode() for page in pages]
+    assert all(f'dir="{direction}"' in text for text in texts)
+    for word in words:
+        assert any(word in text for text in texts), word
+    for english in ("running", "failed", "Reason", "Last runs", "longer than"):
+        assert not any(f">{english}" in text for text in texts), english
