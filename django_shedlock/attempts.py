@@ -12,7 +12,7 @@ from django_shedlock import conf
 from django_shedlock.active import activated, find_active_lock
 from django_shedlock.cancelling import cancelled_when_lost
 from django_shedlock.configuration import LockConfiguration
-from django_shedlock.exceptions import LockProviderError
+from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.held import registered
 from django_shedlock.holders import LockHolder
 from django_shedlock.keepalive import kept_alive
@@ -42,8 +42,9 @@ def attempt(request: LockRequest) -> Iterator[Lock | LockHolder]:
         yield acquired
         return
     try:
-        lock_acquired.send_robust(type(provider), lock=acquired)
         with _protected(acquired, request):
+            lock_acquired.send_robust(type(provider), lock=acquired)
+            _refuse_if_lost(acquired)
             yield acquired
     except BaseException as error:
         _release(acquired, error)
@@ -66,8 +67,9 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         yield acquired
         return
     try:
-        await lock_acquired.asend_robust(type(provider), lock=acquired)
         with _protected(acquired, request):
+            await lock_acquired.asend_robust(type(provider), lock=acquired)
+            _refuse_if_lost(acquired)
             async with cancelled_when_lost(acquired):
                 yield acquired
     except BaseException as error:
@@ -84,6 +86,16 @@ def _protected(lock: Lock, request: LockRequest) -> Iterator[None]:
     with registered(lock), activated(lock):
         with kept_alive(lock) if keep_alive else nullcontext():
             yield
+
+
+def _refuse_if_lost(lock: Lock) -> None:
+    # A store that answered late, or a receiver that waited for its own table.
+    if lock.is_lost:
+        raise LockLost(
+            f"Lock {lock.name!r}: its lease of {lock.configuration.lease} was over "
+            "before its job began, so the job did not run. The store or a receiver of "
+            "lock_acquired took too long."
+        )
 
 
 def _without_store(

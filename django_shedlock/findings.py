@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +15,7 @@ from django_shedlock.durations import format_duration, format_seconds
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.states import LockState
+from django_shedlock.states import LockState, LockStatus
 from django_shedlock.summaries import LockSummary, summarize
 
 TOLERANCE = timedelta(seconds=30)
@@ -40,10 +41,26 @@ class Kind(StrEnum):
     ABANDONED = "abandoned"
 
     @property
+    def summary(self) -> str:
+        """What it is about, without a name."""
+        return SUMMARIES[self]
+
+    @property
     def severity(self) -> Severity:
         """Without its store no job runs; all else is for the next working hour."""
         is_critical = self is Kind.UNREACHABLE
         return Severity.CRITICAL if is_critical else Severity.WARNING
+
+
+SUMMARIES = {
+    Kind.UNREACHABLE: "The locks can't be read.",
+    Kind.CLOCK: "The clocks differ.",
+    Kind.LONG: "A job runs for too long.",
+    Kind.EXPIRED: "A lock has expired.",
+    Kind.FAILED: "A job failed.",
+    Kind.LOST: "A job lost its lock.",
+    Kind.ABANDONED: "A worker died.",
+}
 
 
 @dataclass(frozen=True)
@@ -72,13 +89,11 @@ class Search:
     def findings(self, provider: LockProvider) -> Iterator[Finding]:
         """Look at the provider's store, its clock, and each of its locks."""
         try:
-            difference = clock_difference(provider)
+            yield from find_clock(provider, TOLERANCE)
             summaries = summarize(provider)
         except LockProviderError as error:
             yield Finding(Kind.UNREACHABLE, provider.alias, str(error))
             return
-        if abs(difference) > TOLERANCE:
-            yield Finding(Kind.CLOCK, provider.alias, _clock(provider, difference))
         for summary in summaries:
             if not self._ignores(summary.name):
                 yield from self._of_lock(provider, summary)
@@ -90,7 +105,7 @@ class Search:
         self, provider: LockProvider, summary: LockSummary
     ) -> Iterator[Finding]:
         found = {
-            Kind.LONG: _long(summary) if self._is_long(summary) else None,
+            Kind.LONG: self._long(summary),
             Kind.EXPIRED: _expired(summary),
             Kind.FAILED: _failed(summary),
             Kind.LOST: _lost(summary),
@@ -98,15 +113,41 @@ class Search:
         }
         for kind, text in found.items():
             if text is not None:
-                yield Finding(
-                    kind, provider.alias, f"Lock {summary.name!r}: {text}", summary.name
-                )
+                yield _of_lock(kind, provider, summary.name, text)
 
-    def _is_long(self, summary: LockSummary) -> bool:
-        if self.held_for is None:
-            return summary.takes_long
-        is_running = summary.state is LockState.RUNNING
-        return is_running and summary.held_for > self.held_for
+    def _long(self, summary: LockSummary) -> str | None:
+        status = summary.status
+        if status is None:
+            return None
+        if self.held_for is not None:
+            return _too_long(status, self.held_for)
+        if not summary.takes_long or summary.usual_duration is None:
+            return None
+        usual = format_seconds(summary.usual_duration)
+        return f"{_running(status)}, usually for {usual}."
+
+
+def find_clock(provider: LockProvider, tolerance: timedelta) -> Iterator[Finding]:
+    """
+    Tell if the store's clock and this process's are further apart than that.
+
+    Raises ``LockProviderError`` if the store failed.
+    """
+    difference = clock_difference(provider)
+    if abs(difference) > tolerance:
+        yield Finding(Kind.CLOCK, provider.alias, _clock(provider, difference))
+
+
+def find_long(provider: LockProvider, held_for: timedelta) -> Iterator[Finding]:
+    """
+    Tell of each job that has run for longer than that.
+
+    Raises ``LockProviderError`` if the store failed.
+    """
+    for status in provider.statuses():
+        text = _too_long(status, held_for)
+        if text is not None:
+            yield _of_lock(Kind.LONG, provider, status.name, text)
 
 
 def clock_difference(provider: LockProvider) -> timedelta:
@@ -115,9 +156,15 @@ def clock_difference(provider: LockProvider) -> timedelta:
 
     Raises ``LockProviderError`` if the store failed.
     """
-    asked = timezone.now()
+    asked = time.time()
     store = provider.now()
-    return store - asked - (timezone.now() - asked) / 2
+    answered = time.time()
+    aware = store if timezone.is_aware(store) else timezone.make_aware(store)
+    return timedelta(seconds=aware.timestamp() - (asked + answered) / 2)
+
+
+def _of_lock(kind: Kind, provider: LockProvider, name: str, text: str) -> Finding:
+    return Finding(kind, provider.alias, f"Lock {name!r}: {text}", name)
 
 
 def _clock(provider: LockProvider, difference: timedelta) -> str:
@@ -129,15 +176,16 @@ def _clock(provider: LockProvider, difference: timedelta) -> str:
     )
 
 
-def _long(summary: LockSummary) -> str:
-    usual = (
-        ""
-        if summary.usual_duration is None
-        else f", usually for {format_seconds(summary.usual_duration)}"
-    )
+def _too_long(status: LockStatus, held_for: timedelta) -> str | None:
+    is_running = status.state is LockState.RUNNING
+    if not is_running or status.held_for <= held_for:
+        return None
+    return f"{_running(status)}."
+
+
+def _running(status: LockStatus) -> str:
     return (
-        f"its job has run for {format_seconds(summary.held_for)} as "
-        f"{summary.locked_by}{usual}."
+        f"its job has run for {format_seconds(status.held_for)} as {status.locked_by}"
     )
 
 

@@ -12,7 +12,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
-from django.utils import timezone
 
 from django_shedlock import findings
 from django_shedlock.functions import DatabaseNow
@@ -130,7 +129,7 @@ def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store whose clock is far from this host's is a finding without a lock."""
     assert abs(findings.clock_difference(get_provider())) < timedelta(seconds=5)
     for hours, direction in [(1, "ahead of"), (-1, "behind")]:
-        monkeypatch.setattr(findings, "timezone", Shifted(timedelta(hours=-hours)))
+        monkeypatch.setattr(findings, "time", Shifted(-3600 * hours))
         [clock] = found()
         assert (clock["kind"], clock["lock"]) == ("clock", None)
         assert direction in clock["text"]
@@ -138,13 +137,13 @@ def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Shifted:
-    """A clock that goes wrong by the same time always."""
+    """A clock that is wrong by the same number of seconds always."""
 
-    def __init__(self, difference: timedelta):
-        self._difference = difference
+    def __init__(self, seconds: float):
+        self._seconds = seconds
 
-    def now(self) -> Any:
-        return timezone.now() + self._difference
+    def time(self) -> float:
+        return time.time() + self._seconds
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,51 @@
+"""A check for django-health-check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import connections
+from health_check.base import HealthCheck
+from health_check.exceptions import ServiceUnavailable, ServiceWarning
+
+from django_shedlock.findings import TOLERANCE, Severity
+from django_shedlock.health import find_problems
+
+
+@dataclass
+class ShedLock(HealthCheck):
+    """
+    Whether the locks of a provider work; see ``find_problems()`` for the options.
+
+    A store that can't be read is unavailable, all else is a warning. The report names
+    no lock, since everybody may see it.
+    """
+
+    provider: str = "default"
+    clock_tolerance: timedelta = TOLERANCE
+    stuck_after: timedelta | None = None
+
+    def run(self) -> None:
+        """Raise what is wrong, as django-health-check asks for it."""
+        try:
+            problems = find_problems(
+                self.provider,
+                clock_tolerance=self.clock_tolerance,
+                stuck_after=self.stuck_after,
+            )
+        finally:
+            _close_connections()
+        if not problems:
+            return
+        kinds = dict.fromkeys(problem.kind for problem in problems)
+        text = " ".join(kind.summary for kind in kinds)
+        is_down = any(kind.severity is Severity.CRITICAL for kind in kinds)
+        raise ServiceUnavailable(text) if is_down else ServiceWarning(text)
+
+
+def _close_connections() -> None:
+    # The check runs in a thread whose connections no request would close.
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()

@@ -1,0 +1,74 @@
+"""The check for django-health-check, in its own view."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client, override_settings
+from django.urls import path
+from health_check.views import HealthCheckView
+
+from django_shedlock.contrib.health_check import ShedLock
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord
+from tests.admin.operators import take
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
+
+CHECK = "django_shedlock.contrib.health_check.ShedLock"
+
+urlpatterns = [
+    path(
+        "health",
+        HealthCheckView.as_view(
+            checks=[(CHECK, {"stuck_after": timedelta(minutes=5)})],
+        ),
+    ),
+]
+
+
+def report() -> tuple[int, str]:
+    """Return the status and the text of the one check."""
+    answer = Client().get("/health", {"format": "json"})
+    [text] = answer.json().values()
+    return answer.status_code, text
+
+
+def test_all_is_well() -> None:
+    """Where the locks work the check is OK."""
+    take("job")
+    assert report() == (200, "OK")
+
+
+def test_store_that_fails() -> None:
+    """A store that can't be read is unavailable."""
+    providers = {"default": {"BACKEND": "no.such.provider"}}
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        assert report() == (500, "Unavailable: The locks can't be read.")
+
+
+def test_stuck_job_is_a_warning_without_names() -> None:
+    """What everybody may read tells of no lock's name, however many are stuck."""
+    for name in ("secret", "another"):
+        take(name)
+    LockRecord.objects.update(locked_at=DatabaseNow() - timedelta(minutes=6))
+    assert report() == (500, "Warning: A job runs for too long.")
+
+
+def test_check_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of the check keeps no connection to the database open."""
+    left: list[Any] = []
+    run = ShedLock.run
+
+    def run_and_look(check: ShedLock) -> None:
+        run(check)
+        left.extend(c.connection for c in connections.all(initialized_only=True))
+
+    monkeypatch.setattr(ShedLock, "run", run_and_look)
+    assert asyncio.run(ShedLock().get_result()).error is None
+    assert left
+    assert not any(left)
