@@ -265,6 +265,22 @@ def test_locks_come_into_the_list_by_themselves(console: Console) -> None:
     assert console.browser.execute_script("return window.sameDocument") is True
 
 
+def test_new_lock_takes_no_focus_away(console: Console) -> None:
+    """While the keyboard is in the list no row moves; a new one comes after that."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    run = console.browser.execute_script
+    run("document.querySelector('#result_list tbody a').focus()")
+    focused = console.browser.switch_to.active_element.text
+    console.refresh_soon()
+    take("a.new")
+    console.until(lambda: "3" in console.texts("#shedlock-counts strong"))
+    assert console.browser.switch_to.active_element.text == focused
+    assert "a.new" not in console.texts("th.field-shown_name")
+    run("document.activeElement.blur()")
+    console.until(lambda: "a.new" in console.texts("th.field-shown_name"))
+
+
 def test_lock_that_came_by_itself_can_be_selected(console: Console) -> None:
     """It counts as the others do, alone and with all of them."""
     console.log_in(*ALL)
