@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ from django.test import override_settings
 
 from django_shedlock import (
     InvalidLockConfiguration,
+    Lock,
     LockLost,
     LockNotAcquired,
     LockProviderError,
@@ -493,3 +495,45 @@ def test_disabled_runs_everything_unlocked() -> None:
         assert first.fencing_token == 0
     assert asyncio.run(aexecute(body, "job")).value == 1
     assert not get_provider().statuses()
+
+
+@contextmanager
+def slow_receiver(*, lock_lasts: bool = False) -> Iterator[None]:
+    """Let a receiver of lock_acquired take longer than the lease."""
+
+    def receive(*, lock: Lock, **kwargs: Any) -> None:
+        if lock_lasts:
+            time.sleep(2 * lock.configuration.lock_at_most_for.total_seconds())
+        else:
+            end_lease(lock)
+
+    lock_acquired.connect(receive)
+    try:
+        yield
+    finally:
+        lock_acquired.disconnect(receive)
+
+
+def test_body_does_not_begin_after_the_lease() -> None:
+    """Who learns before the body that the lease is over does not run it."""
+    with slow_receiver(), pytest.raises(LockLost, match="'job'.*did not run"):
+        execute(break_off, "job")
+    assert not is_held("job")
+
+
+def test_async_body_does_not_begin_after_the_lease() -> None:
+    """See above."""
+
+    async def never() -> None:
+        pytest.fail("the body must not run")
+
+    with slow_receiver(), pytest.raises(LockLost, match="'job'.*did not run"):
+        asyncio.run(aexecute(never, "job"))
+    assert not is_held("job")
+
+
+def test_lease_is_kept_alive_while_receivers_work() -> None:
+    """With keep_alive a slow receiver costs no lock."""
+    with slow_receiver(lock_lasts=True):
+        result = execute(lambda: 7, "job", lock_at_most_for="300ms", keep_alive=True)
+    assert result.value == 7

@@ -30,6 +30,8 @@ TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
 CONFIRMED = "confirmed"
 HOLDER = "locked_by"
 LONGEST_LEASE = timedelta(days=365)
+MOST_LOCKS = 200
+"""Nobody reads a longer page, and Django refuses a form with a thousand fields."""
 
 
 class ReasonForm(forms.Form):
@@ -165,6 +167,9 @@ class Confirmation(ABC):
         held = [r for r in records if LockState(r.state).is_held]
         if not held:
             self._tell(gettext("None of these locks is held."), messages.WARNING)
+            return None
+        if len(held) > MOST_LOCKS:
+            self._tell(gettext("Select fewer locks at a time."), messages.WARNING)
             return None
         context = {
             **self.model_admin.admin_site.each_context(self.request),

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 from django_shedlock.admin.labels import OUTCOMES, STATES
 from django_shedlock.models import LockRunQuerySet
 from django_shedlock.outcomes import RunOutcome
+from django_shedlock.states import LockState
 
 RECENT = 1000
 """The hosts of so many runs are offered; all of them would be a long search."""
@@ -29,8 +30,12 @@ class StateFilter(admin.SimpleListFilter):
         return [(state.value, label) for state, label in STATES.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the locks in the chosen state."""
-        return queryset.filter(state=self.value()) if self.value() else queryset
+        """Return the locks in the chosen state; none if there is no such state."""
+        chosen = self.value()
+        if not chosen:
+            return queryset
+        known = chosen in set(LockState)
+        return queryset.filter(state=chosen) if known else queryset.none()
 
 
 class LastOutcomeFilter(admin.SimpleListFilter):
@@ -44,8 +49,12 @@ class LastOutcomeFilter(admin.SimpleListFilter):
         return [(o.value, label) for o, label in OUTCOMES.items() if o.is_end]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the locks whose last run ended so."""
-        return queryset.filter(last_outcome=self.value()) if self.value() else queryset
+        """Return the locks whose last run ended so; none if there is no such end."""
+        chosen = self.value()
+        if not chosen:
+            return queryset
+        known = chosen in set(RunOutcome)
+        return queryset.filter(last_outcome=chosen) if known else queryset.none()
 
 
 class OutcomeFilter(admin.SimpleListFilter):
@@ -88,4 +97,8 @@ class HostFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the runs of the chosen host."""
-        return queryset.filter(host=self.value()) if self.value() else queryset
+        chosen = self.value()
+        if not chosen:
+            return queryset
+        # PostgreSQL takes no NUL, so no host has one.
+        return queryset.none() if "\0" in chosen else queryset.filter(host=chosen)

@@ -264,7 +264,7 @@ class LockRecordAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         records = LockRecord.objects.using(queryset.db)
         records.filter(
             pk__in=list(queryset.values_list("pk", flat=True))
-        ).acquirable().delete()
+        ).acquirable().delete_at_once()
 
     @admin.action(
         description=gettext_lazy("Release selected locks…"), permissions=["release"]

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_shedlock import LockProviderError, signals
-from django_shedlock.admin import LockRecordAdmin
+from django_shedlock.admin import LockRecordAdmin, confirmations
 from django_shedlock.interventions import Intervention
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
@@ -399,3 +399,20 @@ class TestPermissions:
         lock = take("billing")
         assert confirm(strict, "billing", lock.locked_by).status_code == 403
         assert state("billing") is LockState.RUNNING
+
+
+def test_too_many_locks_at_a_time(
+    chief: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More locks than fit on a page are refused before anybody gives a reason."""
+    monkeypatch.setattr(confirmations, "MOST_LOCKS", 2)
+    for name in "abc":
+        take(name)
+    everything = {
+        "action": "release_selected",
+        "_selected_action": ["a"],
+        "select_across": "1",
+    }
+    page = chief.post(reverse(LIST), everything, follow=True).content.decode()
+    assert "Select fewer locks at a time." in page
+    assert "may still be running" in ask(chief, "a", "b").content.decode()

@@ -12,6 +12,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core import checks
 from django.db import connection
+from django.db.models.signals import pre_delete
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path, reverse
@@ -196,11 +197,14 @@ def test_filter_by_last_outcome(viewer: Client) -> None:
     assert [r.name for r in response.context["cl"].queryset] == ["bad"]
 
 
-@pytest.mark.parametrize("query", [{"state": "asleep"}, {"last": "asleep"}])
-def test_unknown_filter_leaves_nothing(viewer: Client, query: dict[str, str]) -> None:
+@pytest.mark.parametrize("parameter", ["state", "last"])
+@pytest.mark.parametrize("value", ["asleep", "\0"])
+def test_unknown_filter_leaves_nothing(
+    viewer: Client, parameter: str, value: str
+) -> None:
     """A state or outcome that there is not is no error."""
     take("billing")
-    response = viewer.get(reverse(LIST), query)
+    response = viewer.get(reverse(LIST), {parameter: value})
     assert (response.status_code, list(response.context["cl"].queryset)) == (200, [])
 
 
@@ -330,6 +334,23 @@ def test_free_lock_can_be_deleted() -> None:
     take("old").release()
     client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
     assert not LockRecord.objects.exists()
+
+
+def test_listeners_cannot_let_a_lock_be_deleted_that_was_taken(chief: Client) -> None:
+    """One statement deletes, also if the project listens to all deletions."""
+    heard = []
+
+    def listen(*, sender: type[Any], **kwargs: Any) -> None:
+        heard.append(sender)
+
+    take("billing").release()
+    pre_delete.connect(listen)
+    try:
+        chief.post(reverse(DELETE, args=["billing"]), {"post": "yes"})
+    finally:
+        pre_delete.disconnect(listen)
+    assert not LockRecord.objects.exists()
+    assert LockRecord not in heard
 
 
 def test_lock_taken_after_the_delete_page_stays(rf: Any) -> None:

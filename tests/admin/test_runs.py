@@ -135,6 +135,12 @@ def test_chosen_host_is_offered_though_it_ran_nothing_lately(
     assert '<li class="selected">' in page.content.decode()
 
 
+def test_filter_by_a_host_that_cannot_be(viewer: Client) -> None:
+    """A NUL, which PostgreSQL refuses, leaves nothing."""
+    add_run("a")
+    assert names(viewer.get(reverse(RUNS), {"host": "\0"})) == []
+
+
 def test_filter_by_date(viewer: Client) -> None:
     """The usual filter by date and the hierarchy of dates leave runs of that time."""
     add_run("old", started=DatabaseNow() - timedelta(days=20))
