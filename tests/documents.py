@@ -15,7 +15,7 @@ from docutils.core import publish_doctree
 from docutils.parsers.rst import Directive, directives, roles
 
 ROOT = Path(__file__).parent.parent
-SPHINX_ROLES = ("doc", "ref", "class", "func", "exc", "mod")
+SPHINX_ROLES = ("doc", "download", "ref", "class", "func", "exc", "mod")
 SPHINX_DIRECTIVES = (
     "attribute",
     "autoclass",

@@ -210,6 +210,8 @@ def test_links_resolve(page: Document) -> None:
     for target in page.roles("doc"):
         base = ROOT / "docs" if target.startswith("/") else folder
         assert (base / f"{target.lstrip('/')}.rst").is_file(), target
+    for target in page.roles("download"):
+        assert (folder / target).is_file(), target
     labels = set().union(*(other.labels for other in DOCUMENTS.values()))
     assert set(page.roles("ref")) <= labels
     for target in page.roles("class"):

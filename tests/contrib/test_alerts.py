@@ -1,0 +1,167 @@
+"""The example alerts and the dashboard: they ask for what is really exposed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from django.test import Client, override_settings
+from django.urls import path
+from prometheus_client.parser import text_string_to_metric_families
+
+from django_shedlock import execute, hold
+from django_shedlock.contrib.prometheus.views import MetricsView
+from django_shedlock.durations import parse_duration
+from django_shedlock.test import free, held_elsewhere
+from tests.documents import ROOT
+
+FOLDER = ROOT / "docs" / "operations"
+METRIC = re.compile(r"\bshedlock_\w+")
+LABELS = re.compile(r"by \(([\w, ]+)\)|\{([^}]*)\}|label_values\(.*, (\w+)\)")
+IN_TEXT = re.compile(r"\{\{ ?\$labels\.(\w+)")
+
+urlpatterns = [path("metrics", MetricsView.as_view(public=True))]
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FOLDER / "alerts.yml").read_text(encoding="utf-8"))
+    return [rule for group in groups["groups"] for rule in group["rules"]]
+
+
+def dashboard() -> dict[str, Any]:
+    text = (FOLDER / "grafana-dashboard.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def queries() -> list[str]:
+    """Return what the dashboard asks Prometheus for."""
+    found = dashboard()
+    variables = [
+        each for each in found["templating"]["list"] if each["type"] == "query"
+    ]
+    targets = [target for panel in found["panels"] for target in panel["targets"]]
+    return [
+        *(target["expr"] for target in targets),
+        *(variable["query"]["query"] for variable in variables),
+    ]
+
+
+def expressions() -> list[str]:
+    return [*(rule["expr"] for rule in rules()), *queries()]
+
+
+@pytest.fixture
+def exposed(db: None) -> dict[str, set[str]]:
+    """The labels of each metric of a page, after a run, a skip and a loss."""
+    execute(lambda: None, "job")
+    with held_elsewhere("job"):
+        execute(lambda: None, "job")
+    with hold("job"):
+        free("job")
+    with override_settings(ROOT_URLCONF=__name__):
+        page = Client().get("/metrics").content.decode()
+    return {
+        sample.name: set(sample.labels)
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_expression_asks_for_what_there_is(
+    expression: str, exposed: dict[str, set[str]]
+) -> None:
+    """Each metric is exposed under that very name, and has the labels asked for."""
+    metrics = METRIC.findall(expression)
+    assert metrics
+    for metric in metrics:
+        assert metric in exposed
+        assert labels_in(expression) <= exposed[metric]
+
+
+def labels_in(expression: str) -> set[str]:
+    return set(_labels_in(expression))
+
+
+def _labels_in(expression: str) -> Iterator[str]:
+    for grouped, matched, asked in LABELS.findall(expression):
+        yield from filter(None, grouped.split(", "))
+        yield from re.findall(r"(\w+) ?=", matched)
+        yield from filter(None, [asked])
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_brackets_are_balanced(expression: str) -> None:
+    """No expression lacks a bracket or a quotation mark."""
+    bare = re.sub(r'"[^"]*"', "", expression)
+    assert '"' not in bare
+    for opening, closing in ("()", "{}", "[]"):
+        assert bare.count(opening) == bare.count(closing)
+
+
+def test_every_metric_is_used(exposed: dict[str, set[str]]) -> None:
+    """The dashboard shows each metric of ours, or the alerts look at it."""
+    ours = {
+        re.sub(r"_(bucket|count|sum)$", "", name)
+        for name in exposed
+        if name.startswith("shedlock_") and not name.endswith("_created")
+    }
+    used = {metric for text in expressions() for metric in METRIC.findall(text)}
+    assert ours == {re.sub("_bucket$", "", metric) for metric in used}
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_rule_is_complete(rule: dict[str, Any]) -> None:
+    """Each rule says how severe it is, and in words what is wrong with which lock."""
+    assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert rule["annotations"]["summary"]
+    assert rule["annotations"]["description"]
+    if "for" in rule:
+        assert parse_duration(rule["for"])
+    told = set(IN_TEXT.findall(str(rule["annotations"])))
+    assert told <= labels_in(rule["expr"])
+
+
+def test_alerts_have_names_of_their_own() -> None:
+    """No two rules are called alike, and the three cases that matter are there."""
+    names = [rule["alert"] for rule in rules()]
+    assert len(set(names)) == len(names)
+    for case in ("Stuck", "Failing", "Overdue"):
+        assert any(case in name for name in names)
+
+
+def test_panels_do_not_overlap() -> None:
+    """Each panel has its own place in Grafana's grid of 24 columns, and its own id."""
+    panels = dashboard()["panels"]
+    places: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        own = {
+            (column, row)
+            for column in range(place["x"], place["x"] + place["w"])
+            for row in range(place["y"], place["y"] + place["h"])
+        }
+        assert not own & places
+        places |= own
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_variables_are_known() -> None:
+    """The dashboard's expressions name no variable that it does not have."""
+    known = {variable["name"] for variable in dashboard()["templating"]["list"]}
+    asked = set(re.findall(r"\$\{?([a-z]\w+)", json.dumps(dashboard())))
+    assert asked == known
+
+
+def test_documentation_lists_the_alerts() -> None:
+    """The page on monitoring says of each alert when it fires."""
+    page = (ROOT / "docs" / "monitoring.rst").read_text(encoding="utf-8")
+    listed = re.findall(r"``(ShedLock[A-Z]\w+)``", page)
+    assert listed == [rule["alert"] for rule in rules()]
