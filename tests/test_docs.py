@@ -40,6 +40,18 @@ NOT_RUN = {
         "CONTRIBUTING.rst",
         "$ SHEDLOCK_TEST_STORE=postgres python -m tests.concurrency.soak --minutes 10",
     ),
+    (
+        "CONTRIBUTING.rst",
+        "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000",
+    ),
+    (
+        "CONTRIBUTING.rst",
+        "$ python -m django makemessages --all --no-location --no-obsolete",
+    ),
+    (
+        "CONTRIBUTING.rst",
+        "$ DJANGO_SETTINGS_MODULE=tests.settings python -m tests.browser.screenshots",
+    ),
     ("CONTRIBUTING.rst", "$ tox -e py313-django61-postgres"),
     ("CONTRIBUTING.rst", "$ sphinx-build -W docs docs/_build"),
     ("README.rst", COMMANDS[0]),
