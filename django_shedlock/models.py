@@ -185,6 +185,11 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
             ~Q(outcome=RunOutcome.RUNNING) | self._deserted()
         )
 
+    def record_deserted(self) -> int:
+        """Record that runs are abandoned which told of no end; return how many."""
+        deserted = self.filter(self._deserted())
+        return deserted.update(outcome=RunOutcome.ABANDONED)
+
     def prunable(self, older_than: timedelta) -> Self:
         """
         Only runs that began longer ago than that, and that nobody asks for any more.

@@ -67,6 +67,8 @@ def _unused_names(using: str, unused_for: timedelta, last: str) -> list[str]:
 
 
 def _delete_locks(using: str, unused_for: timedelta, names: Set[str]) -> int:
+    # Without its record nobody could tell that a run is abandoned, and it stayed.
+    LockRun.objects.using(using).filter(name__in=names).record_deserted()
     # Asked once more: somebody may have taken one of them meanwhile.
     unused = LockRecord.objects.using(using).unused(unused_for)
     return unused.filter(name__in=names).delete_at_once()

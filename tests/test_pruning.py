@@ -81,6 +81,15 @@ def test_abandoned_run_is_deleted() -> None:
     assert prune_runs("default", 30 * DAY) == 1
 
 
+def test_abandoned_run_goes_with_the_record_of_its_lock() -> None:
+    """Nobody would ever tell that it is over, so pruning does."""
+    add_lock("import:7", ended=100 * DAY)
+    add_old_run("import:7", RunOutcome.RUNNING)
+    assert prune_locks("default", 90 * DAY) == 1
+    assert LockRun.objects.get().outcome == RunOutcome.ABANDONED
+    assert prune_runs("default", 30 * DAY) == 1
+
+
 @committed
 def test_runs_are_deleted_in_batches(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any

@@ -261,10 +261,11 @@ class LockRecordAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete the records of those locks that nobody holds."""
+        names = list(queryset.values_list("pk", flat=True))
+        # Without its record nobody could tell that a run is abandoned.
+        LockRun.objects.using(queryset.db).filter(name__in=names).record_deserted()
         records = LockRecord.objects.using(queryset.db)
-        records.filter(
-            pk__in=list(queryset.values_list("pk", flat=True))
-        ).acquirable().delete_at_once()
+        records.filter(pk__in=names).acquirable().delete_at_once()
 
     @admin.action(
         description=gettext_lazy("Release selected locks…"), permissions=["release"]

@@ -336,6 +336,15 @@ def test_free_lock_can_be_deleted() -> None:
     assert not LockRecord.objects.exists()
 
 
+def test_abandoned_run_of_a_deleted_lock_is_recorded() -> None:
+    """Without the record nobody could tell that the run is over."""
+    client = operator("view_lockrecord", "delete_lockrecord")
+    take("old").release()
+    add_run("old", RunOutcome.RUNNING)
+    client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
+    assert LockRun.objects.get().outcome == RunOutcome.ABANDONED
+
+
 def test_listeners_cannot_let_a_lock_be_deleted_that_was_taken(chief: Client) -> None:
     """One statement deletes, also if the project listens to all deletions."""
     heard = []
