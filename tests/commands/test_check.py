@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
@@ -25,6 +26,7 @@ from tests.providers.contract import MINUTE
 
 pytestmark = pytest.mark.django_db
 
+DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
 MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
 
 
@@ -183,6 +185,39 @@ def test_provider_without_history() -> None:
     take_default("job", lock_at_most_for=timedelta(milliseconds=1))
     time.sleep(0.01)
     assert [each["kind"] for each in found()] == ["expired"]
+
+
+@pytest.mark.parametrize(
+    ("providers", "text"),
+    [
+        ({}, "none at all"),
+        (["default"], "must be dict"),
+        ({"default": {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}}}, "'gone'"),
+    ],
+)
+def test_settings_with_which_no_job_runs_are_critical(
+    providers: Any, text: str
+) -> None:
+    """No traceback, and not the status of a job that needs a look."""
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        status, printed = check("check")
+    assert status == 2
+    assert printed.startswith("CRITICAL")
+    assert text in printed
+
+
+@pytest.mark.parametrize("error", [ImproperlyConfigured, RuntimeError])
+def test_store_that_fails_in_its_own_way_is_critical(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """As where the database's driver is missing, or its name is empty."""
+
+    def now() -> None:
+        raise error("supply the NAME")
+
+    monkeypatch.setattr(get_provider(), "now", now)
+    status, printed = check("check")
+    assert (status, printed) == (2, "CRITICAL supply the NAME\n")
 
 
 def test_unknown_provider_is_critical() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.findings import Finding, Kind, Search, Severity
 from django_shedlock.management.subcommands.arguments import duration
 from django_shedlock.management.subcommands.base import Subcommand
@@ -78,16 +77,17 @@ class Check(Subcommand):
 
 
 def _aliases() -> Sequence[str]:
-    return provider_aliases()
+    try:
+        return provider_aliases() or ["default"]
+    except ImproperlyConfigured:  # who asks for the provider is told again
+        return ["default"]
 
 
 def _findings(search: Search, alias: str) -> Iterator[Finding]:
     try:
-        provider = get_provider(alias)
-    except (ImproperlyConfigured, InvalidLockConfiguration) as error:
+        yield from search.findings(get_provider(alias))
+    except Exception as error:  # also a DATABASES that is wrong: no job can run
         yield Finding(Kind.UNREACHABLE, alias, str(error))
-    else:
-        yield from search.findings(provider)
 
 
 def _as_lines(findings: Sequence[Finding]) -> str:
