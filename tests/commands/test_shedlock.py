@@ -29,6 +29,13 @@ from tests.providers.contract import MINUTE
 
 pytestmark = pytest.mark.django_db
 
+OF_NO_DATABASE = {
+    "default": {
+        "BACKEND": "django_shedlock.providers.database.DatabaseLockProvider",
+        "OPTIONS": {"using": "gone"},
+    }
+}
+
 
 def test_list_without_locks() -> None:
     """An empty table is said in words."""
@@ -290,5 +297,13 @@ def test_missing_subcommand() -> None:
 def test_broken_provider_is_no_traceback() -> None:
     """A provider that can't be made is said in words: exit status 1."""
     with pytest.raises(CommandError, match="no.such.Provider") as caught:
+        run("list")
+    assert caught.value.returncode == 1
+
+
+@override_settings(SHEDLOCK_PROVIDERS=OF_NO_DATABASE)
+def test_unknown_database_is_no_traceback() -> None:
+    """A misspelt alias of a database is said in words: exit status 1."""
+    with pytest.raises(CommandError, match="'gone' doesn't exist") as caught:
         run("list")
     assert caught.value.returncode == 1

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.management.subcommands import SUBCOMMANDS
@@ -18,6 +19,7 @@ Exit statuses: 0, done; {FAILED}, there is no such lock, it is not held, or the 
 failed; 2, the call is wrong; {RUNNING}, the lock's job is running and --force was not
 given. Those of `check` are its own.
 """
+WRONG_SETTINGS = (ImproperlyConfigured, ConnectionDoesNotExist)
 
 
 class Command(BaseCommand):
@@ -50,7 +52,7 @@ class Command(BaseCommand):
         """Run the subcommand."""
         try:
             subcommand(self.stdout).handle(provider, **options)
-        except (ShedLockError, ImproperlyConfigured) as error:
+        except (ShedLockError, *WRONG_SETTINGS) as error:
             raise CommandError(str(error), returncode=FAILED) from error
         except Error as error:
             problem = f"The database failed: {str(error).strip()}"
