@@ -120,6 +120,13 @@ def test_history_as_json() -> None:
     )
 
 
+def test_history_of_a_run_of_no_time_as_json() -> None:
+    """A coarse clock measures zero, which is a duration as well."""
+    add_run("job", duration=timedelta(0))
+    [quick] = json.loads(run("history", "--json"))
+    assert quick["duration"] == 0
+
+
 def test_history_shows_hostile_messages_on_one_line() -> None:
     """A message is cut, and can neither break the table nor move the cursor."""
     add_run(

@@ -80,7 +80,9 @@ def as_json(runs: Sequence[Any]) -> str:
                 "outcome": run.current_outcome,
                 "started": run.started.isoformat(),
                 "finished": run.finished and run.finished.isoformat(),
-                "duration": run.duration and run.duration.total_seconds(),
+                "duration": None
+                if run.duration is None
+                else run.duration.total_seconds(),
                 "locked_by": run.locked_by,
                 "host": run.host,
                 "pid": run.pid,
