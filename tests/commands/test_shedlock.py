@@ -174,6 +174,8 @@ def test_nothing_moves_the_cursor_of_a_terminal() -> None:
     take_default("job")
     LockRecord.objects.update(locked_by="evil\x1b[2J\nhost")
     assert r"evil\x1b[2J\nhost" in run("list")
+    with pytest.raises(CommandError, match=r"as evil\\x1b\[2J\\nhost\. With"):
+        run("release", "job")
     assert printable("Zürich 東京") == "Zürich 東京"
 
 

@@ -15,6 +15,7 @@ from django_shedlock.management.subcommands.base import (
     find_status,
 )
 from django_shedlock.management.subcommands.operators import add_reason, operator
+from django_shedlock.management.subcommands.tables import printable
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState
 
@@ -54,8 +55,8 @@ class Release(Subcommand):
         if status.state is LockState.RUNNING:
             raise CommandError(
                 f"Lock {name!r} is not released: its job is running as "
-                f"{status.locked_by}. With --force it is released all the same, and "
-                "another worker may start the job while this one goes on.",
+                f"{printable(status.locked_by)}. With --force it is released all the "
+                "same, and another worker may start the job while this one goes on.",
                 returncode=RUNNING,
             )
         raise CommandError(f"Lock {name!r} is not held.", returncode=FAILED)
