@@ -48,8 +48,13 @@ class MonitoringView(View):
         return self.public or self._has_token() or self._has_permission()
 
     def _has_token(self) -> bool:
-        sent = self.request.headers.get("Authorization", "")
-        return bool(self.token) and constant_time_compare(sent, f"{BEARER}{self.token}")
+        if not self.token:
+            return False
+        # Servers decode headers as Latin-1, whatever the client meant.
+        header = self.request.headers.get("Authorization", "")
+        sent = header.encode("latin-1", errors="replace")
+        expected = f"{BEARER}{self.token}".encode(errors="surrogateescape")
+        return constant_time_compare(sent, expected)
 
     def _has_permission(self) -> bool:
         user: Any = getattr(self.request, "user", None)

@@ -297,7 +297,7 @@ def test_permission_without_staff_is_not_enough() -> None:
 )
 def test_token_lets_in(address: str, sent: str, status: int) -> None:
     """Only the very token that the view was given lets in who has no session."""
-    headers = {"Authorization": sent}
+    headers = {"Authorization": sent.encode().decode("latin-1")}  # as servers do
     assert Client().get(address, headers=headers).status_code == status
 
 
