@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock import Lock, LockProviderError, execute, hold
+from django_shedlock.contrib.prometheus import receivers
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
 from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.functions import DatabaseNow
@@ -315,6 +317,35 @@ def test_view_needs_no_users() -> None:
 def test_view_is_in_no_transaction() -> None:
     """With ATOMIC_REQUESTS a store that is down would end the request too early."""
     assert MetricsView.as_view()._non_atomic_requests == {"default", "other"}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_child_counts_though_its_parent_was_counting() -> None:
+    """What a thread of the parent had locked, nobody would unlock in the child."""
+    locked, done = threading.Event(), threading.Event()
+
+    def count() -> None:
+        with receivers._mutex:
+            locked.set()
+            done.wait()
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    locked.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if receivers._mutex.acquire(timeout=5) else 1)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_signal_handler_may_count_while_its_thread_counts() -> None:
+    """Else a shutdown that uses release_all() could wait for ever."""
+    with receivers._mutex:
+        assert receivers._mutex.acquire(timeout=1)
+        receivers._mutex.release()
 
 
 SCRIPT = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -52,7 +53,17 @@ class _Beginning:
 
 
 _begun: WeakKeyDictionary[Lock, _Beginning] = WeakKeyDictionary()
-_mutex = threading.Lock()
+_mutex = threading.RLock()
+
+
+def _renew_mutex() -> None:
+    # A forked child may have got it locked, by a thread that it has not.
+    global _mutex
+    _mutex = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_mutex)
 
 
 @receiver(lock_acquired)
