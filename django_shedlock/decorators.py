@@ -61,8 +61,9 @@ def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
 
     Put it on a function, a coroutine function, a method, or a ``BaseCommand`` class,
     bare or with a name and options. Without a name it is ``module.qualname``; a name
-    may have fields for the call's arguments, as in ``"import:{tenant}"``. Outermost
-    of all decorators, but for those that register the job with a scheduler.
+    may have fields for the call's arguments, as in ``"import:{tenant}"``; braces that
+    are no field are doubled. Outermost of all decorators, but for those that register
+    the job with a scheduler.
 
     Raises ``InvalidLockConfiguration`` at once if it can't work. For a block of code,
     use ``hold()``.

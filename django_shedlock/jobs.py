@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import string
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from weakref import WeakSet
 
+from django_shedlock.configuration import check_name
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.options import LockRequest
+from django_shedlock.options import LockRequest, full_name
 
 
 @dataclass(eq=False)
@@ -20,8 +20,8 @@ class Job:
     A callable and what its lock is to be.
 
     The name of ``request`` may have fields, as in ``"import:{tenant}"``, which are
-    filled with the arguments of each call. Raises ``InvalidLockConfiguration`` if a
-    field is no parameter of the callable.
+    filled with the arguments of each call; braces that are no field are doubled.
+    Raises ``InvalidLockConfiguration`` if a field is no parameter of the callable.
     """
 
     path: str
@@ -29,23 +29,43 @@ class Job:
     request: LockRequest
 
     def __post_init__(self) -> None:
-        if self.has_fields:
-            self._check_fields()
+        wanted = _Wanted()
+        try:
+            literal = self.request.name.format_map(wanted)
+        except ValueError as error:
+            raise InvalidLockConfiguration(
+                f"Lock name {self.request.name!r} is no format string: {error}. Name a "
+                f"parameter of {self.path} in each field, as in {{tenant}}, and double "
+                "the braces that are no field."
+            ) from error
+        self._check_fields(wanted)
+        self.has_fields = bool(wanted)
+        """Whether the lock's name depends on the arguments."""
+        if not wanted:
+            self.request = replace(self.request, name=literal)
         registered_jobs.add(self)
 
-    @cached_property
-    def has_fields(self) -> bool:
-        """Whether the lock's name depends on the arguments."""
-        return bool(self._fields)
-
     def request_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
-        """Return the request for a call with these arguments."""
+        """
+        Return the request for a call with these arguments.
+
+        Raises ``InvalidLockConfiguration`` if no lock can have the name they make.
+        """
         if not self.has_fields:
             return self.request
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = {**bound.arguments, **bound.arguments.get(self._rest, {})}
-        return replace(self.request, name=self.request.name.format_map(arguments))
+        try:
+            name = self.request.name.format_map(arguments)
+            check_name(name)
+            check_name(full_name(name))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InvalidLockConfiguration(
+                f"The arguments of this call of {self.path} make no name of "
+                f"{self.request.name!r}: {_reason(error)}"
+            ) from error
+        return replace(self.request, name=name)
 
     @cached_property
     def _signature(self) -> inspect.Signature:
@@ -57,27 +77,41 @@ class Job:
         kinds = self._signature.parameters.values()
         return next((p.name for p in kinds if p.kind is p.VAR_KEYWORD), "")
 
-    @cached_property
-    def _fields(self) -> list[str]:
-        name = self.request.name
-        try:
-            parts = [field for _, field, _, _ in string.Formatter().parse(name)]
-        except ValueError as error:
-            raise InvalidLockConfiguration(
-                f"Lock name {name!r} is no format string: {error}. Double the braces "
-                "that are no field."
-            ) from error
-        return [field for field in parts if field is not None]
-
-    def _check_fields(self) -> None:
-        known = self._signature.parameters
-        for field in self._fields:
-            root = field.split(".")[0].split("[")[0]
-            if root not in known and not (self._rest and root.isidentifier()):
+    def _check_fields(self, wanted: _Wanted) -> None:
+        known = self._signature.parameters if wanted else {}
+        for field in wanted:
+            if field not in known and not (self._rest and field.isidentifier()):
                 raise InvalidLockConfiguration(
                     f"Lock name {self.request.name!r}: {{{field}}} is no parameter of "
                     f"{self.path}, which has {', '.join(known) or 'none'}."
                 )
+
+
+class _Wanted(dict[str, "_Anything"]):
+    """Stands for a call's arguments, and remembers which of them a name wants."""
+
+    def __missing__(self, field: str) -> _Anything:
+        return self.setdefault(field, _Anything())
+
+
+class _Anything:
+    """Stands for any argument: it has each attribute and item, and takes any format."""
+
+    def __getattr__(self, name: str) -> _Anything:
+        return self
+
+    def __getitem__(self, key: object) -> _Anything:
+        return self
+
+    def __format__(self, specification: str) -> str:
+        # Part of a format itself, as in "{tenant:{width}}", it has to be a number.
+        return "1"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, InvalidLockConfiguration):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 registered_jobs: WeakSet[Job] = WeakSet()

@@ -134,6 +134,19 @@ def test_w001_two_jobs_with_one_name() -> None:
     assert f"{TWINS}.management.commands.digest.Command" in message.msg
 
 
+def test_w001_and_doubled_braces() -> None:
+    """W001 knows a name by what it means."""
+
+    @scheduler_lock("a{{b}}")
+    def one() -> None: ...
+
+    @scheduler_lock("a{{b}}")
+    def two() -> None: ...
+
+    [message] = found(checks.check_jobs(), "W001")
+    assert "'a{b}'" in message.msg
+
+
 @override_settings(INSTALLED_APPS=["django_shedlock", TWINS])
 def test_w002_names_that_differ_by_case() -> None:
     """W002 finds names that look like one."""

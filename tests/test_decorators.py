@@ -9,11 +9,13 @@ import io
 import pickle
 import threading
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
+from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_lock
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
@@ -114,13 +116,104 @@ def test_unknown_field_is_refused_at_decoration() -> None:
         def job(tenant: str) -> None: ...
 
 
-@pytest.mark.parametrize("name", ["{", "{}", "{0}", "a}b"])
-def test_broken_format_is_refused_at_decoration(name: str) -> None:
-    """Half a field, or one without a name, is an error."""
-    with pytest.raises(InvalidLockConfiguration, match="'"):
+@pytest.mark.parametrize("name", ["{tenant:{width}}", "{tenant:>{width}}", "{width.x}"])
+def test_unknown_field_of_a_format_is_refused_at_decoration(name: str) -> None:
+    """A field inside of a field's format is a field, too."""
+    with pytest.raises(InvalidLockConfiguration, match="{width} is no parameter"):
 
         @scheduler_lock(name)
         def job(tenant: str) -> None: ...
+
+
+def test_field_of_a_format() -> None:
+    """A format may come from the arguments, too."""
+
+    @scheduler_lock("{tenant!r:.{width}}:{day[0]:>{width}}")
+    def job(tenant: str, day: list[int], *, width: int = 3) -> bool:
+        return is_held("'ac:  7")
+
+    assert job("acme", [7]) is True
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["{", "{}", "{0}", "{0.x}", "a}b", "{tenant!z}", "{tenant:{tenant:{tenant}}}"],
+)
+def test_broken_format_is_refused_at_decoration(name: str) -> None:
+    """Half a field, or one without a name, is an error that says what to do."""
+    with pytest.raises(InvalidLockConfiguration) as refusal:
+
+        @scheduler_lock(name)
+        def job(tenant: str, **others: str) -> None: ...
+
+    assert str(refusal.value).startswith(f"Lock name {name!r} is no format string: ")
+    assert "<locals>.job in each field, as in {tenant}, and double" in str(
+        refusal.value
+    )
+
+
+def test_doubled_braces_are_single_ones() -> None:
+    """Without a field, doubled braces mean the same as beside one."""
+
+    @scheduler_lock("a{{b}}")
+    def job() -> bool:
+        return is_held("a{b}")
+
+    assert job() is True
+    with held_elsewhere("a{b}"):
+        assert job() is None
+
+
+@pytest.mark.parametrize(
+    ("tenant", "problem"),
+    [
+        ("", "Lock name '' is blank."),
+        (" acme", "Lock name ' acme' begins or ends with white space."),
+        ("a\nb", "contains characters that cannot be printed."),
+        ("x" * 256, "has 256 characters"),
+    ],
+)
+def test_arguments_that_make_no_name_are_refused(tenant: str, problem: str) -> None:
+    """Nothing runs under a name that no store can keep, and the error names the job."""
+
+    @scheduler_lock("{tenant}")
+    def job(tenant: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(
+        InvalidLockConfiguration, match=r"<locals>\.job make no"
+    ) as error:
+        job(tenant)
+    assert problem in str(error.value)
+
+
+def test_namespace_counts_in_a_name_from_arguments() -> None:
+    """A name is refused that is too long only with the namespace before it."""
+
+    @scheduler_lock("{tenant}")
+    def job(tenant: str) -> bool:
+        return True
+
+    with override_settings(SHEDLOCK_NAMESPACE="shop"):
+        assert job("x" * 250)
+        with pytest.raises(InvalidLockConfiguration, match="job make no .* 256 char"):
+            job("x" * 251)
+
+
+def test_arguments_without_what_the_name_needs_are_refused() -> None:
+    """The error of a field that can't be filled tells which job and which name."""
+
+    @scheduler_lock("{tenant.pk:d}:{day}")
+    async def job(tenant: object, **options: str) -> None:
+        raise AssertionError
+
+    place = r"<locals>\.job make no name of '{tenant\.pk:d}:{day}'"
+    with pytest.raises(InvalidLockConfiguration, match=f"{place}: AttributeError: "):
+        asyncio.run(job(None, day="today"))
+    with pytest.raises(InvalidLockConfiguration, match=f"{place}: KeyError: 'day'"):
+        asyncio.run(job(SimpleNamespace(pk=7)))
+    with pytest.raises(InvalidLockConfiguration, match=f"{place}: ValueError: "):
+        asyncio.run(job(SimpleNamespace(pk="7"), day="today"))
 
 
 def test_blank_name_is_not_taken_for_a_missing_one() -> None:

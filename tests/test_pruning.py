@@ -119,15 +119,18 @@ def test_lock_of_a_job_with_a_fixed_name_is_kept() -> None:
     @scheduler_lock("yearly")
     def job() -> None: ...
 
+    @scheduler_lock("{{braces}}")
+    def other_job() -> None: ...
+
     @scheduler_lock("import:{tenant}")
     def import_tenant(tenant: str) -> None: ...
 
-    add_lock("yearly", ended=400 * DAY)
-    add_lock("import:{tenant}", ended=400 * DAY)
-    assert prune_locks("default", 90 * DAY) == 1
-    assert names() == ["yearly"]
+    for name in ("yearly", "{braces}", "{{braces}}", "import:{tenant}"):
+        add_lock(name, ended=400 * DAY)
+    assert prune_locks("default", 90 * DAY) == 2
+    assert names() == ["yearly", "{braces}"]
     with override_settings(SHEDLOCK_NAMESPACE="other"):
-        assert prune_locks("default", 90 * DAY) == 1
+        assert prune_locks("default", 90 * DAY) == 2
 
 
 def test_held_lock_is_never_deleted() -> None:
