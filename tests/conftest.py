@@ -7,10 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores import chosen_store, missing_reason
-
-REQUIRED = "SHEDLOCK_REQUIRE_STORES"
-"""With this variable a skipped test is a failure: CI must run everything."""
+from tests.stores import REQUIRED, chosen_store, missing_reason
 
 collect_ignore_glob = ["apps/*"]
 

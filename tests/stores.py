@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.guardian import guarded_folder
+
+REQUIRED = "SHEDLOCK_REQUIRE_STORES"
+"""With this variable a skipped test is a failure: CI must run everything."""
 
 STORES = ("sqlite", "postgres", "mariadb")
 STORE_VARIABLE = "SHEDLOCK_TEST_STORE"
@@ -17,6 +22,8 @@ URL_VARIABLES = {
     "postgres": "SHEDLOCK_TEST_POSTGRES_URL",
     "mariadb": "SHEDLOCK_TEST_MARIADB_URL",
 }
+DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb"}
+EXTRAS = {"postgres": "test", "mariadb": "mysql"}
 SUFFIX_VARIABLE = "SHEDLOCK_TEST_SUFFIX"
 """Stands behind the names of the tests' databases, so that two runs don't meet."""
 SQLITE_VARIABLE = "SHEDLOCK_TEST_SQLITE_FOLDER"
@@ -30,41 +37,62 @@ def chosen_store() -> str:
     return store
 
 
+def is_asked_for(store: str) -> bool:
+    """Return whether the tests of all stores have to include this one."""
+    return store != "mariadb" or URL_VARIABLES[store] in os.environ
+
+
 def missing_reason(store: str) -> str | None:
     """Return why the store cannot be used here, or ``None`` if it can."""
-    if store == "mariadb" and URL_VARIABLES[store] not in os.environ:
+    if not is_asked_for(store):
         return (
             f"{URL_VARIABLES[store]} is not set, as in mysql://root@127.0.0.1:3306/test"
         )
+    try:
+        if store in DRIVERS:
+            import_module(DRIVERS[store])
+        if store == "postgres" and URL_VARIABLES[store] not in os.environ:
+            import_pgserver()
+    except ImportError as error:
+        return f"{error}; for {store}, install the extra '{EXTRAS[store]}'"
     return None
 
 
 def databases(store: str) -> dict[str, dict[str, Any]]:
-    """Return ``DATABASES`` for the store: ``default``, and ``other`` beside it."""
-    if store == "sqlite":
+    """
+    Return ``DATABASES`` for the store: ``default``, and ``other`` beside it.
+
+    If the store is missing, they are such that Django starts, and can tell the tests.
+    """
+    if store == "sqlite" or missing_reason(store):
         folder = _published(SQLITE_VARIABLE, _temporary_folder)
         return {alias: _sqlite(Path(folder), alias) for alias in ("default", "other")}
     if store == "postgres":
         url = _published(URL_VARIABLES[store], _start_postgres)
         return _servers("django.db.backends.postgresql", url)
-    url = os.environ.get(URL_VARIABLES[store], "mysql://root@127.0.0.1:3306/test")
-    return _servers("django.db.backends.mysql", url)
+    return _servers("django.db.backends.mysql", os.environ[URL_VARIABLES[store]])
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """Return the connection's settings; ``?host=`` names a socket's folder."""
+    """
+    Return the connection's settings. Any part may be quoted with ``%``.
+
+    A Unix socket is named by ``?host=``, or quoted in the host's place.
+    """
     parts = urlsplit(url)
+    login, _, place = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    # parts.hostname is in small letters, which a socket's folder need not be.
+    is_socket = place.lower().startswith("%2f")
+    host = unquote(place.partition(":")[0]) if is_socket else parts.hostname
+    query = parse_qs(parts.query)
     return {
         "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": _host(parts),
-        "PORT": str(parts.port or ""),
+        "USER": unquote(user),
+        "PASSWORD": unquote(password),
+        "HOST": query.get("host", [host or ""])[0],
+        "PORT": query.get("port", [str(parts.port or "")])[0],
     }
-
-
-def _host(parts: SplitResult) -> str:
-    return parse_qs(parts.query).get("host", [parts.hostname or ""])[0]
 
 
 def _sqlite(folder: Path, alias: str) -> dict[str, Any]:
@@ -94,7 +122,7 @@ def _published(variable: str, make: Callable[[], str]) -> str:
 
 
 def _temporary_folder() -> str:
-    return tempfile.mkdtemp(prefix="shedlock_sqlite_")
+    return str(guarded_folder("shedlock_sqlite_"))
 
 
 def import_pgserver() -> Any:
@@ -110,9 +138,13 @@ def import_pgserver() -> Any:
     return module
 
 
-def _start_postgres() -> str:
+def start_postgres(folder: Path) -> Any:
+    """Start the wheel's PostgreSQL, with its data in the folder."""
     # Two levels: the server opens its parent folder to all users.
-    folder = Path(tempfile.mkdtemp(prefix="shedlock_postgres_"), "server", "data")
-    folder.parent.mkdir()
-    server = import_pgserver().get_server(folder, cleanup_mode="delete")
-    return str(server.get_uri())
+    data = folder / "server" / "data"
+    data.parent.mkdir()
+    return import_pgserver().get_server(data, cleanup_mode=None)
+
+
+def _start_postgres() -> str:
+    return str(start_postgres(guarded_folder("shedlock_postgres_")).get_uri())

