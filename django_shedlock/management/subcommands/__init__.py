@@ -9,6 +9,7 @@ from django_shedlock.management.subcommands.history import History
 from django_shedlock.management.subcommands.listing import Listing
 from django_shedlock.management.subcommands.prune import Prune
 from django_shedlock.management.subcommands.release import Release
+from django_shedlock.management.subcommands.run import Run
 
 SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Listing,
@@ -17,5 +18,6 @@ SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Extend,
     Prune,
     Check,
+    Run,
 )
 """In the order in which ``--help`` shows them."""

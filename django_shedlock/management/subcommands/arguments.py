@@ -33,3 +33,10 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def status(text: str) -> int:
+    """Return an exit status."""
+    if not text.isascii() or not text.isdecimal() or int(text) > 255:
+        raise ArgumentTypeError(f"{text!r} is not a number from 0 to 255")
+    return int(text)
