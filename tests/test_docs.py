@@ -58,6 +58,11 @@ NOT_RUN = {
     ("README.rst", COMMANDS[1]),
     ("README.rst", '$ python -m pip install "django-shedlock[postgres]"'),
     ("docs/integrations.rst", "$ python manage.py crontab add"),
+    (
+        "docs/integrations.rst",
+        "$ python manage.py shedlock run --wait 10m --on-skip-exit 1 migrations -- "
+        "python manage.py migrate",
+    ),
     ("docs/integrations.rst", "@app.task"),
     ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),
 }

@@ -119,10 +119,16 @@ def sh(script: str) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    found = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True
-    )
-    return found.stdout.strip()[:1] not in {"", "Z"}
+    """Return whether the process runs; one that nobody waits for yet does not."""
+    if sys.platform != "linux":
+        command = ["ps", "-o", "stat=", "-p", str(pid)]
+        found = subprocess.run(command, capture_output=True, text=True)
+        return found.stdout.strip()[:1] not in {"", "Z"}
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
