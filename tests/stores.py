@@ -108,8 +108,10 @@ def _sqlite(folder: Path, alias: str) -> dict[str, Any]:
 def _servers(engine: str, url: str) -> dict[str, dict[str, Any]]:
     server = {**parse_url(url), "ENGINE": engine}
     suffix = os.environ.get(SUFFIX_VARIABLE, "")
+    # Some servers' own choice can't keep every character.
+    charset = {"CHARSET": "utf8mb4"} if engine.endswith("mysql") else {}
     return {
-        alias: {**server, "TEST": {"NAME": f"test_shedlock_{alias}{suffix}"}}
+        alias: {**server, "TEST": {"NAME": f"test_shedlock_{alias}{suffix}", **charset}}
         for alias in ("default", "other")
     }
 
