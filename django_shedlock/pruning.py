@@ -35,9 +35,10 @@ def prune_locks(using: str, unused_for: timedelta) -> int:
     """
     Delete records of locks whose last lease ended longer ago than that.
 
-    Return how many. Kept are those of decorated jobs with a fixed name, and with them
-    their fencing tokens: that of a lock that is made again begins at 1. Raises
-    ``django.db.Error`` if the database failed.
+    Return how many. Kept are those of decorated jobs with a fixed name that
+    ``import_decorated_modules()`` finds, and with them their fencing tokens: that of a
+    lock that is made again begins at 1. Raises ``django.db.Error`` if the database
+    failed.
     """
     fixed = set(_fixed_names())
     deleted, last = 0, ""
