@@ -91,7 +91,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         Django's ``delete()`` reads them first if the project listens to deletions, and
         then deletes also what was taken in between.
         """
-        return int(self._raw_delete(self.db))
+        return self._raw_delete(self.db) or 0  # None, if none can match
 
     def with_last_run(self, provider: str) -> Self:
         """

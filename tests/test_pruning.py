@@ -105,6 +105,17 @@ def test_runs_are_deleted_in_batches(
     assert LockRun.objects.get().name == "yearly"
 
 
+def test_all_unused_locks_may_be_those_of_jobs() -> None:
+    """With nothing to delete, nothing is deleted, in words and without a traceback."""
+
+    @scheduler_lock("yearly")
+    def job() -> None: ...
+
+    add_lock("yearly", ended=400 * DAY)
+    shown = run("prune", "--unused-for", "90d")
+    assert shown.startswith("Deleted records of unused locks: 0.\n")
+
+
 def test_unused_locks_are_deleted() -> None:
     """Records whose last lease ended long ago go, others stay."""
     add_lock("import:7", ended=100 * DAY)
