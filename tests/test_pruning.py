@@ -14,9 +14,11 @@ from django_shedlock import pruning, scheduler_lock
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.pruning import prune_locks, prune_runs
 from tests.admin.operators import add_run
 from tests.commands.calls import run, take_default
+from tests.providers.contract import configure, take
 
 pytestmark = pytest.mark.django_db
 
@@ -105,6 +107,51 @@ def test_runs_are_deleted_in_batches(
     assert LockRun.objects.get().name == "yearly"
 
 
+def test_runs_of_one_instant_are_all_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a batch ends, the next one begins with the same instant."""
+    monkeypatch.setattr(pruning, "BATCH", 2)
+    for _ in range(5):
+        add_old_run("import:7")
+    LockRun.objects.update(started=LockRun.objects.order_by("pk")[0].started)
+    assert prune_runs("default", 30 * DAY) == 5
+
+
+def test_last_ended_run_is_kept_while_the_job_runs() -> None:
+    """A run that goes on tells nothing yet of how the job does."""
+    lock = take_default("job")
+    failure = add_old_run("job", RunOutcome.FAILED)
+    going_on = add_old_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
+    assert prune_runs("default", 30 * DAY) == 0
+    assert list(LockRun.objects.order_by("pk")) == [failure, going_on]
+
+
+def test_last_run_of_each_provider_is_kept() -> None:
+    """Another provider's runs of the same name say nothing of ours."""
+    add_lock("job", ended=40 * DAY)
+    ours = add_old_run("job")
+    theirs = add_old_run("job", provider="second")
+    assert prune_runs("default", 30 * DAY) == 0
+    assert list(LockRun.objects.order_by("pk")) == [ours, theirs]
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_only_the_named_database_is_pruned() -> None:
+    """Each provider's runs and locks are where it keeps them."""
+    provider = DatabaseLockProvider("second", using="other")
+    take(provider, configure("import:7")).release()
+    LockRun.objects.using("other").create_running(
+        name="import:7", provider="second", locked_by="web-1:7:a"
+    )
+    old = DatabaseNow() - 100 * DAY
+    LockRecord.objects.using("other").update(lock_until=old)
+    LockRun.objects.using("other").update(started=old)
+    add_old_run("job")
+    add_lock("import:8", ended=100 * DAY)
+    assert prune_locks("other", 90 * DAY) == 1
+    assert prune_runs("other", 30 * DAY) == 1
+    assert (names(), LockRun.objects.get().name) == (["import:8"], "job")
+
+
 def test_all_unused_locks_may_be_those_of_jobs() -> None:
     """With nothing to delete, nothing is deleted, in words and without a traceback."""
 
@@ -114,6 +161,20 @@ def test_all_unused_locks_may_be_those_of_jobs() -> None:
     add_lock("yearly", ended=400 * DAY)
     shown = run("prune", "--unused-for", "90d")
     assert shown.startswith("Deleted records of unused locks: 0.\n")
+
+
+def test_jobs_that_nobody_imported_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command's process need not have imported the jobs of the project."""
+    jobs = []
+    add_lock("yearly", ended=400 * DAY)
+
+    def find() -> None:
+        jobs.append(scheduler_lock("yearly")(lambda: None))
+
+    monkeypatch.setattr(pruning, "import_decorated_modules", find)
+    assert prune_locks("default", 90 * DAY) == 0
 
 
 def test_unused_locks_are_deleted() -> None:

@@ -16,6 +16,7 @@ from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.states import LockState
 from django_shedlock.summaries import LockSummary, summarize
@@ -230,3 +231,18 @@ def test_unreadable_runs_are_a_clear_error() -> None:
     with connection.execute_wrapper(refuse):
         with pytest.raises(LockProviderError, match="runs in .*no reading today"):
             summarize(get_provider())
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_runs_are_read_where_the_provider_keeps_them() -> None:
+    """Neither the locks nor the runs of another database are ours."""
+    provider = DatabaseLockProvider("second", using="other")
+    take_from(provider, configure()).release()
+    run = LockRun.objects.using("other").create_running(
+        name="job", provider="second", locked_by="web-1:7:a"
+    )
+    LockRun.objects.using("other").filter(pk=run.pk).update(outcome=FAILED)
+    add_run("job", RunOutcome.SUCCEEDED, provider="second")
+    add_run("elsewhere", FAILED, provider="second")
+    [found] = summarize(provider)
+    assert (found.name, found.last_outcome, found.failures) == ("job", FAILED, 1)
