@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError
+from django.db import connection
 from django.test import override_settings
 
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
 from tests.admin.operators import add_run
 from tests.commands.calls import run, take_default
 
 pytestmark = pytest.mark.django_db
 
+DAY = timedelta(days=1)
 IN_MEMORY = {
     "default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
 }
@@ -67,6 +71,50 @@ def test_history_of_another_provider() -> None:
     """Runs under another provider's lock of the same name are not shown."""
     add_run("job", provider="other")
     assert names() == []
+
+
+ELSEWHERE = {
+    "default": {
+        "BACKEND": "django_shedlock.providers.database.DatabaseLockProvider",
+        "OPTIONS": {"using": "other"},
+    }
+}
+
+
+@override_settings(SHEDLOCK_PROVIDERS=ELSEWHERE)
+@pytest.mark.django_db(databases=["default", "other"])
+def test_commands_look_into_the_database_of_the_provider() -> None:
+    """Its runs are shown and its locks are pruned, and not those of another one."""
+    add_run("here")
+    take_default("job").release()
+    LockRun.objects.using("other").create_running(
+        name="there", provider="default", locked_by="web-1:7:a"
+    )
+    LockRecord.objects.using("other").update(lock_until=DatabaseNow() - 2 * DAY)
+    assert names() == ["there"]
+    shown = run("prune", "--unused-for", "1d", "--older-than", "1d")
+    assert shown == "Deleted records of unused locks: 1.\nDeleted runs: 0.\n"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_history_without_its_table() -> None:
+    """A database that fails is said in words: exit status 1."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock_run RENAME TO elsewhere")
+    try:
+        with pytest.raises(CommandError, match="The database failed") as caught:
+            run("history")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock_run")
+    assert caught.value.returncode == 1
+
+
+def test_history_is_in_the_order_of_beginning() -> None:
+    """Also if the database's clock was set back between two runs."""
+    add_run("first", started=DatabaseNow() + DAY)
+    add_run("second")
+    assert names() == ["second", "first"]
 
 
 def test_history_by_outcome() -> None:
