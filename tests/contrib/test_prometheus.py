@@ -17,6 +17,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db import DatabaseError, connection
 from django.test import Client, RequestFactory, override_settings
 from django.urls import path
+from django.utils import timezone
 from prometheus_client import REGISTRY
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import DjangoAssertNumQueries
@@ -208,6 +209,21 @@ def test_store_adds_up_names_that_share_a_label() -> None:
     assert values["shedlock_held", "import"] == 2
     assert values["shedlock_consecutive_failures", "import"] == 1
     assert values["shedlock_last_duration_seconds", "import"] == 120
+
+
+def test_newest_success_and_longest_hold_of_a_shared_label() -> None:
+    """Of several names the newest success and the longest hold are told."""
+    now = timezone.now()
+    for name, minutes in {"import:a": 1, "import:b": 3}.items():
+        take(name)
+        ago = DatabaseNow() - minutes * MINUTE
+        LockRecord.objects.filter(name=name).update(locked_at=ago)
+        add_run(name, finished=now - minutes * MINUTE)
+    with override_settings(SHEDLOCK_METRICS_LABEL=lambda name: name.split(":")[0]):
+        values = stored()
+    success = values["shedlock_last_success_timestamp_seconds", "import"]
+    assert success == pytest.approx((now - MINUTE).timestamp(), abs=0.01)
+    assert 180 <= values["shedlock_held_seconds", "import"] < 240
 
 
 @pytest.mark.django_db(transaction=True)
