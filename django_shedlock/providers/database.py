@@ -166,18 +166,19 @@ class DatabaseLockProvider(LockProvider):
         )
         return next((LockHolder(by, max(left, ZERO)) for by, left in holders), None)
 
-    def _create(self, lock: Lock) -> LockHolder | None:
+    def _create(self, lock: Lock, *, again: bool = False) -> LockHolder | None:
         try:
             with savepoint(self.using):
                 LockRecord.objects.using(self.using).create(
                     name=lock.name, **_columns(lock), fencing_token=1
                 )
         except IntegrityError:
-            # Somebody was first; or else the table does not take our row at all.
+            # Somebody was first, and it may be that the record is gone already; or
+            # else the table does not take our row at all.
             holder = self._holder(lock.name)
-            if holder is None:
+            if holder is None and again:
                 raise
-            return holder
+            return holder or self._create(lock, again=True)
         return None
 
     def _release(self, lock: Lock, *, again: bool) -> bool:

@@ -320,10 +320,20 @@ def test_late_second_try_of_a_release_keeps_nothing(
 @pytest.mark.django_db
 def test_table_that_takes_no_row_is_no_skip(provider: DatabaseLockProvider) -> None:
     """An IntegrityError that nobody's row explains is an error, not a lost race."""
-    broken = Failing(IntegrityError("null value in column"), times=1)
+    broken = Failing(IntegrityError("null value in column"), times=2)
     with connection.execute_wrapper(Only("INSERT", broken)):
         with pytest.raises(LockProviderError, match="null value in column"):
             provider.acquire(configure())
+
+
+@pytest.mark.django_db
+def test_record_that_was_pruned_at_once_is_made_again(
+    provider: DatabaseLockProvider,
+) -> None:
+    """Somebody was first, released the lock, and its record was deleted: it is free."""
+    came_first = Failing(IntegrityError("duplicate key"), times=1)
+    with connection.execute_wrapper(Only("INSERT", came_first)):
+        assert isinstance(provider.acquire(configure()), Lock)
 
 
 @committed
