@@ -7,6 +7,8 @@ import io
 import json
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -245,6 +247,21 @@ def test_watch_clears_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue().startswith(listing.CLEAR + "NAME")
     monkeypatch.setattr(listing, "time", Watcher())
     assert listing.CLEAR not in run("list", "--watch")
+
+
+@pytest.mark.parametrize("args", [["list", "--watch"], ["check"]])
+def test_reader_that_stops_early(args: list[str]) -> None:
+    """Behind `| head` there is no traceback, also not where Python ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    environment["PYTHONUNBUFFERED"] = "1"
+    command = [sys.executable, "-m", "django", "shedlock", *args]
+    done = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=60
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize("args", [("release", "job"), ("extend", "job", "1m")])

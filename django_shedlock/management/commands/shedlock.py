@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from argparse import ArgumentParser
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import Error
 from django.utils.connection import ConnectionDoesNotExist
 
@@ -19,6 +23,8 @@ Exit statuses: 0, done; {FAILED}, there is no such lock, it is not held, or the 
 failed; 2, the call is wrong; {RUNNING}, the lock's job is running and --force was not
 given. Those of `check` are its own.
 """
+UNREAD = 141
+"""What a shell gives for SIGPIPE: whoever read the output has stopped."""
 WRONG_SETTINGS = (ImproperlyConfigured, ConnectionDoesNotExist)
 
 
@@ -57,3 +63,12 @@ class Command(BaseCommand):
         except Error as error:
             problem = f"The database failed: {str(error).strip()}"
             raise CommandError(problem, returncode=FAILED) from error
+        except BrokenPipeError:
+            _discard(self.stdout)
+            sys.exit(UNREAD)
+
+
+def _discard(output: OutputWrapper) -> None:
+    # Else Python would complain once more when it ends, about what it still has.
+    with suppress(OSError), Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), output.fileno())
