@@ -11,6 +11,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning
 from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import conf
+from django_shedlock.configuration import ZERO
 from django_shedlock.discovery import import_decorated_modules
 from django_shedlock.durations import parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
@@ -72,8 +73,8 @@ def check_stores(
 def _setting_problem(setting: conf.Setting[Any]) -> str | None:
     try:
         value = setting.value
-        if setting.types == conf.DURATION:
-            parse_duration(value)
+        if setting.types == conf.DURATION and parse_duration(value) < ZERO:
+            return f"{setting.name} = {value!r}: it must not be negative."
     except ImproperlyConfigured as error:
         return str(error)
     except ValueError as error:

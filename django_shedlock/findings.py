@@ -152,15 +152,17 @@ def find_long(provider: LockProvider, held_for: timedelta) -> Iterator[Finding]:
 
 def clock_difference(provider: LockProvider) -> timedelta:
     """
-    Return by how much the store's clock is ahead of this process's.
+    Return by how much the store's clock is ahead of this process's, at the least.
 
+    A store that answers late may have looked at its clock at any time until then.
     Raises ``LockProviderError`` if the store failed.
     """
     asked = time.time()
     store = provider.now()
     answered = time.time()
     aware = store if timezone.is_aware(store) else timezone.make_aware(store)
-    return timedelta(seconds=aware.timestamp() - (asked + answered) / 2)
+    told = aware.timestamp()
+    return timedelta(seconds=told - min(max(told, asked), answered))
 
 
 def _of_lock(kind: Kind, provider: LockProvider, name: str, text: str) -> Finding:

@@ -90,7 +90,8 @@ def summarize(provider: LockProvider) -> Sequence[LockSummary]:
     Return all locks of the provider, in the order of their names.
 
     Three statements, however many locks and runs there are; each lock costs some
-    look-ups in an index. Raises ``LockProviderError`` if the store failed.
+    look-ups in an index. Without the table of runs their columns are empty. Raises
+    ``LockProviderError`` if the store failed.
     """
     columns: dict[str, dict[str, Any]] = {
         status.name: {"status": status} for status in provider.statuses()
@@ -117,11 +118,21 @@ def _last_runs(provider: LockProvider) -> Iterator[dict[str, Any]]:
     if using is None:
         return
     runs = LockRun.objects.using(using)
-    newest = _read(provider, _newest(runs, provider.alias))
+    try:
+        newest = _read(provider, _newest(runs, provider.alias))
+    except LockProviderError:
+        if _has_table(using):
+            raise
+        return
     for start in range(0, len(newest), BATCH):
         batch = runs.filter(pk__in=newest[start : start + BATCH])
         found = _with_last_runs(batch, provider.alias)
         yield from _read(provider, partial(list, found))
+
+
+def _has_table(using: str) -> bool:
+    tables = connections[using].introspection.table_names()
+    return LockRun._meta.db_table in tables
 
 
 def _read(provider: LockProvider, statement: Callable[[], list[Any]]) -> list[Any]:

@@ -285,3 +285,13 @@ def test_command_refuses_what_is_no_age(option: str, age: str) -> None:
     with pytest.raises(CommandError, match=option):
         run("prune", f"{option}={age}")
     assert LockRun.objects.exists()
+
+
+@override_settings(SHEDLOCK_HISTORY_RETENTION=-5)
+def test_negative_retention_deletes_nothing() -> None:
+    """A setting that would delete everything is refused, by its name."""
+    add_run("job")
+    add_run("job")
+    with pytest.raises(CommandError, match="SHEDLOCK_HISTORY_RETENTION"):
+        run("prune")
+    assert LockRun.objects.count() == 2

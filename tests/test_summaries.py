@@ -246,3 +246,17 @@ def test_runs_are_read_where_the_provider_keeps_them() -> None:
     add_run("elsewhere", FAILED, provider="second")
     [found] = summarize(provider)
     assert (found.name, found.last_outcome, found.failures) == ("job", FAILED, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_missing_table_of_runs() -> None:
+    """Jobs run without it, and their locks are told; a look at the store says why."""
+    take("job")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock_run RENAME TO elsewhere")
+    try:
+        found = summary()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock_run")
+    assert (found.state, found.last_outcome) == (LockState.RUNNING, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
+from django.utils import timezone
 
 from django_shedlock import findings
 from django_shedlock.functions import DatabaseNow
@@ -268,3 +269,13 @@ def test_findings_cost_few_statements(django_assert_num_queries: Any) -> None:
         add_run(f"job-{number}", RunOutcome.FAILED)
     with django_assert_num_queries(4 * 3):  # each in a savepoint of the test's
         check("check")
+
+
+def test_store_that_answers_late_is_not_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what the store's clock is off for certain counts."""
+    moments = iter([0.0, 100.0])
+    monkeypatch.setattr(findings.time, "time", lambda: next(moments))
+    provider = get_provider()
+    told = timezone.make_aware(datetime(1970, 1, 1, 0, 0, 5), UTC)
+    monkeypatch.setattr(provider, "now", lambda: told)
+    assert findings.clock_difference(provider) == timedelta(0)

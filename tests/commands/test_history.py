@@ -211,3 +211,9 @@ def test_history_costs_one_statement(django_assert_num_queries: Any) -> None:
         add_run(f"job-{number}")
     with django_assert_num_queries(1):
         run("history")
+
+
+def test_history_of_a_lock_without_record_by_outcome() -> None:
+    """A name that has only runs is known, whatever their outcomes."""
+    add_run("gone")
+    assert run("history", "gone", "--outcome", "failed") == "No runs yet.\n"

@@ -48,7 +48,7 @@ class History(Subcommand):
         """Print a table of runs, or JSON."""
         using = history_database(provider)
         runs = run(lambda: last_runs(provider, using, name, **options), using)
-        if name is not None and not runs:
+        if name is not None and options["outcome"] is None and not runs:
             find_status(provider, name)
         self.stdout.write(as_json(runs) if json else _table(runs))
 

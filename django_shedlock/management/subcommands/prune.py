@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from django_shedlock import conf
+from django_shedlock.configuration import ZERO
+from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.management.subcommands.arguments import duration
 from django_shedlock.management.subcommands.base import Subcommand, history_database
 from django_shedlock.options import default_duration
@@ -50,6 +52,10 @@ class Prune(Subcommand):
         using = history_database(provider)
         if older_than is None:
             older_than = default_duration(conf.HISTORY_RETENTION)
+        if older_than < ZERO:
+            raise InvalidLockConfiguration(
+                f"{conf.HISTORY_RETENTION.name} must not be negative."
+            )
         if unused_for is not None:
             locks = prune_locks(using, unused_for)
             self.stdout.write(f"Deleted records of unused locks: {locks}.")
