@@ -366,6 +366,20 @@ def test_refresh_can_be_paused(console: Console) -> None:
     console.browser.execute_script("localStorage.clear()")
 
 
+def test_refresh_that_fails_is_said_aloud(console: Console) -> None:
+    """The list stays, with a line that a screen reader reads, until it works again."""
+    console.log_in(*ALL)
+    console.open(LIST)
+    run = console.browser.execute_script
+    run("window.real = window.fetch; window.fetch = () => Promise.reject(Error())")
+    console.refresh_soon()
+    console.until(lambda: "Not updated" in console.text("[role=alert]"))
+    assert STUCK in console.texts("th.field-shown_name")
+    run("window.fetch = window.real")
+    console.until(lambda: "Updated" in console.text(".shedlock-refresh"))
+    assert not console.find_all("[role=alert]")
+
+
 def test_keyboard_alone_frees_a_lock(console: Console) -> None:
     """Select, choose, confirm: all without a mouse."""
     from selenium.webdriver.common.keys import Keys

@@ -151,9 +151,11 @@
                 }
                 update(page);
                 const time = new Date().toLocaleTimeString(document.documentElement.lang);
+                status.removeAttribute("role");
                 status.textContent = `${status.dataset.updated} ${time}`;
             } catch {
                 if (!paused) {
+                    status.setAttribute("role", "alert");
                     status.textContent = status.dataset.failed;
                 }
             } finally {
