@@ -21,7 +21,7 @@ from django_shedlock.management.subcommands.base import FAILED, RUNNING, Subcomm
 EPILOG = f"""
 Exit statuses: 0, done; {FAILED}, there is no such lock, it is not held, or the store
 failed; 2, the call is wrong; {RUNNING}, the lock's job is running and --force was not
-given. Those of `check` are its own.
+given. Those of `check` and `run` are their own.
 """
 UNREAD = 141
 """What a shell gives for SIGPIPE: whoever read the output has stopped."""
