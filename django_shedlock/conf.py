@@ -68,6 +68,7 @@ HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_RETENTION = Setting[timedelta | float | str](
     "SHEDLOCK_HISTORY_RETENTION", DURATION, "30d"
 )
+CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 METRICS_LABEL = Setting[Callable[[str], str] | str](
     "SHEDLOCK_METRICS_LABEL",
     (str, Callable),  # type: ignore[arg-type]
@@ -82,5 +83,6 @@ SETTINGS: tuple[Setting[Any], ...] = (
     ENABLED,
     HISTORY,
     HISTORY_RETENTION,
+    CRONTAB,
     METRICS_LABEL,
 )

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from django.core.management import BaseCommand, get_commands
 
-from django_shedlock import LockConfiguration, assert_locked, current_lock
+from django_shedlock import (
+    LockConfiguration,
+    NoActiveLock,
+    assert_locked,
+    current_lock,
+    scheduler_lock,
+)
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.documents import ROOT
 
@@ -45,3 +56,57 @@ def command(name: str, instance: BaseCommand) -> Iterator[None]:
 def take(name: str) -> None:
     """Hold the lock as another host would."""
     get_provider("default").acquire(LockConfiguration(name, timedelta(hours=1)))
+
+
+def plain(*args: Any, **kwargs: Any) -> None:
+    """A job that knows of no lock."""
+    calls.append((current_lock(), args, kwargs))
+
+
+async def coroutine() -> None:
+    """A job that would never be awaited."""
+    await asyncio.sleep(0)
+    assert_locked()
+    calls.append((current_lock(),))
+
+
+def unlocked() -> None:
+    """A job for each host."""
+    with pytest.raises(NoActiveLock):
+        current_lock()
+    calls.append(())
+
+
+def failing() -> None:
+    """A job that fails."""
+    raise ZeroDivisionError("by nobody")
+
+
+@scheduler_lock("decorated", lock_at_most_for="7m")
+def decorated() -> None:
+    """A job with its own lock."""
+    assert len(LockRecord.objects.filter(lock_until__gt=DatabaseNow())) == 1
+    calls.append((current_lock(),))
+
+
+@functools.wraps(decorated)
+def wrapped() -> None:
+    """A job with its own lock, and something around it."""
+    decorated()
+
+
+@scheduler_lock("decorated coroutine", lock_at_most_for="7m")
+async def decorated_coroutine() -> None:
+    """A coroutine function with its own lock."""
+    await coroutine()
+
+
+bound = functools.partial(decorated)
+
+
+@scheduler_lock("digest", lock_at_most_for="7m")
+class Digest(BaseCommand):
+    """A decorated command."""
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        calls.append((current_lock(),))

@@ -1,0 +1,259 @@
+"""The command ``crontab`` of the app that locks all entries of ``CRONJOBS``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command, get_commands
+from django.test import override_settings
+from django_crontab.crontab import Crontab
+
+from django_shedlock import Lock
+from django_shedlock.contrib.crontab.entries import Entry
+from django_shedlock.contrib.crontab.requests import request_for
+from django_shedlock.durations import format_duration
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord
+from tests.contrib.crontabs import (
+    CRONTAB_SETTINGS,
+    Digest,
+    Report,
+    calls,
+    command,
+    take,
+)
+from tests.documents import ROOT
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+JOBS = "tests.contrib.crontabs"
+APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    """Install the two apps, whose commands Django remembers."""
+    calls.clear()
+    with override_settings(INSTALLED_APPS=APPS, **CRONTAB_SETTINGS):
+        get_commands.cache_clear()
+        yield
+    get_commands.cache_clear()
+
+
+def run(*entry: Any) -> None:
+    with override_settings(CRONJOBS=[("0 0 1 1 *", f"{JOBS}.failing"), entry]):
+        call_command("crontab", "run", Crontab()._Crontab__hash_job(entry))
+
+
+def lock_of(*entry: Any) -> Lock:
+    run(*entry)
+    lock: Lock = calls[0][0]
+    return lock
+
+
+def test_entry_runs_under_a_lock_of_its_path() -> None:
+    """The job gets its arguments, and the lock's name has nothing of the schedule."""
+    run("*/5 * * * *", f"{JOBS}.plain", "> /dev/null")
+    [(lock, args, kwargs)] = calls
+    assert (lock.name, args, kwargs) == (f"cron:{JOBS}.plain", (), {})
+
+
+def test_arguments_are_part_of_the_name() -> None:
+    """Two entries of one function with different arguments are two locks."""
+    take(f'cron:{JOBS}.plain("gold")')
+    run("*/5 * * * *", f"{JOBS}.plain", ["gold"])
+    run("*/5 * * * *", f"{JOBS}.plain", ["silver"], {"b": {"y": 1, "x": 2}, "a": True})
+    [(lock, args, kwargs)] = calls
+    assert lock.name == f'cron:{JOBS}.plain("silver", a=true, b={{"x": 2, "y": 1}})'
+    assert (args, kwargs["a"]) == (("silver",), True)
+
+
+def test_long_name_is_cut() -> None:
+    """A name that no table could keep ends with a hash of all of it."""
+    locks = []
+    for last in ("gold", "silver"):
+        calls.clear()
+        with override_settings(SHEDLOCK_NAMESPACE="shop"):
+            locks.append(lock_of("0 6 * * *", f"{JOBS}.plain", ["x" * 300, last]))
+    assert [len(lock.name) for lock in locks] == [255, 255]
+    assert locks[0].name != locks[1].name
+    assert locks[0].name.startswith(f'shop.cron:{JOBS}.plain("xxx')
+
+
+def test_skip_is_silent(capfd: Any, caplog: Any) -> None:
+    """An entry whose lock is held prints nothing, logs no error and exits with 0."""
+    take(f"cron:{JOBS}.failing")
+    run("*/5 * * * *", f"{JOBS}.failing")
+    assert capfd.readouterr() == ("", "")
+    assert [r for r in caplog.records if r.levelno > logging.INFO] == []
+
+
+def test_short_job_keeps_its_lock_for_a_while() -> None:
+    """A host that starts the tick a little later does not run the job again."""
+    run("*/5 * * * *", f"{JOBS}.plain")
+    run("*/5 * * * *", f"{JOBS}.plain")
+    assert len(calls) == 1
+    assert LockRecord.objects.filter(lock_until__gt=DatabaseNow()).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("time", "options", "at_most", "at_least"),
+    [
+        ("* * * * *", {}, "54s", "30s"),
+        ("*/5 * * * *", {}, "4m30s", "1m"),
+        ("@daily", {}, "1h", "1m"),
+        ("@reboot", {}, "1h", "1m"),
+        ("@daily", {"lock_at_least_for": "2h"}, "2h", "2h"),
+        ("@daily", {"lock_at_most_for": "10s"}, "10s", "10s"),
+        ("@daily", {"lock_at_most_for": 90, "lock_at_least_for": 0}, "1m30s", "0s"),
+    ],
+)
+def test_durations_come_from_the_schedule(
+    time: str, options: Any, at_most: str, at_least: str
+) -> None:
+    """The lease ends before the next tick and is kept alive, unless settings differ."""
+    with override_settings(SHEDLOCK_CRONTAB={f"{JOBS}.plain": options}):
+        request = request_for(Entry(time, f"{JOBS}.plain"))
+    assert request is not None
+    assert request.keep_alive is True
+    configuration = request.configuration()
+    assert format_duration(configuration.lock_at_most_for) == at_most
+    assert format_duration(configuration.lock_at_least_for) == at_least
+
+
+def test_settings_of_path_and_of_call() -> None:
+    """Options of a call with its arguments count more than those of its path."""
+    options = {
+        f"{JOBS}.plain": {"name": "plain", "keep_alive": False},
+        f'{JOBS}.plain("gold")': {"name": "gold"},
+    }
+    with override_settings(SHEDLOCK_CRONTAB=options):
+        gold = request_for(Entry("@daily", f"{JOBS}.plain", ["gold"]))
+        other = request_for(Entry("@daily", f"{JOBS}.plain", [1]))
+    assert gold is not None
+    assert other is not None
+    assert (gold.name, gold.keep_alive) == ("gold", False)
+    assert other.name == "plain"
+
+
+def test_entry_that_is_to_have_no_lock() -> None:
+    """With ``locked`` False the job runs on each host."""
+    options = {f"{JOBS}.unlocked": {"locked": False}}
+    with override_settings(SHEDLOCK_CRONTAB=options):
+        run("* * * * *", f"{JOBS}.unlocked")
+    assert calls == [()]
+
+
+@pytest.mark.parametrize("name", ["decorated", "wrapped", "bound"])
+def test_decorated_target_keeps_its_own_lock(name: str) -> None:
+    """A decorated job is locked once, also below other wrappers and partials."""
+    lock = lock_of("*/5 * * * *", f"{JOBS}.{name}")
+    assert (lock.name, lock.configuration.lease) == ("decorated", "7m")
+    assert LockRecord.objects.count() == 1
+
+
+def test_decorated_command_keeps_its_own_lock() -> None:
+    """A command with a lock, called by its name, is locked once."""
+    with command("digest", Digest()):
+        lock = lock_of("0 6 * * *", "django.core.management.call_command", ["digest"])
+    assert lock.name == "digest"
+    assert LockRecord.objects.count() == 1
+
+
+def test_other_command_gets_a_lock() -> None:
+    """A command without one is locked by its name and arguments."""
+    call = "django.core.management.call_command"
+    with command("report", Report()):
+        lock = lock_of("0 6 * * *", call, ["report", "gold"])
+    assert lock.name == f'cron:{call}("report", "gold")'
+
+
+def test_locked_command_keeps_its_own_lock() -> None:
+    """An entry that names a lock for its command has no second one."""
+    path = "django_shedlock.contrib.crontab.locked_command"
+    with command("report", Report()):
+        assert lock_of("0 6 * * *", path, ["report"]).name == "report"
+    assert LockRecord.objects.count() == 1
+
+
+@pytest.mark.parametrize("name", ["coroutine", "decorated_coroutine"])
+def test_coroutine_function_is_run(name: str) -> None:
+    """A coroutine function runs to its end, under its own lock or the entry's."""
+    lock = lock_of("*/5 * * * *", f"{JOBS}.{name}")
+    own = name.replace("_", " ")
+    assert lock.name == (own if "_" in name else f"cron:{JOBS}.{name}")
+    assert LockRecord.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (("* * * * *", f"{JOBS}.failing"), "ZeroDivisionError: by nobody"),
+        (("* * * * *", f"{JOBS}.missing"), "ImportError"),
+        (("* * * * *", f"{JOBS}.plain", 3), "it has to be (time, path)"),
+        (("* * * * *", f"{JOBS}.plain", [], {"path": 1}, 1), "it has to be"),
+        (
+            ("* * * * *", "django.core.management.call_command", ["nothing"]),
+            "Unknown command",
+        ),
+    ],
+)
+def test_failure_is_logged_and_exits_with_1(
+    entry: Any, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the entry and the traceback, and the exit status tells cron."""
+    with pytest.raises(SystemExit) as end:
+        run(*entry)
+    assert end.value.code == 1
+    [record] = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert record.name == "django_shedlock"
+    assert repr(entry) in record.getMessage()
+    assert text in caplog.text
+
+
+def test_store_that_fails_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """Without its store the job does not run, and the exit status is 1."""
+    LockRecord.objects.all().delete()
+    broken = {"default": {"BACKEND": "no.such.Provider"}}
+    with override_settings(SHEDLOCK_PROVIDERS=broken), pytest.raises(SystemExit):
+        run("* * * * *", f"{JOBS}.plain")
+    assert calls == []
+    assert "no.such" in caplog.text
+
+
+def test_other_subcommands_are_django_crontabs(tmp_path: Path) -> None:
+    """Adding an entry writes the line that django-crontab would."""
+    table = tmp_path / "table"
+    program = tmp_path / "crontab"
+    program.write_text(f'#!/bin/sh\n[ "$1" = -l ] || cat "$1" > {table}\n')
+    program.chmod(0o755)
+    entry = ("0 6 * * *", f"{JOBS}.plain")
+    Path(tmp_path, "project.py").write_text(
+        f"from tests.settings import *\n"
+        f"INSTALLED_APPS = {APPS!r}\nCRONJOBS = [{entry!r}]\n"
+        f"CRONTAB_EXECUTABLE = {str(program)!r}\n"
+        f"globals().update({CRONTAB_SETTINGS!r})\n"
+        f"ROOT_URLCONF, urlpatterns = 'project', []\n"
+    )
+    done = subprocess.run(
+        # django-crontab leaves the reading end of a pipe open.
+        [sys.executable, "-W", "ignore", "-m", "django", "crontab", "add"],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "project",
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "adding cronjob" in done.stdout
+    assert f"crontab run {Crontab()._Crontab__hash_job(entry)}" in table.read_text()
