@@ -16,5 +16,7 @@ class ShedLockConfig(AppConfig):
     def ready(self) -> None:
         """Register the system checks, and the receivers that record runs."""
         from django_shedlock import checks, history  # noqa: F401
+        from django_shedlock.contrib.crontab import checks as crontab_checks
 
         checks.register_checks()
+        crontab_checks.register_checks()

@@ -110,3 +110,23 @@ class Digest(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         calls.append((current_lock(),))
+
+
+@scheduler_lock("sound", lock_at_most_for="4m", lock_at_least_for="30s")
+def sound() -> None:
+    """A job about whose lock there is nothing to say."""
+
+
+@scheduler_lock("greedy", lock_at_most_for="1h", lock_at_least_for="10m")
+def greedy() -> None:
+    """A job that keeps its lock for long."""
+
+
+@scheduler_lock("mirror", lock_at_most_for="1h", lock_at_least_for=1, keep_alive=True)
+def kept_alive() -> None:
+    """A job whose lease is extended."""
+
+
+@scheduler_lock("remind:{group}", lock_at_most_for="4m", lock_at_least_for="30s")
+def remind(group: str) -> None:
+    """A job that needs an argument."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +55,6 @@ class Entry:
         return f"{self.path}({arguments})" if arguments else self.path
 
     @property
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Any:
         """What the path names. Raises ``ImportError``, or what importing it raises."""
-        function: Callable[..., Any] = import_string(self.path)
-        return function
+        return import_string(self.path)

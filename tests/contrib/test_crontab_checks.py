@@ -1,0 +1,287 @@
+"""The system checks of ``CRONJOBS``, each by its id."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.checks import CheckMessage
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.test import override_settings
+
+from django_shedlock.contrib.crontab.checks import check_crontab
+from tests.contrib.crontabs import Digest, Report, command
+
+JOBS = "tests.contrib.crontabs"
+CALL = "django.core.management.call_command"
+LOCKED = "django_shedlock.contrib.crontab.locked_command"
+ZERO_EDIT = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
+TOO_LATE = ["django_shedlock", "django_crontab", "django_shedlock.contrib.crontab"]
+
+
+@pytest.fixture(autouse=True)
+def project() -> Iterator[None]:
+    """Install django-crontab."""
+    apps = [*settings.INSTALLED_APPS, "django_crontab"]
+    with override_settings(INSTALLED_APPS=apps):
+        yield
+
+
+@contextmanager
+def cronjobs(*entries: Any, **others: Any) -> Iterator[None]:
+    with (
+        override_settings(CRONJOBS=list(entries), **others),
+        command("report", Report()),  # Django forgets them with each change of apps
+        command("digest", Digest()),
+    ):
+        yield
+
+
+def messages(*entries: Any, **others: Any) -> list[CheckMessage]:
+    with cronjobs(*entries, **others):
+        return check_crontab()
+
+
+def ids(*entries: Any, **others: Any) -> list[str]:
+    return [str(m.id)[-4:] for m in messages(*entries, **others)]
+
+
+def sound_entries() -> list[Any]:
+    return [
+        ("*/5 * * * *", f"{JOBS}.sound", ">> /var/log/sound-$(date +\\%F).log 2>&1"),
+        ("*/5 * * * *", f"{JOBS}.kept_alive"),
+        ["*/5 * * * *", f"{JOBS}.remind", ["gold"]],
+        ("*/5 * * * *", f"{JOBS}.remind", (), {"group": "silver"}, ""),
+        (
+            "@daily",
+            LOCKED,
+            ["report"],
+            {"lock_at_most_for": "1h", "lock_at_least_for": "1m"},
+        ),
+    ]
+
+
+def test_sound_entries_have_nothing_to_say() -> None:
+    """Without a mistake there is no message, with the app or without."""
+    assert messages(*sound_entries()) == []
+    assert messages(*sound_entries(), INSTALLED_APPS=ZERO_EDIT) == []
+
+
+def test_nothing_is_said_without_django_crontab() -> None:
+    """A project that does not use django-crontab hears nothing of it."""
+    assert ids("wrong", INSTALLED_APPS=["django_shedlock"]) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (("* * * * *",), "it has to be (time, path)"),
+        ("* * * * *", "it has to be (time, path)"),
+        (("* * * * *", f"{JOBS}.sound", {}, []), "it has to be (time, path)"),
+        (("* * * *", f"{JOBS}.sound"), "'* * * *' is no cron expression"),
+        (("@reboot", f"{JOBS}.sound"), "'@reboot' has no interval"),
+    ],
+)
+def test_e005_malformed_entry(entry: Any, text: str) -> None:
+    """E005 has the entry and says what it should be; the others are checked."""
+    [message, other] = messages(entry, ("* * * * *", f"{JOBS}.plain"))
+    assert (message.id, other.id) == ("shedlock.E005", "shedlock.W006")
+    assert text in message.msg
+
+
+def test_e005_cronjobs_is_no_list() -> None:
+    """E005 also finds a CRONJOBS that has no entries at all."""
+    with override_settings(CRONJOBS={"a": "b"}):
+        [message] = check_crontab()
+    assert message.id == "shedlock.E005"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (("@daily", "no.such.job"), "No module named 'no'"),
+        (("@daily", f"{JOBS}.missing"), '"missing"'),
+        (("@daily", "job"), "doesn't look like a module path"),
+        (("@daily", f"{JOBS}.calls"), "is no function"),
+        (("@daily", "tests.apps.broken.jobs.job"), "Error"),
+        (("@daily", CALL, ["nothing"]), "no command 'nothing'"),
+        (("@daily", LOCKED, ["nothing"]), "no command 'nothing'"),
+    ],
+)
+def test_e006_target_that_cannot_be_run(entry: Any, text: str) -> None:
+    """E006 tells why the path of an entry leads nowhere."""
+    [message] = messages(entry)
+    assert message.id == "shedlock.E006"
+    assert text in message.msg
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (("@daily", f"{JOBS}.plain", [timedelta(1)]), "not JSON serializable"),
+        (("@daily", f"{JOBS}.plain", [], {"since": {1}}), "not JSON serializable"),
+        (("@daily", f"{JOBS}.remind", "gold"), "missing a required argument: 'group'"),
+        (("@daily", f"{JOBS}.remind", ["a", "b"]), "too many positional arguments"),
+        (("@daily", LOCKED), "missing a required"),
+    ],
+)
+def test_e007_arguments_that_do_not_work(entry: Any, text: str) -> None:
+    """E007 finds what is no JSON, and what the target does not take."""
+    [message] = messages(entry)
+    assert message.id == "shedlock.E007"
+    assert text in message.msg
+
+
+@pytest.mark.parametrize("name", ["coroutine", "decorated_coroutine"])
+def test_e008_coroutine_function(name: str) -> None:
+    """E008 finds what django-crontab would not await, unless the app runs it."""
+    entry = ("@daily", f"{JOBS}.{name}")
+    assert ids(entry) == ["E008"]
+    assert "E008" not in ids(entry, INSTALLED_APPS=ZERO_EDIT)
+
+
+@pytest.mark.parametrize("suffix", ["> log-$(date +%F)", "# nightly"])
+def test_e009_suffix_that_breaks_the_line(suffix: str) -> None:
+    """E009 finds what cron or django-crontab takes for something else."""
+    assert ids(("*/5 * * * *", f"{JOBS}.sound", suffix)) == ["E009"]
+    assert ids(("*/5 * * * *", f"{JOBS}.sound", [], {}, suffix)) == ["E009"]
+    assert ids(CRONTAB_COMMAND_SUFFIX=suffix) == ["E009"]
+    assert ids(CRONTAB_COMMAND_PREFIX=suffix) == ["E009"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"lock_at_most_for": "soon"}, "'soon' is not a duration"),
+        ({"lock_at_most_for": "1m", "lock_at_least_for": "2m"}, "(2m) is longer"),
+        ({"lock": ""}, "is blank"),
+        ({"lock_provider": "redis"}, "'redis' is not in SHEDLOCK_PROVIDERS"),
+    ],
+)
+def test_e010_locked_command_that_can_have_no_lock(options: Any, text: str) -> None:
+    """E010 tells what is wrong with the options of a command's lock."""
+    [message] = messages(("@daily", LOCKED, ["report"], options))
+    assert message.id == "shedlock.E010"
+    assert text in message.msg
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"lock_at_most": "1m"}, "unknown option 'lock_at_most'"),
+        ({"lock_at_most_for": "soon"}, "'soon' is not a duration"),
+        ("1m", "must be a dict"),
+    ],
+)
+def test_e010_options_of_the_settings(options: Any, text: str) -> None:
+    """E010 tells what is wrong in SHEDLOCK_CRONTAB."""
+    entry = ("@daily", f"{JOBS}.plain")
+    of_path = {f"{JOBS}.plain": options}
+    [message] = messages(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=of_path)
+    assert message.id == "shedlock.E010"
+    assert text in message.msg
+
+
+def test_e010_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E010 tells that the app can't read schedules; without the app none is read."""
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    entry = ("@daily", f"{JOBS}.plain")
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT) == ["E010"]
+    assert ids(entry) == ["W006"]
+
+
+def test_w006_entry_without_a_lock() -> None:
+    """W006 finds functions and commands that each host runs."""
+    assert ids(("@daily", f"{JOBS}.plain")) == ["W006"]
+    assert ids(("@daily", CALL, ["report"])) == ["W006"]
+    assert "W006" not in ids(("@daily", CALL, ["digest"]))
+    entry = ("@daily", f"{JOBS}.plain")
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT) == []
+    unlocked = {f"{JOBS}.plain": {"locked": False}}
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=unlocked) == []
+
+
+def test_w007_locks_of_files() -> None:
+    """W007 tells that files lock nothing between hosts."""
+    assert ids(CRONTAB_LOCK_JOBS=True) == ["W007"]
+
+
+def test_w008_entry_that_starves() -> None:
+    """W008 finds a lock that is kept until after the next tick."""
+    assert "W008" in ids(("*/10 * * * *", f"{JOBS}.greedy"))
+    assert "W008" not in ids(("*/11 * * * *", f"{JOBS}.sound"))
+
+
+def test_w009_entry_that_may_run_twice() -> None:
+    """W009 finds a lock that a short job gives back too early."""
+    entry = ("@daily", LOCKED, ["report"], {"lock_at_most_for": "1h"})
+    assert ids(entry) == ["W009"]
+
+
+def test_w010_lease_longer_than_the_interval() -> None:
+    """W010 finds a lease that outlasts the next tick, if it is not kept alive."""
+    assert ids(("0 * * * *", f"{JOBS}.greedy")) == ["W010"]
+    assert ids(("0 * * * *", f"{JOBS}.kept_alive")) == []
+    assert ids(("0 */2 * * *", f"{JOBS}.greedy")) == []
+
+
+def test_w011_one_name_for_several_targets() -> None:
+    """W011 finds targets that exclude each other, and not one at several times."""
+    options = {"lock_at_most_for": "1h", "lock_at_least_for": 60, "lock": "nightly"}
+    report = ("@daily", LOCKED, ["report"], options)
+    digest = ("@weekly", LOCKED, ["digest"], options)
+    assert ids(report, ("@weekly", *report[1:])) == []
+    [message] = messages(report, digest)
+    assert message.id == "shedlock.W011"
+    assert "'nightly'" in message.msg
+    assert "manage.py digest, manage.py report" in message.msg
+
+
+def test_w012_app_that_comes_too_late() -> None:
+    """W012 finds an app whose command Django does not take."""
+    assert ids(INSTALLED_APPS=TOO_LATE) == ["W012"]
+
+
+def test_w013_options_of_no_entry() -> None:
+    """W013 finds options that were left behind, or are spelt wrongly."""
+    options = {f"{JOBS}.plain": {}, f"{JOBS}.plian": {}, f"{JOBS}.plain(1)": {}}
+    entries = [("@daily", f"{JOBS}.plain"), ("@daily", f"{JOBS}.plain", [1])]
+    [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=options)
+    assert message.id == "shedlock.W013"
+    assert "plian" in message.msg
+
+
+def test_settings_of_a_wrong_type_are_left_to_e001() -> None:
+    """What the check of the settings tells is not told again."""
+    entry = ("@daily", f"{JOBS}.plain")
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=[]) == []
+
+
+def test_ten_typical_mistakes_are_found() -> None:
+    """A project with ten mistakes hears of all ten from one ``manage.py check``."""
+    mistakes = [
+        ("*/5 * * *", f"{JOBS}.sound"),
+        ("@daily", f"{JOBS}.renamed"),
+        ("@daily", f"{JOBS}.remind", "gold"),
+        ("@daily", f"{JOBS}.coroutine"),
+        ("*/5 * * * *", f"{JOBS}.sound", "> log-$(date +%F)"),
+        ("@daily", LOCKED, ["report"], {"lock_at_most_for": "an hour"}),
+        ("@daily", f"{JOBS}.plain"),
+        ("*/10 * * * *", f"{JOBS}.greedy"),
+        ("@daily", LOCKED, ["digest"], {"lock_at_most_for": "1h"}),
+    ]
+    expected = "E005 E006 E007 E008 E009 E010 W006 W007 W008 W009 W010"
+    with (
+        cronjobs(*mistakes, CRONTAB_LOCK_JOBS=True),
+        pytest.raises(SystemCheckError) as refusal,
+    ):
+        call_command("check", stderr=StringIO())
+    for number in expected.split():
+        assert str(refusal.value).count(f"(shedlock.{number})") == 1, number
