@@ -86,7 +86,7 @@ ELSEWHERE = {
 def test_commands_look_into_the_database_of_the_provider() -> None:
     """Its runs are shown and its locks are pruned, and not those of another one."""
     add_run("here")
-    take_default("job").release()
+    take_default("import:9").release()
     LockRun.objects.using("other").create_running(
         name="there", provider="default", locked_by="web-1:7:a"
     )
