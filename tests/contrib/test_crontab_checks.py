@@ -16,7 +16,9 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.test import override_settings
 
+from django_shedlock import scheduler_lock
 from django_shedlock.contrib.crontab.checks import check_crontab
+from tests.contrib import crontabs
 from tests.contrib.crontabs import Digest, Report, command
 
 JOBS = "tests.contrib.crontabs"
@@ -285,3 +287,14 @@ def test_ten_typical_mistakes_are_found() -> None:
         call_command("check", stderr=StringIO())
     for number in expected.split():
         assert str(refusal.value).count(f"(shedlock.{number})") == 1, number
+
+
+def test_decorated_jobs_are_left_to_their_own_checks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E004 and W001 tell of decorated jobs, wherever they are scheduled."""
+    twin = scheduler_lock("sound", lock_at_most_for="4m", lock_at_least_for="30s")
+    monkeypatch.setattr(crontabs, "twin", twin(crontabs.plain), raising=False)
+    assert ids(("@daily", f"{JOBS}.twin"), ("@daily", f"{JOBS}.sound")) == []
+    entry = ("@daily", CALL, ["digest"])
+    assert ids(entry, SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR="10m") == []
