@@ -298,3 +298,15 @@ def test_decorated_jobs_are_left_to_their_own_checks(
     assert ids(("@daily", f"{JOBS}.twin"), ("@daily", f"{JOBS}.sound")) == []
     entry = ("@daily", CALL, ["digest"])
     assert ids(entry, SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR="10m") == []
+
+
+def test_one_wrong_entry_stops_no_other_at_its_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """django-crontab runs the checks at each tick, where an error would stop the job."""
+    wrong = ("* * * * *", "no.such.job")
+    assert ids(wrong) == ["E006"]
+    monkeypatch.setattr(sys, "argv", ["manage.py", "crontab", "run", "0123abcd"])
+    assert ids(wrong) == []
+    monkeypatch.setattr(sys, "argv", ["manage.py", "crontab", "add"])
+    assert ids(wrong) == ["E006"]

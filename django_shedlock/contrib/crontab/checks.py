@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -27,6 +28,8 @@ from django_shedlock.contrib.crontab.plans import Plan
 from django_shedlock.contrib.crontab.targets import find_job
 from django_shedlock.exceptions import InvalidLockConfiguration
 
+AT_EACH_TICK = ["crontab", "run"]
+"""django-crontab's command runs the checks, and one wrong entry would stop the others."""
 FIRST = f"Put {CrontabConfig.name!r} before 'django_crontab' into INSTALLED_APPS."
 
 
@@ -37,7 +40,7 @@ def register_checks() -> None:
 
 def check_crontab(**kwargs: Any) -> list[CheckMessage]:
     """Check the entries of ``CRONJOBS``, and what is set for all of them."""
-    if not apps.is_installed("django_crontab"):
+    if not apps.is_installed("django_crontab") or sys.argv[1:3] == AT_EACH_TICK:
         return []
     try:
         return [*_check_settings(), *_check_entries(getattr(settings, "CRONJOBS", []))]
