@@ -303,7 +303,7 @@ def test_decorated_jobs_are_left_to_their_own_checks(
 def test_one_wrong_entry_stops_no_other_at_its_tick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """django-crontab runs the checks at each tick, where an error would stop the job."""
+    """django-crontab runs the checks at each tick, where an error would stop it."""
     wrong = ("* * * * *", "no.such.job")
     assert ids(wrong) == ["E006"]
     monkeypatch.setattr(sys, "argv", ["manage.py", "crontab", "run", "0123abcd"])

@@ -29,7 +29,7 @@ from django_shedlock.contrib.crontab.targets import find_job
 from django_shedlock.exceptions import InvalidLockConfiguration
 
 AT_EACH_TICK = ["crontab", "run"]
-"""django-crontab's command runs the checks, and one wrong entry would stop the others."""
+"""django-crontab runs the checks there: one wrong entry would stop the others."""
 FIRST = f"Put {CrontabConfig.name!r} before 'django_crontab' into INSTALLED_APPS."
 
 
