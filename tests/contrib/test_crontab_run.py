@@ -33,6 +33,7 @@ from tests.documents import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+SQLITE = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 JOBS = "tests.contrib.crontabs"
 APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 
@@ -241,6 +242,7 @@ def test_other_subcommands_are_django_crontabs(tmp_path: Path) -> None:
         f"CRONTAB_EXECUTABLE = {str(program)!r}\n"
         f"globals().update({CRONTAB_SETTINGS!r})\n"
         f"ROOT_URLCONF, urlpatterns = 'project', []\n"
+        f"DATABASES = {SQLITE!r}\n"  # the tests' user may use test databases only
     )
     done = subprocess.run(
         # django-crontab leaves the reading end of a pipe open.
