@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connection
 from django.test import override_settings
 
 from django_shedlock import checks, scheduler_lock
 from django_shedlock.jobs import registered_jobs
 from django_shedlock.providers import database_checks
+
+# Django's own checks ask each MySQL or MariaDB for its version.
+BOTH = ["default", "other"]
+pytestmark = pytest.mark.django_db(databases=BOTH)
 
 TWINS = "tests.apps.twins"
 
@@ -29,14 +33,6 @@ def no_other_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registered_jobs.clear()
     yield
     registered_jobs.update(jobs)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def versions_of_servers(django_db_setup: Any, django_db_blocker: Any) -> None:
-    """Ask each server for its version, which Django's own checks want to know."""
-    with django_db_blocker.unblock():
-        for database in connections.all():
-            assert database.features.has_native_uuid_field in {True, False}
 
 
 def found(messages: list[CheckMessage], number: str) -> list[CheckMessage]:
@@ -167,7 +163,7 @@ def forget(package: str) -> None:
         del sys.modules[name]
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db(transaction=True, databases=BOTH)
 @pytest.mark.parametrize(
     ("table", "consequence"),
     [("shedlock", "no job with a lock will run"), ("shedlock_run", "no run will be")],
@@ -186,7 +182,7 @@ def test_w003_missing_table(table: str, consequence: str) -> None:
     assert "migrate --database default" in str(message.hint)
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(databases=BOTH)
 def test_w004_clocks_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """W004 tells by how much the database's clock differs from this host's."""
     assert found(run_checks(databases=["default"]), "W004") == []
@@ -197,7 +193,7 @@ def test_w004_clocks_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " 1h" in message.msg or " 59m" in message.msg
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(databases=BOTH)
 def test_w005_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """W005 tells that the store can't be read, instead of a traceback."""
 

@@ -21,6 +21,9 @@ from django_shedlock.contrib.crontab.checks import check_crontab
 from tests.contrib import crontabs
 from tests.contrib.crontabs import Digest, Report, command
 
+# Django's own checks ask each MySQL or MariaDB for its version.
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+
 JOBS = "tests.contrib.crontabs"
 CALL = "django.core.management.call_command"
 LOCKED = "django_shedlock.contrib.crontab.locked_command"
