@@ -80,9 +80,10 @@ def test_one_thread_for_all_locks() -> None:
         time.sleep(0.95)
         assert len(heartbeats()) == 1
         assert all(is_held(name) for name in names)
+        until_now = extended.copy()  # the releases take their time as well
         thirds = (time.monotonic() - started) / 0.3
     lock_extended.disconnect(receiver)
-    counts = {name: extended.count(name) for name in names}
+    counts = {name: until_now.count(name) for name in names}
     assert min(counts.values()) >= 1
     assert max(counts.values()) <= thirds
 
