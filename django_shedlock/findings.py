@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from django.utils import timezone
-
+from django_shedlock.clocks import TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration, format_seconds
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState, LockStatus
 from django_shedlock.summaries import LockSummary, summarize
-
-TOLERANCE = timedelta(seconds=30)
-"""Schedulers that are further apart start jobs at times that nobody expects."""
 
 
 class Severity(StrEnum):
@@ -133,7 +128,7 @@ def find_clock(provider: LockProvider, tolerance: timedelta) -> Iterator[Finding
 
     Raises ``LockProviderError`` if the store failed.
     """
-    difference = clock_difference(provider)
+    difference = clock_difference(provider.now)
     if abs(difference) > tolerance:
         yield Finding(Kind.CLOCK, provider.alias, _clock(provider, difference))
 
@@ -148,21 +143,6 @@ def find_long(provider: LockProvider, held_for: timedelta) -> Iterator[Finding]:
         text = _too_long(status, held_for)
         if text is not None:
             yield _of_lock(Kind.LONG, provider, status.name, text)
-
-
-def clock_difference(provider: LockProvider) -> timedelta:
-    """
-    Return by how much the store's clock is ahead of this process's, at the least.
-
-    A store that answers late may have looked at its clock at any time until then.
-    Raises ``LockProviderError`` if the store failed.
-    """
-    asked = time.time()
-    store = provider.now()
-    answered = time.time()
-    aware = store if timezone.is_aware(store) else timezone.make_aware(store)
-    told = aware.timestamp()
-    return timedelta(seconds=told - min(max(told, asked), answered))
 
 
 def _of_lock(kind: Kind, provider: LockProvider, name: str, text: str) -> Finding:

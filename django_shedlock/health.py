@@ -10,8 +10,9 @@ from typing import Any
 from django.http import HttpRequest, JsonResponse
 
 from django_shedlock.access import MonitoringView
+from django_shedlock.clocks import TOLERANCE
 from django_shedlock.durations import Duration, parse_duration
-from django_shedlock.findings import TOLERANCE, Finding, Kind, find_clock, find_long
+from django_shedlock.findings import Finding, Kind, find_clock, find_long
 from django_shedlock.providers import get_provider, provider_aliases
 
 logger = logging.getLogger("django_shedlock")

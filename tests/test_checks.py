@@ -15,9 +15,8 @@ from django.core.checks import CheckMessage, run_checks
 from django.db import OperationalError, connection
 from django.test import override_settings
 
-from django_shedlock import checks, scheduler_lock
+from django_shedlock import checks, clocks, scheduler_lock
 from django_shedlock.jobs import registered_jobs
-from django_shedlock.providers import database_checks
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 BOTH = ["default", "other"]
@@ -187,8 +186,8 @@ def test_w004_clocks_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """W004 tells by how much the database's clock differs from this host's."""
     assert found(run_checks(databases=["default"]), "W004") == []
     an_hour = timedelta(hours=1).total_seconds()
-    real = database_checks.time.time
-    monkeypatch.setattr(database_checks.time, "time", lambda: real() - an_hour)
+    real = clocks.time.time
+    monkeypatch.setattr(clocks.time, "time", lambda: real() - an_hour)
     [message] = found(run_checks(databases=["default"]), "W004")
     assert " 1h" in message.msg or " 59m" in message.msg
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import django
-from django import forms
 from django.contrib import messages
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -18,9 +16,10 @@ from django.template.response import TemplateResponse
 from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy
 
+from django_shedlock.admin.forms import LeaseForm, ReasonForm
 from django_shedlock.admin.labels import instant
 from django_shedlock.admin.shown import shown_provider
-from django_shedlock.durations import format_duration, parse_duration
+from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.interventions import Intervention
 from django_shedlock.models import LockRecord, split_holder
@@ -29,44 +28,8 @@ from django_shedlock.states import LockState
 TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
 CONFIRMED = "confirmed"
 HOLDER = "locked_by"
-LONGEST_LEASE = timedelta(days=365)
 MOST_LOCKS = 200
 """Nobody reads a longer page, and Django refuses a form with a thousand fields."""
-
-
-class ReasonForm(forms.Form):
-    """Why an operator intervenes."""
-
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        max_length=500,
-        widget=forms.Textarea(attrs={"rows": 2, "cols": 60}),
-        help_text=gettext_lazy("It is written to the admin's log."),
-    )
-
-
-class LeaseForm(ReasonForm):
-    """For how long, and why."""
-
-    lock_at_most_for = forms.CharField(
-        label=gettext_lazy("Lease from now"),
-        max_length=30,
-        initial="30m",
-        help_text=gettext_lazy("For example 30m or 1h30m. It never becomes shorter."),
-    )
-    field_order = ("lock_at_most_for", "reason")
-
-    def clean_lock_at_most_for(self) -> timedelta:
-        """Return the lease; refuse what is no duration, or none that makes sense."""
-        try:
-            lease = parse_duration(self.cleaned_data["lock_at_most_for"])
-        except (ValueError, OverflowError):
-            lease = timedelta(0)
-        if not timedelta(0) < lease <= LONGEST_LEASE:
-            raise forms.ValidationError(
-                gettext("Enter a duration of at most a year, such as 30m or 1h30m.")
-            )
-        return lease
 
 
 class Confirmation(ABC):

@@ -9,7 +9,8 @@ from django.db import connections
 from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
-from django_shedlock.findings import TOLERANCE, Severity
+from django_shedlock.clocks import TOLERANCE
+from django_shedlock.findings import Severity
 from django_shedlock.health import find_problems
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
-
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import Error as DatabaseError
 from django.db import connections
-from django.utils import timezone
 
+from django_shedlock.clocks import TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration
 from django_shedlock.models import LockRecord, LockRun
 
-TOLERANCE = timedelta(seconds=30)
 NEEDED_FOR = {
     LockRecord._meta.db_table: "no job with a lock will run",
     LockRun._meta.db_table: "no run will be recorded",
@@ -47,19 +43,8 @@ def check_database(using: str) -> list[CheckMessage]:
         return [_unreachable(using, error)]
 
 
-def clock_difference(using: str) -> timedelta:
-    """Return by how much the database's clock is ahead of this process's."""
-    asked = time.time()
-    answer = LockRecord.objects.using(using).clock()
-    answered = time.time()
-    database = (
-        answer if timezone.is_aware(answer) else timezone.make_aware(answer)
-    ).timestamp()
-    return timedelta(seconds=database - (asked + answered) / 2)
-
-
 def _check_clocks(using: str) -> list[CheckMessage]:
-    difference = clock_difference(using)
+    difference = clock_difference(LockRecord.objects.using(using).clock)
     if abs(difference) <= TOLERANCE:
         return []
     return [

@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
-from django_shedlock import findings
+from django_shedlock import clocks
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.outcomes import RunOutcome
@@ -133,9 +133,9 @@ def test_job_that_takes_longer_than_it_may() -> None:
 
 def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store whose clock is far from this host's is a finding without a lock."""
-    assert abs(findings.clock_difference(get_provider())) < timedelta(seconds=5)
+    assert abs(clocks.clock_difference(get_provider().now)) < timedelta(seconds=5)
     for hours, direction in [(1, "ahead of"), (-1, "behind")]:
-        monkeypatch.setattr(findings, "time", Shifted(-3600 * hours))
+        monkeypatch.setattr(clocks, "time", Shifted(-3600 * hours))
         [clock] = found()
         assert (clock["kind"], clock["lock"]) == ("clock", None)
         assert direction in clock["text"]
@@ -274,8 +274,8 @@ def test_findings_cost_few_statements(django_assert_num_queries: Any) -> None:
 def test_store_that_answers_late_is_not_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what the store's clock is off for certain counts."""
     moments = iter([0.0, 100.0])
-    monkeypatch.setattr(findings.time, "time", lambda: next(moments))
+    monkeypatch.setattr(clocks.time, "time", lambda: next(moments))
     provider = get_provider()
     told = timezone.make_aware(datetime(1970, 1, 1, 0, 0, 5), UTC)
     monkeypatch.setattr(provider, "now", lambda: told)
-    assert findings.clock_difference(provider) == timedelta(0)
+    assert clocks.clock_difference(provider.now) == timedelta(0)

@@ -11,11 +11,11 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
+from django_shedlock.clocks import clock_difference
 from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database_checks import clock_difference
 from tests.providers.contract import MINUTE, configure, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -76,7 +76,7 @@ def test_lease_is_exact_in_every_zone(
         moment = status.locked_at
         moment = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
         assert abs(datetime.now(UTC) - moment) < timedelta(seconds=20)
-        assert abs(clock_difference("default")) < timedelta(seconds=20)
+        assert abs(clock_difference(LockRecord.objects.clock)) < timedelta(seconds=20)
         shift(-MINUTE)
         assert isinstance(provider.acquire(configure()), Lock)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
-from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from django_shedlock.clocks import timestamp
 from django_shedlock.contrib.prometheus.labels import label_of
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.summaries import LockSummary, summarize
@@ -79,9 +78,7 @@ class _Families:
             self.held_seconds.add_metric(labels, longest.total_seconds())
             self.failures.add_metric(labels, max(lock.failures for lock in group))
             # What never was has no value, and an alert can ask for absent().
-            ends = [
-                _timestamp(lock.last_success) for lock in group if lock.last_success
-            ]
+            ends = [timestamp(lock.last_success) for lock in group if lock.last_success]
             if ends:
                 self.last_success.add_metric(labels, max(ends))
             lengths = [lock.last_duration for lock in group if lock.last_outcome]
@@ -99,8 +96,3 @@ def _grouped(locks: Sequence[LockSummary]) -> Iterator[tuple[str, list[LockSumma
     for lock in locks:
         groups[label_of(lock.name)].append(lock)
     yield from sorted(groups.items())
-
-
-def _timestamp(moment: datetime) -> float:
-    aware = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
-    return aware.timestamp()

@@ -1,0 +1,32 @@
+"""How far a store's clock is from this process's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+TOLERANCE = timedelta(seconds=30)
+"""Schedulers that are further apart start jobs at times that nobody expects."""
+
+
+def clock_difference(read: Callable[[], datetime]) -> timedelta:
+    """
+    Return by how much the clock that is read is ahead of this process's, at the least.
+
+    A store that answers late may have looked at its clock at any time until then.
+    Raises what ``read`` raises.
+    """
+    asked = time.time()
+    moment = read()
+    answered = time.time()
+    told = timestamp(moment)
+    return timedelta(seconds=told - min(max(told, asked), answered))
+
+
+def timestamp(moment: datetime) -> float:
+    """Return the instant in seconds; without a zone it is in the project's own."""
+    aware = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+    return aware.timestamp()
