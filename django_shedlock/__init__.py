@@ -19,6 +19,7 @@ from django_shedlock.executor import TaskResult, aexecute, ahold, execute, hold
 from django_shedlock.held import locks_held, release_all
 from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules import Schedule
 
 __all__ = [
     "InvalidLockConfiguration",
@@ -29,6 +30,7 @@ __all__ = [
     "LockProvider",
     "LockProviderError",
     "NoActiveLock",
+    "Schedule",
     "ShedLockError",
     "TaskResult",
     "aexecute",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 
 from django_shedlock import conf
@@ -27,9 +27,19 @@ from django_shedlock.waiting import Waiting
 logger = logging.getLogger("django_shedlock")
 
 
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
 @contextmanager
-def attempt(request: LockRequest) -> Iterator[Lock | LockHolder]:
-    """Run the body with the lock, or with who holds it; release the lock after it."""
+def attempt(
+    request: LockRequest, *, sleep: Callable[[float], None] = _sleep
+) -> Iterator[Lock | LockHolder]:
+    """
+    Run the body with the lock, or with who holds it; release the lock after it.
+
+    While it waits for the lock it sleeps with ``sleep``, for some seconds at a time.
+    """
     configuration = request.configuration()
     lock = _without_store(request, configuration)
     if lock is not None:
@@ -37,7 +47,8 @@ def attempt(request: LockRequest) -> Iterator[Lock | LockHolder]:
             yield lock
         return
     provider = get_provider(request.provider)
-    acquired = _acquire(provider, configuration, Waiting(request.wait_duration))
+    waiting = Waiting(request.wait_duration)
+    acquired = _acquire(provider, configuration, waiting, sleep)
     if isinstance(acquired, LockHolder):
         yield acquired
         return
@@ -107,7 +118,10 @@ def _without_store(
 
 
 def _acquire(
-    provider: LockProvider, configuration: LockConfiguration, waiting: Waiting
+    provider: LockProvider,
+    configuration: LockConfiguration,
+    waiting: Waiting,
+    sleep: Callable[[float], None],
 ) -> Lock | LockHolder:
     while True:
         acquired = provider.acquire(configuration)
@@ -122,7 +136,7 @@ def _acquire(
                 provider=provider,
             )
             return acquired
-        time.sleep(pause)
+        sleep(pause)
 
 
 async def _aacquire(
@@ -151,16 +165,18 @@ async def _aacquire_once(
     acquiring = asyncio.ensure_future(provider.aacquire(configuration))
     try:
         return await asyncio.shield(acquiring)
-    except asyncio.CancelledError:
-        await asyncio.shield(_give_back(acquiring))
+    except asyncio.CancelledError as cancellation:
+        await asyncio.shield(_give_back(acquiring, cancellation))
         raise
 
 
-async def _give_back(acquiring: asyncio.Future[Lock | LockHolder]) -> None:
+async def _give_back(
+    acquiring: asyncio.Future[Lock | LockHolder], cancellation: BaseException
+) -> None:
     with suppress(LockProviderError):  # the cancellation is what the caller is told
         acquired = await acquiring
         if isinstance(acquired, Lock):
-            await _arelease(acquired, None)
+            await _arelease(acquired, cancellation)
 
 
 def _release(lock: Lock, error: BaseException | None) -> None:

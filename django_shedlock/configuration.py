@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.occasions import Occasion
 
 LONGEST_NAME = 255
 ZERO = timedelta(0)
@@ -18,6 +19,7 @@ class LockConfiguration:
     One lock's parameters: its full name, and any durations.
 
     ``history`` tells whether its runs are recorded; with ``None`` the settings decide.
+    ``occasion`` tells for which tick of a schedule the lock is asked for, if for any.
     Raises ``InvalidLockConfiguration`` if nobody could hold such a lock.
     """
 
@@ -25,6 +27,7 @@ class LockConfiguration:
     lock_at_most_for: timedelta
     lock_at_least_for: timedelta
     history: bool | None
+    occasion: Occasion
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class LockConfiguration:
         lock_at_least_for: Duration = ZERO,
         *,
         history: bool | None = None,
+        occasion: Occasion = Occasion(),  # noqa: B008
     ):
         check_name(name)
         at_most = parse_option(name, "lock_at_most_for", lock_at_most_for)
@@ -41,6 +45,7 @@ class LockConfiguration:
         object.__setattr__(self, "lock_at_most_for", at_most)
         object.__setattr__(self, "lock_at_least_for", at_least)
         object.__setattr__(self, "history", history)
+        object.__setattr__(self, "occasion", occasion)
         self._check()
 
     @property

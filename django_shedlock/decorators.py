@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from asgiref.sync import iscoroutinefunction
 from django.core.management.base import BaseCommand
 
+from django_shedlock.calls import note
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.executor import aexecute_request, execute_request
 from django_shedlock.jobs import Job
@@ -18,6 +20,9 @@ from django_shedlock.options import LockOptions, make_request
 P = ParamSpec("P")
 T = TypeVar("T")
 CommandT = TypeVar("CommandT", bound=type[BaseCommand])
+
+WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local")
+"""Methods of tasks of queues: django.tasks and RQ, Celery, Dramatiq, Huey, djhuey."""
 
 
 class LockDecorator(Protocol):
@@ -97,7 +102,7 @@ def _lock_command(
         )
     # handle() and not execute(), so that Django's own checks come first.
     request = make_request(_name(name, path), options)
-    command.handle = _locked(Job(path, command.handle, request))  # type: ignore[method-assign]
+    command.handle = _locked(Job(path, command.handle, request, command))  # type: ignore[method-assign]
     return command
 
 
@@ -107,14 +112,29 @@ def _locked(job: Job) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         task = functools.partial(function, *args, **kwargs)
-        return execute_request(task, job.request_for(args, kwargs)).value
+        result = execute_request(task, job.request_for(args, kwargs))
+        note(job, was_executed=result.was_executed)
+        return result.value
 
     @functools.wraps(function)
     async def arun(*args: Any, **kwargs: Any) -> Any:
         task = functools.partial(function, *args, **kwargs)
-        return (await aexecute_request(task, job.request_for(args, kwargs))).value
+        result = await aexecute_request(task, job.request_for(args, kwargs))
+        note(job, was_executed=result.was_executed)
+        return result.value
 
-    return arun if iscoroutinefunction(function) else run
+    return _with_signature(arun if iscoroutinefunction(function) else run, function)
+
+
+def _with_signature(
+    wrapper: Callable[..., Any], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    # Who asks for it without following __wrapped__, as Celery does to check the
+    # arguments when a task is sent, would be told (*args, **kwargs). Some callables
+    # have none, and from Python 3.14 on an annotation may have no value at run time.
+    with suppress(NameError, TypeError, ValueError):
+        vars(wrapper)["__signature__"] = inspect.signature(function)
+    return wrapper
 
 
 def _path(target: Any) -> str:
@@ -130,6 +150,12 @@ def _refuse_unless_function(target: Any, name: str | None) -> None:
     if isinstance(target, staticmethod | classmethod):
         kind = type(target).__name__
         problem = f"put @scheduler_lock below @{kind}, next to the function"
+    elif any(callable(getattr(target, way, None)) for way in WAYS_TO_ENQUEUE):
+        problem = (
+            "it is a task of a queue, whose worker would run it without the lock; put "
+            "@scheduler_lock below the decorator that makes the task, next to the "
+            "function"
+        )
     elif not callable(target):
         problem = "decorate a function, a method or a management command's class"
     elif inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):

@@ -101,6 +101,8 @@ def _refuse_awaitable(value: T, request: LockRequest) -> T:
 def _require(name: str, lock: Lock | LockHolder) -> Lock:
     if isinstance(lock, Lock):
         return lock
+    if lock.tick is not None:
+        raise LockNotAcquired(f"Lock {name!r} is not for now: {lock.reason}.")
     raise LockNotAcquired(
         f"Lock {name!r} is held by {lock}, for {format_duration(lock.remaining)} more "
         "at the most. Give `wait` to wait for it, or use execute() to skip."

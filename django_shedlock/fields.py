@@ -10,6 +10,8 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
+from django_shedlock.clocks import aware
+
 
 class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
     """
@@ -29,7 +31,7 @@ class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
             return super().get_db_prep_value(value, connection, prepared)
         value = value if prepared else self.get_prep_value(value)
         if isinstance(value, datetime):
-            value = _aware(value).astimezone(UTC).replace(tzinfo=None)
+            value = aware(value).astimezone(UTC).replace(tzinfo=None)
         return connection.ops.adapt_datetimefield_value(value)
 
     def from_db_value(
@@ -64,7 +66,3 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
         if connection.vendor in self.collations:
             parameters["collation"] = self.collations[connection.vendor]
         return parameters
-
-
-def _aware(value: datetime) -> datetime:
-    return value if timezone.is_aware(value) else timezone.make_aware(value)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import DateTimeField, Func
+from django.db.models import DateTimeField, Func, Value
 from django.db.models.sql.compiler import SQLCompiler
 
 
@@ -51,3 +52,17 @@ class DatabaseNow(Func):
         return self.as_sql(
             compiler, connection, template="SYS_EXTRACT_UTC(SYSTIMESTAMP)", **context
         )
+
+
+class Instant(Value):
+    """A given instant, of the same type as a column of instants."""
+
+    def __init__(self, moment: datetime, output_field: DateTimeField[Any, Any]):
+        super().__init__(moment, output_field=output_field)
+
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """Else it is a text, which differs from an equal one with more digits."""
+        sql, parameters = self.as_sql(compiler, connection)
+        return f"CAST({sql} AS DATETIME(6))", parameters

@@ -19,7 +19,7 @@ from django_shedlock.configuration import LockConfiguration
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRun, LockRunQuerySet
-from django_shedlock.outcomes import RunOutcome
+from django_shedlock.outcomes import RunOutcome, is_success
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.statements import run
 from django_shedlock.signals import lock_acquired, lock_not_acquired, lock_released
@@ -89,10 +89,7 @@ def outcome_of(*, released: bool, exception: BaseException | None) -> RunOutcome
     """Return how a run ended whose lock was still its own, or was not."""
     if not released:
         return RunOutcome.LOST
-    is_success = exception is None or (
-        isinstance(exception, SystemExit) and exception.code in (None, 0)
-    )
-    return RunOutcome.SUCCEEDED if is_success else RunOutcome.FAILED
+    return RunOutcome.SUCCEEDED if is_success(exception) else RunOutcome.FAILED
 
 
 def described(exception: BaseException | None) -> dict[str, str]:

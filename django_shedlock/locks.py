@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,6 +18,9 @@ from django_shedlock.configuration import (
 )
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, LockProviderError
+from django_shedlock.identities import new_identity
+from django_shedlock.losses import Loss
+from django_shedlock.outcomes import is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ class Lock:
     def __init__(self, provider: LockProvider, configuration: LockConfiguration):
         self.provider = provider
         self.configuration = configuration
-        self.locked_by = identity()
-        self.lost = threading.Event()
-        self._lost_once = threading.Lock()
-        self._watchers: list[Callable[[], None]] = []
+        self.locked_by = new_identity()
+        self._loss = Loss()
+        self.lost = self._loss.happened
         self._fencing_token: int | None = None
         self._released = False
         self._pid = os.getpid()
@@ -127,7 +126,8 @@ class Lock:
         was_lost = not self._is_held()
         self._released = True
         try:
-            released = self.provider.release(self) and not was_lost
+            succeeded = is_success(exception) and not was_lost
+            released = self.provider.release(self, succeeded=succeeded) and not was_lost
         except BaseException:
             self._released = False
             raise
@@ -192,27 +192,16 @@ class Lock:
 
     def declare_lost(self) -> None:
         """Set ``lost`` and tell the receivers of ``lock_lost``, once."""
-        with self._lost_once:
-            if self.lost.is_set():
-                return
-            self.lost.set()
-        for watcher in self._watchers.copy():
-            watcher()
-        lock_lost.send_robust(type(self.provider), lock=self)
+        self._loss.tell(lambda: lock_lost.send_robust(type(self.provider), lock=self))
 
     def _declare_lost_unless_released(self) -> None:
         # A release of our own, perhaps in another thread, is no loss.
         if self.is_ours:
             self.declare_lost()
 
-    @contextmanager
-    def watched_by(self, watcher: Callable[[], None]) -> Iterator[None]:
+    def watched_by(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
         """Call ``watcher``, from whatever thread, if the lock is lost in the body."""
-        self._watchers.append(watcher)
-        try:
-            yield
-        finally:
-            self._watchers.remove(watcher)
+        return self._loss.watched_by(watcher)
 
     async def aextend(self, lock_at_most_for: Duration | None = None) -> None:
         """See extend()."""
@@ -225,8 +214,3 @@ class Lock:
     async def afence(self) -> None:
         """See fence(). Django has no async transactions, so mind the thread."""
         await sync_to_async(self.fence)()
-
-
-def identity() -> str:
-    """Return a new ``host:pid:random``, short enough for its column."""
-    return f"{socket.gethostname()[:200]}:{os.getpid()}:{secrets.token_hex(8)}"

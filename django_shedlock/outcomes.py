@@ -5,6 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 
 
+def is_success(exception: BaseException | None) -> bool:
+    """Return whether a body that ended so has done its work."""
+    return exception is None or (
+        isinstance(exception, SystemExit) and exception.code in (None, 0)
+    )
+
+
 class RunOutcome(StrEnum):
     """
     The outcome of a run.

@@ -22,12 +22,23 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal, receiver
 
 from django_shedlock.durations import format_duration
+from django_shedlock.triggers import Trigger
 
 if TYPE_CHECKING:
     from django_shedlock.configuration import LockConfiguration
     from django_shedlock.holders import LockHolder
     from django_shedlock.interventions import Intervention
     from django_shedlock.locks import Lock
+
+STARTS = {
+    Trigger.SCHEDULER: (logging.DEBUG, ""),
+    Trigger.RETRY: (logging.INFO, ", as a retry"),
+    Trigger.CATCH_UP: (logging.INFO, ", since its job is overdue"),
+    Trigger.OPERATOR: (
+        logging.WARNING,
+        " by force, whatever its tick and lock_at_least_for",
+    ),
+}
 
 logger = logging.getLogger("django_shedlock")
 
@@ -42,16 +53,17 @@ lock_force_extended = Signal()
 
 @receiver(lock_acquired)
 def log_acquired(*, lock: Lock, **kwargs: Any) -> None:
-    """Log at DEBUG that a job starts under its lock."""
-    logger.debug("Lock %r acquired as %s.", lock.name, lock.locked_by)
+    """Log at DEBUG that a job starts; out of turn at INFO, by force at WARNING."""
+    level, why = STARTS[lock.configuration.occasion.trigger]
+    logger.log(level, "Lock %r acquired as %s%s.", lock.name, lock.locked_by, why)
 
 
 @receiver(lock_not_acquired)
 def log_not_acquired(
     *, configuration: LockConfiguration, holder: LockHolder, **kwargs: Any
 ) -> None:
-    """Log at INFO that a job is skipped, and who runs it."""
-    logger.info("Lock %r not acquired: held by %s.", configuration.name, holder)
+    """Log at INFO that a job is skipped, and who runs it or has run its tick."""
+    logger.info("Lock %r not acquired: %s.", configuration.name, holder.reason)
 
 
 @receiver(lock_extended)

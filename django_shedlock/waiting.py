@@ -26,7 +26,7 @@ class Waiting:
     def pause(self, holder: LockHolder) -> float | None:
         """Return the seconds until the next attempt, or ``None`` to give up."""
         left = self._deadline - time.monotonic()
-        if left <= 0:
+        if left <= 0 or holder.tick is not None:
             return None
         pause = random.uniform(self._ceiling / 2, self._ceiling)
         self._ceiling = min(self._ceiling * 2, LONGEST_PAUSE)

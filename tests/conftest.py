@@ -12,8 +12,8 @@ from tests.stores import REQUIRED, chosen_store, missing_reason
 collect_ignore_glob = ["apps/*"]
 
 ONLY_OF_STORE = {
-    "sqlite": {"sqlite_only"},
-    "postgres": {"servers_only", "postgres_only"},
+    "sqlite": {"sqlite_only", "newcomers_only"},
+    "postgres": {"servers_only", "postgres_only", "newcomers_only"},
     "mariadb": {"servers_only", "mariadb_only"},
 }
 ONLY = set().union(*ONLY_OF_STORE.values())
@@ -23,9 +23,10 @@ skipped: list[str] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "servers_only: about transactions of a server")
-    config.addinivalue_line("markers", "soak: takes a minute")
+    config.addinivalue_line("markers", "soak: takes minutes")
     config.addinivalue_line("markers", "sqlite_only: about a database in a file")
     config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
+    config.addinivalue_line("markers", "newcomers_only: about what needs no server")
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib
 import io
 import os
 import re
@@ -12,16 +13,16 @@ import subprocess
 import sys
 import types
 import unittest
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 from unittest.mock import MagicMock, patch
 
+import django
 from django.core.management import get_commands, load_command_class
 from django.test import override_settings
 
-from django_shedlock.jobs import registered_jobs
+from tests.decorated import only_jobs_of
 from tests.documents import ROOT, Example
 from tests.stores import chosen_store
 
@@ -42,6 +43,18 @@ INSTALLED_APPS = ["django_shedlock"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 """
 """The project in which the reader's own test files run."""
+
+NAP = """
+import time
+from pathlib import Path
+
+def sleep(seconds):
+    Path("asleep").touch()
+    until = time.monotonic() + 60
+    while not Path("awake").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+"""
+"""Stands for ``time`` in the jobs of the tutorial."""
 
 
 async def fetch_orders(tenant: str) -> None:
@@ -75,7 +88,9 @@ class Reader:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(_without_other_jobs())
+        self._stack.enter_context(only_jobs_of())
+        if django.VERSION < (6,):
+            self._put_module("django.tasks", importlib.import_module("django_tasks"))
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -124,8 +139,14 @@ class Reader:
 
     def _module(self, name: str) -> Any:
         module = types.ModuleType(name)
-        self._stack.enter_context(patch.dict(sys.modules, {name: module}))
+        self._put_module(name, module)
         return module
+
+    def _put_module(self, name: str, module: types.ModuleType) -> None:
+        # Not with patch.dict, which would forget what the examples import.
+        before = sys.modules.get(name)
+        self._stack.callback(_set_module, name, before)
+        _set_module(name, module)
 
     def _write(self, file: str, text: str) -> Path:
         path = self._folder / file
@@ -194,11 +215,15 @@ class Machine:
     """
     Runs the examples of the tutorial in a shell, in a project that they make.
 
-    Sleeps of twenty seconds, in which a reader changes terminals, take three.
+    A job in the background, or one that is to be killed, sleeps for as long as it takes
+    the reader to do that; the others don't.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
+        self._awake, self._asleep = folder / "awake", folder / "asleep"
+        self._awake.touch()
+        (folder / "nap.py").write_text(NAP)
         self._background: subprocess.Popen[str] | None = None
         self._promised = ""
         without = {"DJANGO_SETTINGS_MODULE", "PYTHONPATH"}
@@ -223,6 +248,7 @@ class Machine:
         steps = parse_console(example.text)
         if example.mark == "in the background":
             [(command, self._promised)] = steps
+            self._awake.unlink()
             self._background = self._start(command)
             self._wait_for_first_line()
         else:
@@ -233,7 +259,8 @@ class Machine:
         assert file, f"The tutorial should say of which file this is:\n{example.text}"
         path = self._folder / file[1]
         before = path.read_text() if path.name == "settings.py" else ""
-        path.write_text(before + example.text.replace("sleep(20)", "sleep(3)") + "\n")
+        text = example.text.replace("import time\n", "import nap as time\n")
+        path.write_text(f"{before}{text}\n")
 
     def _start(self, command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -253,19 +280,29 @@ class Machine:
 
     def _end_background(self) -> None:
         assert self._background
+        self._awake.touch()
         output, _ = self._background.communicate(timeout=60)
         assert (output.strip(), self._background.returncode) == (self._promised, 0)
 
     def _run_steps(self, steps: list[tuple[str, str]]) -> None:
         status = 0
         for command, expected in steps:
+            if "kill -9" in command:
+                compare(command, expected, self._run_until_killed(command), 0)
+                continue
             shell = self._start(f"(exit {status}); {command}")
             output, _ = shell.communicate(timeout=60)
-            is_kill = "kill -9" in command
-            status = 0 if is_kill else shell.returncode
-            if command != "echo $?":
-                output = output.replace("Killed", "") if is_kill else output
+            status = shell.returncode
             compare(command, expected, output, status)
+
+    def _run_until_killed(self, command: str) -> str:
+        self._awake.unlink()
+        self._asleep.unlink(missing_ok=True)
+        until_asleep = "until [ -e asleep ]; do sleep 0.1; done"
+        shell = self._start(command.replace("sleep 3", until_asleep))
+        output, _ = shell.communicate(timeout=60)
+        self._awake.touch()
+        return output.replace("Killed", "")
 
 
 def parse_console(text: str) -> list[tuple[str, str]]:
@@ -290,16 +327,11 @@ def masked(output: str) -> str:
     return output.strip()
 
 
-@contextlib.contextmanager
-def _without_other_jobs() -> Iterator[None]:
-    # The checks look at all jobs, and the modules of tests decorate many.
-    others = list(registered_jobs)
-    registered_jobs.clear()
-    try:
-        yield
-    finally:
-        registered_jobs.clear()
-        registered_jobs.update(others)
+def _set_module(name: str, module: types.ModuleType | None) -> None:
+    if module is None:
+        del sys.modules[name]
+    else:
+        sys.modules[name] = module
 
 
 def _is_test_case(value: Any) -> bool:

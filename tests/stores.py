@@ -24,6 +24,8 @@ URL_VARIABLES = {
 }
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb"}
 EXTRAS = {"postgres": "test", "mariadb": "mysql"}
+REDIS_VARIABLE = "SHEDLOCK_TEST_REDIS_URL"
+"""No store of locks: the broker of queues, on whatever store."""
 SUFFIX_VARIABLE = "SHEDLOCK_TEST_SUFFIX"
 """Stands behind the names of the tests' databases, so that two runs don't meet."""
 SQLITE_VARIABLE = "SHEDLOCK_TEST_SQLITE_FOLDER"
@@ -55,6 +57,22 @@ def missing_reason(store: str) -> str | None:
             import_pgserver()
     except ImportError as error:
         return f"{error}; for {store}, install the extra '{EXTRAS[store]}'"
+    return None
+
+
+def missing_redis_reason() -> str | None:
+    """Return why Redis cannot be used here, or ``None`` if it can."""
+    if REDIS_VARIABLE not in os.environ:
+        return f"{REDIS_VARIABLE} is not set, as in redis://127.0.0.1:6379/7"
+    try:
+        redis = import_module("redis")
+    except ImportError as error:
+        return f"{error}; for Redis, install the extra 'test'"
+    try:
+        with redis.Redis.from_url(os.environ[REDIS_VARIABLE]) as client:
+            client.ping()
+    except (redis.RedisError, ValueError) as error:
+        return f"{REDIS_VARIABLE}: {error}"
     return None
 
 

@@ -13,11 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import Celery, shared_task
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_lock
+from django_shedlock.decorators import WAYS_TO_ENQUEUE
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
 
 
@@ -326,6 +328,56 @@ def test_other_targets_are_refused(target: Any, text: str) -> None:
     """What can't be locked as a whole is refused, with what to do instead."""
     with pytest.raises(InvalidLockConfiguration, match=text):
         scheduler_lock("job")(target)
+
+
+@pytest.mark.parametrize("way", WAYS_TO_ENQUEUE)
+def test_function_with_an_attribute_of_that_name_is_no_task(way: str) -> None:
+    """A scheduler may note on the function itself when it is to run."""
+
+    def job() -> str:
+        return "done"
+
+    setattr(job, way, "0 2 * * *")
+    assert scheduler_lock("noted")(job)() == "done"
+
+
+@pytest.mark.parametrize("way", WAYS_TO_ENQUEUE)
+def test_task_of_a_queue_is_refused(way: str) -> None:
+    """A lock around a task is none in the worker; the right order is told."""
+
+    def task() -> None: ...
+
+    setattr(task, way, task)
+    with pytest.raises(InvalidLockConfiguration, match="whose worker .* below the"):
+        scheduler_lock("job")(task)
+
+
+@pytest.mark.parametrize("bare", [True, False])
+@pytest.mark.parametrize(
+    "register", [Celery("jobs", set_as_current=False).task, shared_task]
+)
+def test_task_of_celery_is_refused(register: Any, *, bare: bool) -> None:
+    """Above the task's decorator the lock would be left out by workers and beats."""
+
+    def job() -> None: ...
+
+    task = register(job, name=f"{register.__name__}_{bare}")
+    with pytest.raises(InvalidLockConfiguration, match="@scheduler_lock below"):
+        (scheduler_lock if bare else scheduler_lock("job"))(task)
+
+
+def test_signature_is_the_one_of_the_job() -> None:
+    """Also for who does not follow __wrapped__, as Celery when it sends a task."""
+    assert inspect.getfullargspec(report) == inspect.getfullargspec(report.__wrapped__)
+    task = Celery("jobs", set_as_current=False).task(report)
+    assert task.name == "tests.test_decorators.report"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'month'"):
+        task.delay("acme", month="May")
+
+
+def test_callable_without_signature_is_locked() -> None:
+    """Some callables tell nothing of their arguments."""
+    assert scheduler_lock("newest")(max)(1, 2) == 2
 
 
 def test_partial_needs_a_name() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -31,7 +30,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_acquired
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
-from tests.leases import end_lease
+from tests.leases import end_lease, pass_time
 
 TWO_PROVIDERS = {
     alias: {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -109,7 +108,7 @@ def test_lock_not_acquired_by_the_body_is_no_skip() -> None:
 
 
 def fail_to_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    def release(*args: Any) -> NoReturn:
+    def release(*args: Any, **options: Any) -> NoReturn:
         raise LockProviderError("the store is gone")
 
     monkeypatch.setattr(MemoryLockProvider, "release", release)
@@ -333,12 +332,21 @@ def test_async_twins() -> None:
 def test_async_tasks_of_one_process_exclude_each_other() -> None:
     """Of several tasks that want one lock, exactly one runs."""
 
+    skipped: list[bool] = []
+
     async def body() -> None:
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            while len(skipped) < 7:
+                await asyncio.sleep(0.005)
+
+    async def run() -> bool:
+        result = await aexecute(body, "job")
+        if not result.was_executed:
+            skipped.append(True)
+        return result.was_executed
 
     async def main() -> list[bool]:
-        results = await asyncio.gather(*(aexecute(body, "job") for _ in range(8)))
-        return [result.was_executed for result in results]
+        return await asyncio.gather(*(run() for _ in range(8)))
 
     assert sorted(asyncio.run(main())) == [False] * 7 + [True]
 
@@ -381,54 +389,49 @@ def test_cancellation_in_a_receiver_leaves_no_lock() -> None:
     assert not is_held("job")
 
 
-def test_cancelled_acquisition_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller cancelled while the store answers leaves nothing held behind."""
-    reached = threading.Event()
-    take = MemoryLockProvider.take
+class SlowStep:
+    """A step of the store that is not over before its caller is cancelled."""
 
-    def slow_take(self: MemoryLockProvider, lock: Any) -> Any:
-        taken = take(self, lock)
-        reached.set()
-        time.sleep(0.1)
-        return taken
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, step: Any):
+        self.reached, self.go_on = threading.Event(), threading.Event()
 
-    monkeypatch.setattr(MemoryLockProvider, "take", slow_take)
+        def slow(self_: MemoryLockProvider, lock: Any, **options: Any) -> Any:
+            self.reached.set()
+            assert self.go_on.wait(20)
+            return step(self_, lock, **options)
 
-    async def main() -> None:
-        task = asyncio.create_task(aexecute(lambda: asyncio.sleep(60), "job"))
-        while not reached.is_set():
-            await asyncio.sleep(0.005)
+        monkeypatch.setattr(MemoryLockProvider, name, slow)
+
+    async def cancel(self, body: Callable[[], Any], **options: Any) -> None:
+        """Run the body under a lock, and cancel that in the middle of the step."""
+        task = asyncio.create_task(aexecute(body, "job", **options))
+        async with asyncio.timeout(20):
+            while not self.reached.is_set():
+                await asyncio.sleep(0.001)
         task.cancel()
+        self.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(main())
+
+async def sleep() -> None:
+    await asyncio.sleep(60)
+
+
+def test_cancelled_acquisition_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller cancelled while the store answers leaves nothing held behind."""
+    step = SlowStep(monkeypatch, "take", MemoryLockProvider.take)
+    asyncio.run(step.cancel(sleep))
     assert not is_held("job")
 
 
-def slow_to_take(
-    monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Any]
-) -> threading.Event:
-    """Let the store answer after a moment; return what tells that it was asked."""
-    reached = threading.Event()
-
-    def take(self: MemoryLockProvider, lock: Any) -> Any:
-        reached.set()
-        time.sleep(0.05)
-        return answer(self, lock)
-
-    monkeypatch.setattr(MemoryLockProvider, "take", take)
-    return reached
-
-
-async def cancel_when(reached: threading.Event) -> None:
-    task = asyncio.create_task(aexecute(lambda: asyncio.sleep(60), "job"))
-    async with asyncio.timeout(20):
-        while not reached.is_set():
-            await asyncio.sleep(0.001)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+def test_cancelled_acquisition_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick whose job never began has not succeeded, so it can be overdue."""
+    step = SlowStep(monkeypatch, "take", MemoryLockProvider.take)
+    asyncio.run(step.cancel(sleep, schedule="@hourly"))
+    [status] = get_provider().statuses("job")
+    assert status.progress.tick is not None
+    assert status.progress.newest_success is None
 
 
 def test_cancelled_acquisition_of_a_held_lock_spares_its_holder(
@@ -436,8 +439,8 @@ def test_cancelled_acquisition_of_a_held_lock_spares_its_holder(
 ) -> None:
     """A caller cancelled while the store refuses it gives back nothing of others."""
     with held_elsewhere("job"):
-        reached = slow_to_take(monkeypatch, MemoryLockProvider.take)
-        asyncio.run(cancel_when(reached))
+        step = SlowStep(monkeypatch, "take", MemoryLockProvider.take)
+        asyncio.run(step.cancel(sleep))
         assert is_held("job")
 
 
@@ -449,32 +452,20 @@ def test_cancelled_acquisition_stays_cancelled_if_the_store_fails(
     def fail(*args: Any) -> NoReturn:
         raise LockProviderError("the store is gone")
 
-    asyncio.run(cancel_when(slow_to_take(monkeypatch, fail)))
+    asyncio.run(SlowStep(monkeypatch, "take", fail).cancel(sleep))
 
 
 def test_cancelled_release_is_carried_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller cancelled while its lock is given back leaves nothing held behind."""
-    reached = threading.Event()
-    release = MemoryLockProvider.release
-
-    def slow_release(self: MemoryLockProvider, lock: Any) -> bool:
-        reached.set()
-        time.sleep(0.05)
-        return release(self, lock)
+    step = SlowStep(monkeypatch, "release", MemoryLockProvider.release)
 
     async def body() -> None: ...
 
     async def main() -> None:
-        task = asyncio.create_task(aexecute(body, "job"))
-        while not reached.is_set():
-            await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await step.cancel(body)
         while is_held("job"):
             await asyncio.sleep(0.001)
 
-    monkeypatch.setattr(MemoryLockProvider, "release", slow_release)
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
@@ -503,7 +494,8 @@ def slow_receiver(*, lock_lasts: bool = False) -> Iterator[None]:
 
     def receive(*, lock: Lock, **kwargs: Any) -> None:
         if lock_lasts:
-            time.sleep(2 * lock.configuration.lock_at_most_for.total_seconds())
+            for _ in range(6):
+                pass_time(lock.configuration.lock_at_most_for / 3, lock)
         else:
             end_lease(lock)
 
@@ -535,5 +527,5 @@ def test_async_body_does_not_begin_after_the_lease() -> None:
 def test_lease_is_kept_alive_while_receivers_work() -> None:
     """With keep_alive a slow receiver costs no lock."""
     with slow_receiver(lock_lasts=True):
-        result = execute(lambda: 7, "job", lock_at_most_for="300ms", keep_alive=True)
+        result = execute(lambda: 7, "job", lock_at_most_for="1h", keep_alive=True)
     assert result.value == 7

@@ -76,10 +76,10 @@ def test_release_all_goes_on_after_an_error(
     """A lock that can't be released is logged, and the next one is released."""
     release = MemoryLockProvider.release
 
-    def release_b_only(self: MemoryLockProvider, lock: Any) -> bool:
+    def release_b_only(self: MemoryLockProvider, lock: Any, **options: Any) -> bool:
         if lock.name == "a":
             raise LockProviderError("the store is gone")
-        return release(self, lock)
+        return release(self, lock, **options)
 
     with hold("a"), hold("b") as b:
         monkeypatch.setattr(MemoryLockProvider, "release", release_b_only)

@@ -183,8 +183,10 @@ def test_next_holder_is_not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who took the lock between its release and the record of that runs on."""
     release = DatabaseLockProvider.release
 
-    def released_and_taken(self: DatabaseLockProvider, lock: Lock) -> bool:
-        released = release(self, lock)
+    def released_and_taken(
+        self: DatabaseLockProvider, lock: Lock, **options: Any
+    ) -> bool:
+        released = release(self, lock, **options)
         LockRun.objects.create_running(
             name="job", provider="default", locked_by=take().locked_by
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -21,6 +23,7 @@ from django_shedlock import (
     aexecute,
     ahold,
     assert_locked,
+    current_lock,
     execute,
     hold,
 )
@@ -30,8 +33,12 @@ from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost
 from django_shedlock.test import free, is_held, locked_in_memory
 from tests.concurrency.processes import wait_for
+from tests.leases import beat_now, end_own_count, pass_time
 
-LEASE = "240ms"
+LEASE = timedelta(hours=1)
+"""What really passes in a test is nothing to it."""
+THIRD = LEASE / 3
+HALF = LEASE / 2
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +55,9 @@ def heartbeats() -> list[threading.Thread]:
 def test_lock_outlives_its_lease() -> None:
     """A short lease guards a long job, and its thread ends with the job."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
-        time.sleep(0.6)
+        for _ in range(4):
+            pass_time(THIRD, lock)
+            assert LEASE - THIRD < lock.remaining() <= LEASE
         assert_locked()
         assert is_held("job")
         assert len(heartbeats()) == 1
@@ -56,12 +65,23 @@ def test_lock_outlives_its_lease() -> None:
     assert not lock.lost.is_set()
 
 
+def test_thread_wakes_up_when_a_beat_is_due() -> None:
+    """Nobody has to tell it that the time has come."""
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        with heartbeat._changed:
+            heartbeat._beats[lock].due = time.monotonic() + 0.2
+            heartbeat._changed.notify()
+        before = lock._deadline
+        assert wait_for(lambda: lock._deadline > before)
+
+
 def test_without_keep_alive_there_is_no_thread() -> None:
     """A plain lock costs no thread, and its lease ends."""
     with hold("job", lock_at_most_for=LEASE) as lock:
         assert not heartbeats()
-        time.sleep(0.3)
+        pass_time(LEASE, lock)
         assert lock.is_lost
+        assert not is_held("job")
 
 
 def test_one_thread_for_all_locks() -> None:
@@ -73,46 +93,55 @@ def test_one_thread_for_all_locks() -> None:
 
     lock_extended.connect(receiver)
     names = [f"job {number}" for number in range(300)]
-    started = time.monotonic()
     with ExitStack() as stack:
-        for name in names:
-            stack.enter_context(hold(name, lock_at_most_for="900ms", keep_alive=True))
-        time.sleep(0.95)
+        locks = [
+            stack.enter_context(hold(name, lock_at_most_for=LEASE, keep_alive=True))
+            for name in names
+        ]
+        for turn in range(1, 5):
+            pass_time(THIRD, *locks)
+            assert Counter(extended) == dict.fromkeys(names, turn)
         assert len(heartbeats()) == 1
         assert all(is_held(name) for name in names)
-        until_now = extended.copy()  # the releases take their time as well
-        thirds = (time.monotonic() - started) / 0.3
     lock_extended.disconnect(receiver)
-    counts = {name: until_now.count(name) for name in names}
-    assert min(counts.values()) >= 1
-    assert max(counts.values()) <= thirds
 
 
-def test_a_new_lock_with_a_short_lease_is_not_made_to_wait() -> None:
+def test_a_new_lock_with_a_short_lease_is_not_made_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The thread that waits for a long lease wakes up for a shorter one."""
-    with hold("long", lock_at_most_for="1h", keep_alive=True):
-        time.sleep(0.1)  # by now the thread waits
+    pauses: list[float] = []
+    wait = heartbeat._changed.wait
+
+    def waiting(pause: float) -> bool:
+        pauses.append(pause)
+        return wait(pause)
+
+    monkeypatch.setattr(heartbeat._changed, "wait", waiting)
+    with hold("long", lock_at_most_for="100h", keep_alive=True):
+        wait_for(lambda: pauses)
         with hold("short", lock_at_most_for=LEASE, keep_alive=True):
-            time.sleep(0.5)
-            assert is_held("short")
+            wait_for(lambda: pauses[-1] <= THIRD.total_seconds())
 
 
 def test_thread_starts_again_after_its_end() -> None:
     """The heartbeat of one job's end does not stop the next one's."""
     for _ in range(20):
-        with hold("job", lock_at_most_for="30ms", keep_alive=True):
+        with hold("job", lock_at_most_for=LEASE, keep_alive=True):
             time.sleep(0.002)
-    with hold("job", lock_at_most_for=LEASE, keep_alive=True):
-        time.sleep(0.5)
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        for _ in range(4):
+            pass_time(THIRD, lock)
         assert is_held("job")
 
 
 def test_keeps_what_is_left_of_lock_at_least_for() -> None:
     """Keep-alive changes nothing of how long a lock is kept after its job (W7)."""
-    with hold("job", lock_at_most_for="1s", lock_at_least_for="1s", keep_alive=True):
-        time.sleep(0.5)
+    options: Any = {"lock_at_most_for": LEASE, "lock_at_least_for": LEASE}
+    with hold("job", **options, keep_alive=True) as lock:
+        pass_time(HALF, lock)
     [status] = get_provider().statuses("job")
-    assert timedelta(0) < status.remaining <= timedelta(seconds=0.5)
+    assert timedelta(0) < status.remaining <= HALF
 
 
 def failing(times: int) -> Any:
@@ -134,11 +163,14 @@ def test_error_does_not_stop_the_heartbeat(
 ) -> None:
     """An exception in the heartbeat is logged and tried again (W5)."""
     monkeypatch.setattr(MemoryLockProvider, "extend", failing(2))
-    with hold("job", lock_at_most_for="900ms", keep_alive=True) as lock:
-        time.sleep(1.2)
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        pass_time(HALF, lock)
+        wait_for(lambda: lock.remaining() > HALF)
+        pass_time(HALF, lock)
         assert is_held("job")
         assert not lock.is_lost
-    assert "'job' could not be extended, and is lost in 0." in caplog.text
+    assert re.search(r"'job' could not be extended, and is lost in 1[78]", caplog.text)
+    assert caplog.text.count("could not be extended") == 2
 
 
 def test_errors_until_the_lease_ends_lose_the_lock(
@@ -152,7 +184,11 @@ def test_errors_until_the_lease_ends_lose_the_lock(
         lost.append(lock)
 
     lock_lost.connect(receiver)
-    with hold("job", lock_at_most_for="300ms", keep_alive=True) as lock:
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        pass_time(HALF, lock)
+        wait_for(lambda: "could not be extended" in caplog.text)
+        assert is_held("job")
+        pass_time(HALF, lock)
         assert lock.lost.wait(20)
         assert not lock.remaining()
         with pytest.raises(LockLost):
@@ -169,16 +205,12 @@ def test_one_lost_lock_leaves_the_others_alive() -> None:
     with hold("a", lock_at_most_for=LEASE, keep_alive=True) as a:
         with hold("b", lock_at_most_for=LEASE, keep_alive=True) as b:
             free("a")
+            pass_time(THIRD, a)
             assert a.lost.wait(20)
-            time.sleep(0.4)
+            for _ in range(4):
+                pass_time(THIRD, b)
             assert is_held("b")
             assert not b.is_lost
-
-
-def beat_now(lock: Lock) -> None:
-    with heartbeat._changed:
-        heartbeat._beats[lock].due = 0
-        heartbeat._changed.notify()
 
 
 def test_release_during_a_beat_is_no_loss(
@@ -195,7 +227,7 @@ def test_release_during_a_beat_is_no_loss(
 
     monkeypatch.setattr(MemoryLockProvider, "extend", extend)
     with caplog.at_level(logging.WARNING):
-        with hold("job", lock_at_most_for="9s", keep_alive=True) as lock:
+        with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
             beat_now(lock)
             assert extending.wait(20)
         released.set()
@@ -217,8 +249,9 @@ def test_keep_alive_outside_the_main_thread() -> None:
     results: list[Any] = []
 
     def work() -> None:
-        with hold("job", lock_at_most_for=LEASE, keep_alive=True):
-            time.sleep(0.4)
+        with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+            for _ in range(4):
+                pass_time(THIRD, lock)
             results.append(is_held("job"))
 
     thread = threading.Thread(target=work)
@@ -237,11 +270,13 @@ def test_keep_alive_outside_the_main_thread() -> None:
 )
 def test_provider_may_keep_all_its_locks_alive() -> None:
     """keep_alive of the provider is the default, and the option overrides it."""
-    with hold("job", lock_at_most_for=LEASE):
-        time.sleep(0.4)
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        for _ in range(4):
+            pass_time(THIRD, lock)
         assert is_held("job")
-    with hold("job", lock_at_most_for=LEASE, keep_alive=False):
-        wait_for(lambda: not is_held("job"))
+    with hold("job", lock_at_most_for=LEASE, keep_alive=False) as lock:
+        pass_time(LEASE, lock)
+        assert not is_held("job")
 
 
 def test_forked_child_begins_without_locks() -> None:
@@ -264,54 +299,68 @@ def test_heartbeat_is_one_per_process() -> None:
     assert heartbeat._thread is None
 
 
-def run_lost(**options: Any) -> tuple[float, list[str]]:
-    """Run an async body that is force-released; return how long it went on."""
+def run_lost(lose: Callable[[], Any], **options: Any) -> list[str]:
+    """Run an async body that loses its lock; return its steps."""
     steps: list[str] = []
 
     async def body() -> None:
         steps.append("begun")
+        lose()
         try:
-            await asyncio.to_thread(free, "job")
-            await asyncio.sleep(30)
+            await asyncio.sleep(60)
         finally:
             steps.append("cleaned up")
         steps.append("ended")
 
-    async def main() -> float:
-        started = time.monotonic()
+    async def main() -> None:
         with pytest.raises(LockLost, match="'job' was lost by .* cancelled"):
-            await aexecute(body, "job", **options)
+            async with asyncio.timeout(30):
+                await aexecute(body, "job", lock_at_most_for=LEASE, **options)
         task = asyncio.current_task()
         assert task is not None
         assert not task.cancelling()
-        return time.monotonic() - started
 
-    return asyncio.run(main()), steps
+    asyncio.run(main())
+    return steps
 
 
 def test_async_body_of_a_lost_lock_is_cancelled() -> None:
     """After a force-release an async body is cancelled, and its caller told."""
-    took, steps = run_lost(lock_at_most_for="600ms", keep_alive=True)
-    assert steps == ["begun", "cleaned up"]
-    assert took < 10
+
+    def lose() -> None:
+        free("job")
+        beat_now(current_lock())
+
+    assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
+
+
+def end_own_count_soon() -> None:
+    current_lock()._deadline = time.monotonic() + 0.2
 
 
 def test_async_body_is_cancelled_when_its_lease_ends() -> None:
     """So it is without keep-alive, when the lease is over."""
-    took, steps = run_lost(lock_at_most_for="300ms")
-    assert steps == ["begun", "cleaned up"]
-    assert took < 10
+
+    def lose() -> None:
+        free("job")
+        end_own_count_soon()
+
+    assert run_lost(lose) == ["begun", "cleaned up"]
 
 
 def test_async_body_that_an_operator_extended_goes_on() -> None:
     """Before its body is cancelled, the store is asked whether its lease is longer."""
 
     async def body() -> str:
-        await asyncio.to_thread(get_provider().force_extend, "job", timedelta(hours=1))
-        await asyncio.sleep(0.5)
+        lock = current_lock()
+        get_provider().force_extend("job", 2 * LEASE)
+        end_own_count(lock)
+        while not lock.remaining():
+            await asyncio.sleep(0.005)
+        assert lock.remaining() > LEASE
         return "done"
 
-    result = asyncio.run(aexecute(body, "job", lock_at_most_for="200ms"))
+    result = asyncio.run(aexecute(body, "job", lock_at_most_for=LEASE))
     assert result.value == "done"
 
 
@@ -319,7 +368,8 @@ def test_async_body_is_kept_alive() -> None:
     """The same heartbeat keeps the locks of async bodies."""
 
     async def body() -> str:
-        await asyncio.sleep(0.5)
+        for _ in range(4):
+            await asyncio.to_thread(pass_time, THIRD, current_lock())
         assert_locked()
         return "done"
 
@@ -345,8 +395,7 @@ def test_async_body_may_release_early() -> None:
     """A body that gives its lock back goes on without it."""
 
     async def body() -> str:
-        from django_shedlock import current_lock
-
+        end_own_count_soon()
         assert await current_lock().arelease()
         await asyncio.sleep(0.4)
         return "done"

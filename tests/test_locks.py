@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +22,8 @@ from django_shedlock import (
     assert_locked,
     hold,
     locks_held,
+    losses,
 )
-from django_shedlock.locks import identity
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost, lock_released
@@ -60,26 +59,8 @@ def lost() -> Iterator[list[Lock]]:
     lock_lost.disconnect(receiver)
 
 
-def fail(*args: Any) -> NoReturn:
+def fail(*args: Any, **options: Any) -> NoReturn:
     raise LockProviderError("the store is gone")
-
-
-def test_identity_is_host_process_and_random() -> None:
-    """An operator sees where a lock is held; chance tells acquisitions apart."""
-    host, pid, chance = identity().split(":")
-    assert (host, pid) == (socket.gethostname(), str(os.getpid()))
-    assert len(chance) == 16
-
-
-def test_each_acquisition_has_its_own_identity() -> None:
-    """Two acquisitions of one thread of one host are not the same (W1, W2)."""
-    assert len({identity() for _ in range(100)}) == 100
-
-
-def test_identity_of_a_long_host_name_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The column has 255 characters, and Kubernetes long names."""
-    monkeypatch.setattr(socket, "gethostname", lambda: "h" * 253)
-    assert len(identity()) <= 255
 
 
 def test_repr_names_lock_and_holder(lock: Lock) -> None:
@@ -315,6 +296,50 @@ def test_fencing_token_is_read_once(
     assert lock.fencing_token == token
 
 
+def test_end_of_a_body_waits_until_its_loss_is_told(lock: Lock) -> None:
+    """Or the process might end before its log says so."""
+    begun, told = threading.Event(), []
+
+    def receiver(**kwargs: Any) -> None:
+        begun.set()
+        time.sleep(0.3)
+        lock.declare_lost()  # nobody waits for himself
+        told.append(lock)
+
+    free("job")
+    lock_lost.connect(receiver)
+    heartbeat = threading.Thread(target=lock.declare_lost)
+    heartbeat.start()
+    assert begun.wait(20)
+    assert not lock.release()
+    assert told == [lock]
+    heartbeat.join()
+    lock_lost.disconnect(receiver)
+
+
+def test_end_of_a_body_does_not_wait_for_ever(
+    lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver that hangs in another thread keeps no body from its end."""
+    monkeypatch.setattr(losses, "LONGEST_TELLING", 0.05)
+    begun, end = threading.Event(), threading.Event()
+
+    def receiver(**kwargs: Any) -> None:
+        begun.set()
+        end.wait(60)
+
+    free("job")
+    lock_lost.connect(receiver)
+    heartbeat = threading.Thread(target=lock.declare_lost)
+    heartbeat.start()
+    assert begun.wait(20)
+    assert not lock.release()
+    assert heartbeat.is_alive()
+    end.set()
+    heartbeat.join()
+    lock_lost.disconnect(receiver)
+
+
 def test_loss_is_told_once_however_many_see_it(lock: Lock, lost: list[Lock]) -> None:
     """The heartbeat, the body and the release may all see that the lock is lost."""
     barrier = threading.Barrier(8)
@@ -340,6 +365,22 @@ def test_watcher_is_not_called_after_its_body(lock: Lock) -> None:
         pass
     lock.declare_lost()
     assert woken == []
+
+
+def test_watcher_that_fails_keeps_nobody_from_being_told(
+    lock: Lock, lost: list[Lock], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failure is logged, and so is the loss."""
+    woken: list[int] = []
+
+    def fail() -> None:
+        raise RuntimeError("no news, please")
+
+    with lock.watched_by(fail), lock.watched_by(lambda: woken.append(1)):
+        lock.declare_lost()
+    assert (lost, woken) == ([lock], [1])
+    assert "no news, please" in caplog.text
+    assert "Lock 'job' lost" in caplog.text
 
 
 def test_async_twins_do_what_they_are_named_after(

@@ -14,7 +14,7 @@ from django.db.models import Value
 from django_shedlock import models
 from django_shedlock.fields import UTCDateTimeField
 from django_shedlock.functions import DatabaseNow
-from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun, with_last_run
 from django_shedlock.outcomes import RunOutcome
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +65,7 @@ def test_lock_is_free_from_the_instant_its_lease_ends(
         name="job", lock_until=end, locked_at=end, locked_by="somebody"
     )
     now = Value(end + by, output_field=UTCDateTimeField())
-    monkeypatch.setattr(models, "DatabaseNow", lambda: now)
+    monkeypatch.setattr(models.records, "DatabaseNow", lambda: now)
     records = LockRecord.objects
     assert (records.acquirable().count(), records.held().count()) == (
         acquirable,
@@ -134,7 +134,7 @@ class TestRuns:
         LockRecord.objects.filter(name="succeeded").update(
             lock_until=DatabaseNow() + timedelta(minutes=1)
         )
-        records = LockRecord.objects.with_last_run("default")
+        records = with_last_run(LockRecord.objects.all(), "default")
         assert dict(records.values_list("name", "last_outcome")) == {
             "abandoned": "abandoned",
             "deserted": "abandoned",
@@ -162,22 +162,6 @@ class TestRuns:
         LockRecord.objects.all().delete()
         [found] = LockRun.objects.with_outcome()
         assert (found.pk, found.current_outcome) == (run.pk, "running")
-
-    @pytest.mark.parametrize(
-        ("locked_by", "host", "pid"),
-        [
-            ("web-1:7:a", "web-1", 7),
-            ("fe80::1:7:a", "fe80::1", 7),
-            ("java-host", "java-host", None),
-            ("a:b", "a:b", None),
-            ("a:b:c", "a:b:c", None),
-        ],
-    )
-    def test_holder_has_a_host_and_a_process(
-        self, locked_by: str, host: str, pid: int | None
-    ) -> None:
-        """A run has both apart; who wrote another form is taken for a host."""
-        assert models.split_holder(locked_by) == (host, pid)
 
     def test_run_is_shown_by_name_and_outcome(self) -> None:
         """The admin and the shell show which lock's run it is."""

@@ -24,6 +24,10 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"wait": -1}, "wait .-1. must not be negative"),
     ({"wait": "soon"}, "wait: 'soon'"),
     ({"provider": None}, "provider .None. must be an alias"),
+    ({"schedule": "every day"}, "schedule: 'every day' is no cron expression"),
+    ({"schedule": 15}, "schedule: 15 is no text"),
+    ({"schedule": "@reboot"}, "schedule: '@reboot' has no interval"),
+    ({"schedule": "61 * * * *"}, "schedule: .* Bad minute"),
     ({"keep_alive": "yes"}, "keep_alive .'yes'. must be True or False"),
     (
         {"lock_at_most": "1m"},

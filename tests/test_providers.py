@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_shedlock import InvalidLockConfiguration
+from django_shedlock import InvalidLockConfiguration, execute
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
@@ -77,3 +77,16 @@ def test_threads_that_come_first_share_the_instance() -> None:
     with ThreadPoolExecutor(8) as threads:
         providers = set(threads.map(lambda _: get_provider(), range(8)))
     assert len(providers) == 1
+
+
+def test_schedule_is_refused_where_no_ticks_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A provider that can't run each tick once says so, and runs nothing."""
+    monkeypatch.setattr(MemoryLockProvider, "keeps_ticks", False)
+    with (
+        override_settings(SHEDLOCK_PROVIDERS=MEMORY),
+        pytest.raises(InvalidLockConfiguration, match="'default' keeps no ticks") as no,
+    ):
+        execute(lambda: pytest.fail("it runs"), "job", schedule="@hourly")
+    assert "Lock 'job'" in str(no.value)

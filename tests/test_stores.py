@@ -15,10 +15,12 @@ import pytest
 from django.db import connections
 
 from tests.stores import (
+    REDIS_VARIABLE,
     REQUIRED,
     STORE_VARIABLE,
     URL_VARIABLES,
     chosen_store,
+    missing_redis_reason,
     parse_url,
 )
 
@@ -73,9 +75,11 @@ def test_url(url: str, settings: tuple[str, ...]) -> None:
     assert tuple(parsed[name] for name in names) == settings
 
 
-def collect(store: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a test of this file on another store."""
-    test = f"{__file__}::{test_database_is_the_chosen_one.__name__}"
+def collect(
+    store: str, test: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a test, by itself one of this file, on another store."""
+    test = test or f"{__file__}::{test_database_is_the_chosen_one.__name__}"
     others = {k: v for k, v in os.environ.items() if not k.startswith("SHEDLOCK_")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test],
@@ -115,6 +119,33 @@ def test_store_without_driver_is_skipped(
 def test_mariadb_without_url_is_skipped() -> None:
     """A server has to be named."""
     assert "SHEDLOCK_TEST_MARIADB_URL is not set" in collect("mariadb").stdout
+
+
+@pytest.mark.postgres_only
+def test_without_redis_the_tests_of_celery_are_skipped() -> None:
+    """A newcomer has no Redis: the tests say what is missing; in CI they fail."""
+    tests = str(ROOT / "tests" / "contrib" / "test_celery.py")
+    skipped = collect("postgres", tests)
+    assert (skipped.returncode, " passed" in skipped.stdout) == (0, False)
+    assert f"{REDIS_VARIABLE} is not set, as in redis://" in skipped.stdout
+    assert collect("postgres", tests, **{REQUIRED: "1"}).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://127.0.0.1:1/7", "127.0.0.1:1. Connection refused"),
+        ("127.0.0.1:6379", "must specify one of the following schemes"),
+    ],
+)
+def test_redis_that_does_not_answer_is_missing(
+    monkeypatch: pytest.MonkeyPatch, url: str, reason: str
+) -> None:
+    """A server that is named and can't be used is told with its own error."""
+    monkeypatch.setenv(REDIS_VARIABLE, url)
+    told = str(missing_redis_reason())
+    assert told.startswith(f"{REDIS_VARIABLE}: ")
+    assert reason in told
 
 
 @pytest.mark.skipif(

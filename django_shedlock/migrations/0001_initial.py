@@ -49,6 +49,33 @@ class Migration(migrations.Migration):
                     "fencing_token",
                     models.BigIntegerField(db_default=0, verbose_name="fencing token"),
                 ),
+                (
+                    "schedule",
+                    models.CharField(
+                        db_default=None,
+                        max_length=255,
+                        null=True,
+                        verbose_name="schedule",
+                    ),
+                ),
+                (
+                    "tick",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="tick"
+                    ),
+                ),
+                (
+                    "succeeded_tick",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="succeeded tick"
+                    ),
+                ),
+                (
+                    "caught_up_tick",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="caught up tick"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "lock",

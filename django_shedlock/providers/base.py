@@ -5,15 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from django_shedlock.configuration import ZERO, LockConfiguration
-from django_shedlock.exceptions import LockProviderError
+from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
-from django_shedlock.states import LockState, LockStatus
+from django_shedlock.schedules import Schedule
+
+if TYPE_CHECKING:
+    # Every job imports this module, and few ask for a status.
+    from django_shedlock.states import LockStatus
 
 
 class LockProvider(ABC):
@@ -27,13 +32,32 @@ class LockProvider(ABC):
 
     history_database: str | None = None
     """The alias of the database that gets a row for each run; ``None`` for nowhere."""
+    keeps_ticks: bool = False
+    """Does it give the lock of a schedule for a tick that is to run, and no other?"""
 
     def __init__(self, alias: str, *, keep_alive: bool = False):
         self.alias = alias
         self.keeps_alive = keep_alive
 
+    def check_configuration(self, configuration: LockConfiguration) -> None:
+        """
+        Refuse what the store can't do.
+
+        Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks.
+        """
+        if configuration.occasion.schedule is not None and not self.keeps_ticks:
+            raise InvalidLockConfiguration(
+                f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "
+                "ticks, so it can't run a schedule's once each. Leave `schedule` out."
+            )
+
     def acquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
-        """Return the lock, or who holds it. Never wait for the holder."""
+        """
+        Return the lock, or who holds it. Never wait for the holder.
+
+        Raises ``InvalidLockConfiguration``, see check_configuration().
+        """
+        self.check_configuration(configuration)
         lock = Lock(self, configuration)
         return self.take(lock) or lock
 
@@ -46,7 +70,8 @@ class LockProvider(ABC):
         """
         Take the lock if its lease is over; return ``None``, or who holds it.
 
-        Of all who take one name at once exactly one gets ``None``.
+        Of all who take one name at once exactly one gets ``None``. Who keeps ticks also
+        minds ``lock.configuration.occasion``, see ``Trigger``.
         """
 
     @abstractmethod
@@ -62,11 +87,12 @@ class LockProvider(ABC):
         return self.extend(lock, lock_at_most_for)
 
     @abstractmethod
-    def release(self, lock: Lock) -> bool:
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """
         Free the lock, or keep it until ``lock_at_least_for`` is over.
 
-        Touch it only if it is still of ``lock``, and return whether it was.
+        If its job ``succeeded``, so has its tick. Touch the lock only if it is still of
+        ``lock``, and return whether it was.
         """
 
     @abstractmethod
@@ -96,10 +122,19 @@ class LockProvider(ABC):
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """Return all locks, or the one of this name, in the order of their names."""
 
+    def register(self, name: str, schedule: Schedule) -> None:
+        """
+        Let the ticks of the lock's schedule, which has a time zone, be due from now on.
+
+        Of one that is known by this schedule, or whose job runs, nothing changes. Who
+        keeps no ticks has nothing to do.
+        """
+        return
+
     def remaining(self, lock: Lock) -> timedelta:
         """Return what is left of the lease of ``lock``; zero if it is not held."""
         for status in self.statuses(lock.name):
-            if status.locked_by == lock.locked_by and status.state is LockState.RUNNING:
+            if status.locked_by == lock.locked_by and status.state.is_running:
                 return status.remaining
         return ZERO
 

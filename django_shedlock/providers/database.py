@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
 from django.core.checks import CheckMessage
-from django.db import Error, IntegrityError, connections
-from django.db.models import F
-from django.db.models.functions import Greatest
+from django.db import Error, connections
+from django.db.models import Expression, F
+from django.db.models.functions import Greatest, Least
 from django.db.transaction import TransactionManagementError
 
-from django_shedlock.configuration import ZERO
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.holders import CONTENDED, LockHolder
@@ -26,8 +26,11 @@ from django_shedlock.providers.database_errors import (
     is_conflict,
     is_lock_timeout,
 )
-from django_shedlock.providers.statements import run, savepoint
-from django_shedlock.states import LockState, LockStatus
+from django_shedlock.providers.registrations import register
+from django_shedlock.providers.statements import run
+from django_shedlock.providers.taking import Taking
+from django_shedlock.schedules import Schedule
+from django_shedlock.states import LockStatus
 
 T = TypeVar("T")
 
@@ -40,6 +43,8 @@ class DatabaseLockProvider(LockProvider):
     its row count is the answer.
     """
 
+    keeps_ticks = True
+
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive)
         self.using = using
@@ -48,7 +53,7 @@ class DatabaseLockProvider(LockProvider):
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take(). Where others are in the way for long, they hold."""
         try:
-            return run(lambda: self._take(lock), self.using)
+            return run(Taking(lock, self.using).attempt, self.using)
         except Error as error:
             if is_conflict(error) or is_lock_timeout(error):
                 return CONTENDED
@@ -69,11 +74,14 @@ class DatabaseLockProvider(LockProvider):
             is_urgent=True,
         )
 
-    def release(self, lock: Lock) -> bool:
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release()."""
+        columns = _columns_of_released(lock, succeeded=succeeded)
         tries = count()
         return self._run(
-            "release", lock.name, lambda: self._release(lock, again=next(tries) > 0)
+            "release",
+            lock.name,
+            lambda: self._release(lock, columns, again=next(tries) > 0),
         )
 
     def fencing_token(self, lock: Lock) -> int | None:
@@ -94,6 +102,10 @@ class DatabaseLockProvider(LockProvider):
         except Error as error:
             raise self._failure("fence with", lock.name, error) from error
 
+    def register(self, name: str, schedule: Schedule) -> None:
+        """See LockProvider.register()."""
+        self._run("register", name, partial(register, name, schedule, self.using))
+
     def now(self) -> datetime:
         """See LockProvider.now()."""
         records = LockRecord.objects.using(self.using)
@@ -106,8 +118,8 @@ class DatabaseLockProvider(LockProvider):
             if name is None
             else self._records(name)
         )
-        records = records.with_status().order_by("name")
-        return self._run("read", name, lambda: [_status(record) for record in records])
+        records = records.with_status().with_clock().order_by("name")
+        return self._run("read", name, lambda: [record.status for record in records])
 
     def force_release(
         self, name: str, *, running: bool = False, locked_by: str | None = None
@@ -120,7 +132,7 @@ class DatabaseLockProvider(LockProvider):
         return self._run(
             "release",
             name,
-            lambda: bool(records.update(**over, released_at=DatabaseNow())),
+            lambda: bool(records.update(**over, released_at=_released_now())),
         )
 
     def force_extend(
@@ -148,45 +160,11 @@ class DatabaseLockProvider(LockProvider):
     def _records(self, name: str) -> LockRecordQuerySet:
         return LockRecord.objects.using(self.using).filter(name=name)
 
-    def _take(self, lock: Lock) -> LockHolder | None:
-        taken = (
-            self._records(lock.name)
-            .acquirable()
-            .update(**_columns(lock), fencing_token=F("fencing_token") + 1)
-        )
-        if taken:
-            return None
-        holder = self._holder(lock.name) or self._create(lock)
-        # If the reply to our own UPDATE or INSERT was lost, the holder is us.
-        return None if holder is None or holder.locked_by == lock.locked_by else holder
-
-    def _holder(self, name: str) -> LockHolder | None:
-        holders: Iterable[Any] = (
-            self._records(name).with_status().values_list("locked_by", "remaining")  # type: ignore[misc]
-        )
-        return next((LockHolder(by, max(left, ZERO)) for by, left in holders), None)
-
-    def _create(self, lock: Lock, *, again: bool = False) -> LockHolder | None:
-        try:
-            with savepoint(self.using):
-                LockRecord.objects.using(self.using).create(
-                    name=lock.name, **_columns(lock), fencing_token=1
-                )
-        except IntegrityError:
-            # Somebody was first, and it may be that the record is gone already; or
-            # else the table does not take our row at all.
-            holder = self._holder(lock.name)
-            if holder is None and again:
-                raise
-            return holder or self._create(lock, again=True)
-        return None
-
-    def _release(self, lock: Lock, *, again: bool) -> bool:
+    def _release(self, lock: Lock, columns: dict[str, Any], *, again: bool) -> bool:
         ours = self._records(lock.name).filter(locked_by=lock.locked_by)
         # Sent again after a lost reply, our own first try may have released it.
         ours = ours if again else ours.filter(released_at=None)
-        free_from = Greatest(DatabaseNow(), F("lock_at_least_until"))
-        return bool(ours.update(lock_until=free_from, released_at=DatabaseNow()))
+        return bool(ours.update(**columns))
 
     def _run(
         self,
@@ -209,15 +187,22 @@ class DatabaseLockProvider(LockProvider):
         )
 
 
-def _columns(lock: Lock) -> dict[str, Any]:
-    configuration = lock.configuration
-    return {
-        "lock_until": DatabaseNow() + configuration.lock_at_most_for,
-        "lock_at_least_until": DatabaseNow() + configuration.lock_at_least_for,
-        "locked_at": DatabaseNow(),
-        "locked_by": lock.locked_by,
-        "released_at": None,
+def _columns_of_released(lock: Lock, *, succeeded: bool) -> dict[str, Any]:
+    # If the clock was set back, the lock is kept no longer than it would be, taken now.
+    longest = DatabaseNow() + lock.configuration.lock_at_least_for
+    kept_until = Least(F("lock_at_least_until"), longest)
+    columns: dict[str, Any] = {
+        "lock_until": Greatest(DatabaseNow(), kept_until),
+        "released_at": _released_now(),
     }
+    if succeeded and lock.configuration.occasion.schedule is not None:
+        columns["succeeded_tick"] = F("tick")
+    return columns
+
+
+def _released_now() -> Expression:
+    # Never before it was taken: released_at tells a released lock from a running one.
+    return Greatest(DatabaseNow(), F("locked_at"))
 
 
 def _extend(records: LockRecordQuerySet, lock_at_most_for: timedelta) -> bool:
@@ -229,14 +214,3 @@ def _of_acquisition(
     records: LockRecordQuerySet, locked_by: str | None
 ) -> LockRecordQuerySet:
     return records if locked_by is None else records.filter(locked_by=locked_by)
-
-
-def _status(record: Any) -> LockStatus:
-    return LockStatus(
-        name=record.name,
-        state=LockState(record.state),
-        locked_by=record.locked_by,
-        locked_at=record.locked_at,
-        lock_until=record.lock_until,
-        remaining=max(record.remaining, ZERO),
-    )

@@ -10,11 +10,15 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
+from django_shedlock.clocks import host_now
 from django_shedlock.configuration import ZERO
 from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
+from django_shedlock.progress import Progress
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState, LockStatus
+from django_shedlock.triggers import Trigger
 
 
 @dataclass
@@ -24,15 +28,24 @@ class _Entry:
     lock_until: float
     lock_at_least_until: float
     fencing_token: int
-    is_released: bool = field(default=False)
+    is_released: bool = False
+    progress: Progress = field(default_factory=Progress)
+
+    @classmethod
+    def free(cls, now: float) -> _Entry:
+        """Return the entry of a lock that nobody ever held."""
+        return cls("", now, now, now, fencing_token=0, is_released=True)
 
 
 class MemoryLockProvider(LockProvider):
     """
     Excludes the threads and tasks of one process, by its monotonic clock.
 
-    Other processes have their own locks, so it guards nothing between pods.
+    Other processes have their own locks, so it guards nothing between pods. Ticks are
+    chosen by its wall clock.
     """
+
+    keeps_ticks = True
 
     def __init__(self, alias: str, *, keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive)
@@ -44,10 +57,15 @@ class MemoryLockProvider(LockProvider):
         with self._mutex:
             now = time.monotonic()
             entry = self._entries.get(lock.name)
-            if entry and entry.lock_until > now:
-                return LockHolder(
-                    entry.locked_by, timedelta(seconds=entry.lock_until - now)
-                )
+            progress = entry.progress if entry else Progress()
+            occasion, clock = lock.configuration.occasion, host_now()
+            if entry and _is_in_the_way(entry, occasion.trigger):
+                left = timedelta(seconds=entry.lock_until - now)
+                done = progress.done(occasion, clock, is_held=True)
+                return LockHolder(entry.locked_by, left, done)
+            if entry and not progress.allows(occasion, clock):
+                done = progress.done(occasion, clock, is_held=False)
+                return LockHolder(entry.locked_by, tick=done)
             self._entries[lock.name] = _Entry(
                 locked_by=lock.locked_by,
                 locked_at=now,
@@ -55,6 +73,7 @@ class MemoryLockProvider(LockProvider):
                 lock_at_least_until=now
                 + lock.configuration.lock_at_least_for.total_seconds(),
                 fencing_token=entry.fencing_token + 1 if entry else 1,
+                progress=progress.after_start(occasion, clock),
             )
             return None
 
@@ -68,7 +87,7 @@ class MemoryLockProvider(LockProvider):
                 and _extend(entry, lock_at_most_for)
             )
 
-    def release(self, lock: Lock) -> bool:
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release()."""
         with self._mutex:
             entry = self._entries.get(lock.name)
@@ -76,6 +95,8 @@ class MemoryLockProvider(LockProvider):
                 return False
             entry.lock_until = max(time.monotonic(), entry.lock_at_least_until)
             entry.is_released = True
+            if succeeded and lock.configuration.occasion.schedule is not None:
+                entry.progress = entry.progress.after_success()
             return True
 
     def fencing_token(self, lock: Lock) -> int | None:
@@ -85,6 +106,14 @@ class MemoryLockProvider(LockProvider):
             if entry is None or entry.locked_by != lock.locked_by:
                 return None
             return entry.fencing_token
+
+    def register(self, name: str, schedule: Schedule) -> None:
+        """See LockProvider.register()."""
+        with self._mutex:
+            now = time.monotonic()
+            entry = self._entries.setdefault(name, _Entry.free(now))
+            if entry.is_released or entry.lock_until <= now:
+                entry.progress = entry.progress.registered(schedule, host_now())
 
     def now(self) -> datetime:
         """See LockProvider.now(). It is this process's clock."""
@@ -126,6 +155,11 @@ class MemoryLockProvider(LockProvider):
         return entry if locked_by in {None, entry.locked_by} else None
 
 
+def _is_in_the_way(entry: _Entry, trigger: Trigger) -> bool:
+    is_kept_only = entry.is_released and trigger is Trigger.OPERATOR
+    return entry.lock_until > time.monotonic() and not is_kept_only
+
+
 def _extend(entry: _Entry, lock_at_most_for: timedelta) -> bool:
     lease_end = time.monotonic() + lock_at_most_for.total_seconds()
     entry.lock_until = max(entry.lock_until, lease_end)
@@ -142,6 +176,8 @@ def _status(name: str, entry: _Entry) -> LockStatus:
         locked_at=_wall_time(entry.locked_at - now),
         lock_until=_wall_time(entry.lock_until - now),
         remaining=remaining,
+        clock=host_now(),
+        progress=entry.progress,
     )
 
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
 from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.states import LockStatus
+
+if TYPE_CHECKING:
+    # Every job imports this module, and few ask for a status.
+    from django_shedlock.states import LockStatus
 
 
 class UnlockedProvider(LockProvider):
     """Gives every lock to everybody."""
+
+    keeps_ticks = True
 
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take()."""
@@ -24,7 +30,7 @@ class UnlockedProvider(LockProvider):
         """See LockProvider.extend()."""
         return True
 
-    def release(self, lock: Lock) -> bool:
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release()."""
         return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -55,7 +54,7 @@ class Postgres(Server):
 
 
 class MariaDB(Server):
-    """The MariaDB that is installed on this host, on a free port."""
+    """The MariaDB that is installed on this host, on a socket that nobody else has."""
 
     def __init__(self, folder: Path):
         folder.chmod(0o755)
@@ -63,7 +62,6 @@ class MariaDB(Server):
         self._options = ["--no-defaults", f"--datadir={self._data}"]
         if os.getuid() == 0:
             self._options.append("--user=mysql")
-        self._port = _free_port()
         login = "--auth-root-authentication-method=normal"
         install = ["mariadb-install-db", *self._options, login]
         subprocess.run(install, check=True, capture_output=True)
@@ -71,10 +69,10 @@ class MariaDB(Server):
 
     def start(self) -> None:
         program = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
-        address = [f"--port={self._port}", "--bind-address=127.0.0.1"]
         files = [f"--socket={self._data}/socket", f"--pid-file={self._data}/pid"]
         self._process = subprocess.Popen(
-            [program, *self._options, *address, *files], stderr=subprocess.DEVNULL
+            [program, *self._options, "--skip-networking", *files],
+            stderr=subprocess.DEVNULL,
         )
 
     def stop(self) -> None:
@@ -82,7 +80,7 @@ class MariaDB(Server):
         self._process.wait(60)
 
     def settings(self) -> dict[str, Any]:
-        url = f"mysql://root@127.0.0.1:{self._port}/test"
+        url = f"mysql://root@/test?host={self._data}/socket"
         return {**parse_url(url), "ENGINE": "django.db.backends.mysql"}
 
 
@@ -125,9 +123,3 @@ def _wait_until_it_answers() -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

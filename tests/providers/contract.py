@@ -100,14 +100,15 @@ class ProviderContract:
         keep = timedelta(milliseconds=400)
         started = time.monotonic()
         lock = take(provider, configure(lock_at_least_for=keep))
+        taken = time.monotonic()
         assert provider.release(lock)
         assert is_held(provider, configure()) or time.monotonic() - started > 0.4
-        time.sleep(max(0.0, started + 0.45 - time.monotonic()))
+        time.sleep(max(0.0, taken + 0.45 - time.monotonic()))
         assert not is_held(provider, configure())
 
-    def test_two_of_four_seconds_at_least(self, provider: LockProvider) -> None:
-        """Released at once, a lock of 4 s at most and 2 s at least stays for 2 s."""
-        two, four = timedelta(seconds=2), timedelta(seconds=4)
+    def test_two_of_four_minutes_at_least(self, provider: LockProvider) -> None:
+        """Released at once, a lock of 4 m at most and 2 m at least stays for 2 m."""
+        two, four = 2 * MINUTE, 4 * MINUTE
         provider.release(take(provider, configure("job", four, two)))
         [status] = provider.statuses("job")
         assert status.state is LockState.HELD_AT_LEAST
@@ -117,14 +118,16 @@ class ProviderContract:
         """An extended lock outlives its first lease."""
         lease = timedelta(milliseconds=600)
         lock = take(provider, configure(lock_at_most_for=lease))
-        assert provider.extend(lock, MINUTE)
+        while not provider.extend(lock, MINUTE):
+            assert not lock.remaining()  # the machine is too slow for so short a lease
+            lock = take(provider, configure(lock_at_most_for=lease))
         time.sleep(lease.total_seconds())
         assert is_held(provider, configure())
         assert provider.release(lock)
 
     def test_extend_three_times(self, provider: LockProvider) -> None:
         """A lock can be extended again and again, always from now on."""
-        lock = take(provider, configure(lock_at_most_for=timedelta(milliseconds=500)))
+        lock = take(provider, configure(lock_at_most_for=MINUTE / 2))
         for lease in (MINUTE, 2 * MINUTE, 3 * MINUTE):
             assert provider.extend(lock, lease)
             [status] = provider.statuses("job")

@@ -119,7 +119,7 @@ def test_row_lock_of_the_caller_ends_in_held() -> None:
 @pytest.fixture
 def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let this process take its connections from a pool of two."""
-    pool = {"min_size": 2, "max_size": 2, "timeout": 5}
+    pool = {"min_size": 2, "max_size": 2, "timeout": 20}
     connections["default"].close()
     monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"], "pool", pool)
     yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,8 +25,10 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
+from tests.clocks import store_clock
 from tests.providers.contract import MINUTE, ProviderContract, configure, take
 from tests.providers.sessions import kill_session, session_number
+from tests.providers.ticks import TickContract
 
 sqlite_only = pytest.mark.sqlite_only
 servers_only = pytest.mark.servers_only
@@ -39,12 +41,48 @@ def provider() -> DatabaseLockProvider:
 
 
 @committed
-class TestDatabaseLockProvider(ProviderContract):
+class TestDatabaseLockProvider(ProviderContract, TickContract):
     """The contract, on the database under test."""
 
     @pytest.fixture
     def provider(self) -> DatabaseLockProvider:
         return DatabaseLockProvider("default")
+
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+SET_BACK = NOON - timedelta(hours=1)
+
+
+@pytest.mark.django_db
+class TestClockSetBack:
+    """The store's clock, set back while a job runs."""
+
+    @pytest.mark.parametrize("at_least", [timedelta(0), MINUTE])
+    def test_lock_is_kept_no_longer_than_it_may(
+        self, provider: DatabaseLockProvider, at_least: timedelta
+    ) -> None:
+        """Given back, it is free, or kept for lock_at_least_for from then on."""
+        with store_clock(NOON):
+            lock = take(provider, configure(lock_at_least_for=at_least))
+        with store_clock(SET_BACK):
+            assert provider.release(lock)
+            [status] = provider.statuses("job")
+            assert status.remaining <= at_least
+            expected = LockState.HELD_AT_LEAST if at_least else LockState.FREE
+            assert status.state is expected
+        with store_clock(SET_BACK + at_least + MINUTE):
+            take(provider, configure())
+
+    def test_released_by_force_it_is_no_crash(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """What an operator gave back is free, and not expired."""
+        with store_clock(NOON):
+            take(provider, configure())
+        with store_clock(SET_BACK):
+            assert provider.force_release("job", running=True)
+            [status] = provider.statuses("job")
+            assert status.state is LockState.FREE
 
 
 @pytest.mark.django_db
@@ -227,7 +265,14 @@ def conflict() -> OperationalError:
     return error
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a machine that stands still for a moment be no reason to give up."""
+    monkeypatch.setattr(statements, "PATIENCE", 60)
+
+
 @pytest.mark.django_db
+@pytest.mark.usefixtures("patient")
 def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
     """A deadlock or serialization failure is no reason to skip a job."""
     with connection.execute_wrapper(Failing(conflict(), times=3)):
@@ -236,6 +281,7 @@ def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("patient")
 def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None:
     """After a few tries somebody else is taken to be first."""
     failing = Failing(conflict(), times=1000)

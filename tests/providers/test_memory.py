@@ -8,9 +8,10 @@ from django_shedlock import Lock
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.providers.contract import ProviderContract, configure, take
+from tests.providers.ticks import TickContract
 
 
-class TestMemoryLockProvider(ProviderContract):
+class TestMemoryLockProvider(ProviderContract, TickContract):
     """The contract, without a database."""
 
     @pytest.fixture

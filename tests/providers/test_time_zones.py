@@ -11,11 +11,16 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
-from django_shedlock.clocks import clock_difference
+from django_shedlock.clocks import aware, clock_difference
+from django_shedlock.configuration import LockConfiguration
 from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
+from django_shedlock.occasions import Occasion
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.schedules import Schedule
+from django_shedlock.triggers import Trigger
+from tests.clocks import both_clocks
 from tests.providers.contract import MINUTE, configure, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -128,3 +133,65 @@ def test_session_zone_changes_no_lease(
         assert timedelta(seconds=50) < holder.remaining <= MINUTE
         assert provider.release(lock)
         assert isinstance(provider.acquire(configure()), Lock)
+
+
+QUARTERS = Schedule("*/15 * * * *", "UTC")
+REPEATED = datetime(2026, 10, 25, 1, 0, tzinfo=UTC)
+"""In Berlin it is the second time that it is 2 o'clock."""
+
+
+@pytest.mark.parametrize("zone", [*ZONES, "Europe/Berlin"])
+@pytest.mark.parametrize(
+    ("use_tz", "database_zone", "session_zone"),
+    [
+        (True, None, None),
+        (True, "Asia/Tokyo", None),
+        (True, None, "+05:30"),
+        (False, None, None),
+        (False, None, "-08:00"),
+    ],
+)
+@pytest.mark.parametrize("host_ahead", [timedelta(0), timedelta(hours=2)])
+def test_ticks_are_exact_in_every_zone(
+    *,
+    use_tz: bool,
+    zone: str,
+    database_zone: str | None,
+    session_zone: str | None,
+    host_ahead: timedelta,
+) -> None:
+    """The tick is chosen, written and read right, also in an hour that is repeated."""
+    occasion = Occasion(Trigger.SCHEDULER, QUARTERS)
+    configuration = LockConfiguration("job", MINUTE, occasion=occasion)
+    quarter = timedelta(minutes=15)
+    with project(use_tz=use_tz, zone=zone, database_zone=database_zone):
+        connections["default"].ensure_connection()
+        # With USE_TZ=False a zone of PostgreSQL's session is the project's own.
+        if session_zone and (use_tz or connections["default"].vendor == "mysql"):
+            set_session_zone(session_zone)
+        provider = DatabaseLockProvider("default")
+        for tick in (REPEATED - 2 * quarter, REPEATED, REPEATED + quarter):
+            for late, runs in ((timedelta(0), True), (MINUTE, False)):
+                with both_clocks(tick + late, host_ahead=host_ahead):
+                    lock = provider.acquire(configuration)
+                    assert isinstance(lock, Lock) is runs
+                    if isinstance(lock, Lock):
+                        assert provider.release(lock)
+                    [status] = provider.statuses("job")
+                assert status.progress.tick == status.progress.succeeded == tick
+                off = aware(status.clock) - tick - late
+                assert abs(off) < timedelta(seconds=20)
+
+
+def test_first_tick_in_an_hour_that_is_repeated() -> None:
+    """A new name gets the tick of the second of two hours that read alike."""
+    with project(use_tz=False, zone="Europe/Berlin", database_zone=None):
+        provider = DatabaseLockProvider("default")
+        configuration = LockConfiguration(
+            "job", MINUTE, occasion=Occasion(Trigger.SCHEDULER, QUARTERS)
+        )
+        with both_clocks(REPEATED):
+            assert provider.release(take(provider, configuration))
+            assert isinstance(provider.acquire(configuration), LockHolder)
+            [status] = provider.statuses("job")
+        assert status.progress.tick == REPEATED

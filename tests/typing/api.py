@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 from django_shedlock import (
     Lock,
     LockConfiguration,
+    Schedule,
     TaskResult,
     aexecute,
     ahold,
@@ -47,6 +48,14 @@ def named() -> int:
 
 
 assert_type(named(), int | None)
+
+
+@scheduler_lock("nightly", schedule=Schedule("@daily", "Europe/Berlin"))
+def nightly() -> int:
+    return execute(lambda: 1, "hourly", schedule="@hourly").value or 0
+
+
+assert_type(nightly(), int | None)
 
 
 @scheduler_lock

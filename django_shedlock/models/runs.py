@@ -1,19 +1,16 @@
-"""The tables of locks and of their runs."""
+"""The table of runs."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Self
 
 from django.db import models
 from django.db.models import (
     Case,
-    DurationField,
     Exists,
-    ExpressionWrapper,
     F,
     Func,
-    Max,
     OuterRef,
     Q,
     QuerySet,
@@ -21,132 +18,13 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from django_shedlock.fields import LockNameField, UTCDateTimeField
 from django_shedlock.functions import DatabaseNow
+from django_shedlock.identities import split_identity
+from django_shedlock.models.records import RELEASED, LockRecord, LockRecordQuerySet
 from django_shedlock.outcomes import RunOutcome
-from django_shedlock.states import LockState
-
-RELEASED = Q(released_at__gte=F("locked_at"))
-"""Whether the holder, or an operator, gave the lock back since it was taken."""
-
-
-class LockRecordQuerySet(models.QuerySet["LockRecord"]):
-    """Records by what the database's clock says of them."""
-
-    def clock(self) -> datetime:
-        """Return the database's now, with one statement."""
-        now = DatabaseNow(output_field=UTCDateTimeField())
-        # An aggregate gives a row even of no record, and no lock has this name.
-        nothing = self.filter(name="")
-        answer: datetime = nothing.aggregate(now=Coalesce(Max(now), now))["now"]
-        return answer
-
-    def acquirable(self) -> Self:
-        """Only locks that can be taken now."""
-        return self.filter(lock_until__lte=DatabaseNow())
-
-    def held(self) -> Self:
-        """Only locks that nobody can take now."""
-        return self.filter(lock_until__gt=DatabaseNow())
-
-    def running(self) -> Self:
-        """Only held locks that their holder did not give back."""
-        return self.held().exclude(RELEASED)
-
-    def held_at_least(self) -> Self:
-        """Only locks that were given back and are kept by ``lock_at_least_for``."""
-        return self.held().filter(RELEASED)
-
-    def unused(self, duration: timedelta) -> Self:
-        """Only locks whose last lease ended longer ago than ``duration``."""
-        return self.filter(lock_until__lt=DatabaseNow() - duration)
-
-    def held_by(self, locked_by: str) -> Self:
-        """Only locks that this acquisition took and did not give back."""
-        return self.filter(locked_by=locked_by, released_at=None)
-
-    def with_status(self) -> Self:
-        """Add ``state`` and ``remaining``, both by the database's clock."""
-        held = Q(lock_until__gt=DatabaseNow())
-        return self.annotate(
-            state=Case(
-                When(held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
-                When(held, then=Value(LockState.RUNNING.value)),
-                When(RELEASED, then=Value(LockState.FREE.value)),
-                default=Value(LockState.EXPIRED.value),
-                output_field=models.CharField(),
-            ),
-            remaining=ExpressionWrapper(
-                F("lock_until") - DatabaseNow(), output_field=DurationField()
-            ),
-        )
-
-    def delete_at_once(self) -> int:
-        """
-        Delete the records with one statement, and return how many.
-
-        Django's ``delete()`` reads them first if the project listens to deletions, and
-        then deletes also what was taken in between.
-        """
-        return self._raw_delete(self.db) or 0  # None, if none can match
-
-    def with_last_run(self, provider: str) -> Self:
-        """
-        Add what the provider's last ended run of each lock was like.
-
-        ``usual_duration`` is that of the last one that succeeded.
-        """
-        runs = LockRun.objects.using(self.db).filter(
-            name=OuterRef("name"), provider=provider
-        )
-        last: QuerySet[Any] = runs.ended().order_by("-pk")
-        # MAX, since for an order and a limit MariaDB merges two indexes and sorts.
-        success = runs.filter(outcome=RunOutcome.SUCCEEDED).annotate(
-            newest=Func(F("pk"), function="MAX", output_field=models.BigIntegerField())
-        )
-        usual = LockRun.objects.using(self.db).filter(pk=OuterRef("last_success"))
-        return self.alias(last_success=Subquery(success.values("newest"))).annotate(
-            last_outcome=Subquery(last.values("current_outcome")[:1]),
-            last_duration=Subquery(last.values("duration")[:1]),
-            usual_duration=Subquery(usual.values("duration")[:1]),
-        )
-
-
-class LockRecord(models.Model):
-    """
-    One lock: a row of the table ``shedlock``.
-
-    The first four columns are those of ShedLock, with its meaning; all others have
-    database defaults, so that a Java service can insert only the four.
-    """
-
-    name = LockNameField(_("name"), max_length=255, primary_key=True)
-    lock_until = UTCDateTimeField(_("lock until"))
-    locked_at = UTCDateTimeField(_("locked at"))
-    locked_by = models.CharField(_("locked by"), max_length=255)
-    lock_at_least_until = UTCDateTimeField(
-        _("lock at least until"), null=True, db_default=None
-    )
-    released_at = UTCDateTimeField(_("released at"), null=True, db_default=None)
-    fencing_token = models.BigIntegerField(_("fencing token"), db_default=0)
-
-    objects = LockRecordQuerySet.as_manager()
-
-    class Meta:
-        db_table = "shedlock"
-        verbose_name = _("lock")
-        verbose_name_plural = _("locks")
-        default_permissions = ("view", "delete")
-        permissions = [
-            ("release_lockrecord", "Can release lock"),
-            ("extend_lockrecord", "Can extend lock"),
-        ]
-
-    def __str__(self) -> str:
-        return str(self.name)
 
 
 class LockRunQuerySet(models.QuerySet["LockRun"]):
@@ -216,7 +94,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         self, *, name: str, provider: str, locked_by: str, skips: int = 0
     ) -> LockRun:
         """Record with one statement that a run begins."""
-        host, pid = split_holder(locked_by)
+        host, pid = split_identity(locked_by)
         record = LockRecord.objects.using(self.db).filter(
             name=name, locked_by=locked_by
         )
@@ -277,12 +155,25 @@ class LockRun(models.Model):
         return f"{self.name} ({self.outcome})"
 
 
-def split_holder(locked_by: str) -> tuple[str, int | None]:
-    """Return host and process of a ``host:pid:random``; others are taken for a host."""
-    host, *rest = locked_by.rsplit(":", 2)
-    if len(rest) == 2 and rest[0].isdecimal():
-        return host, int(rest[0])
-    return locked_by, None
+def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuerySet:
+    """
+    Add what the provider's last ended run of each lock was like.
+
+    ``usual_duration`` is that of the last one that succeeded.
+    """
+    all_runs = LockRun.objects.using(records.db)
+    runs = all_runs.filter(name=OuterRef("name"), provider=provider)
+    last: QuerySet[Any] = runs.ended().order_by("-pk")
+    # MAX, since for an order and a limit MariaDB merges two indexes and sorts.
+    success = runs.filter(outcome=RunOutcome.SUCCEEDED).annotate(
+        newest=Func(F("pk"), function="MAX", output_field=models.BigIntegerField())
+    )
+    usual = all_runs.filter(pk=OuterRef("last_success"))
+    return records.alias(last_success=Subquery(success.values("newest"))).annotate(
+        last_outcome=Subquery(last.values("current_outcome")[:1]),
+        last_duration=Subquery(last.values("duration")[:1]),
+        usual_duration=Subquery(usual.values("duration")[:1]),
+    )
 
 
 def _not_held_by_run(runs: QuerySet[LockRun]) -> QuerySet[LockRecord]:

@@ -1,0 +1,114 @@
+"""Real processes whose schedulers start one job, each by its own clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+
+from django_shedlock.executor import execute_request
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord
+from django_shedlock.options import LockRequest
+from tests.clocks import both_clocks
+from tests.concurrency.models import Body
+from tests.concurrency.processes import Parent, Worker, context, workers
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+QUARTER = timedelta(minutes=15)
+FIRST = datetime(2026, 3, 28, 12, tzinfo=UTC)
+TICKS = [FIRST + turn * QUARTER for turn in range(200)]
+"""They go past a change to summer time."""
+REQUEST = LockRequest("job", "1m", schedule="*/15 * * * *")
+
+
+def host(parent: Parent) -> None:
+    """Start the job whenever the test says, with the clocks that it says."""
+    while (clocks := parent.wait()) is not None:
+        store, ahead = clocks
+        with both_clocks(store, host_ahead=ahead):
+            parent.say(execute_request(write_body, REQUEST).was_executed)
+
+
+def write_body() -> None:
+    Body.objects.create(
+        name="job",
+        token=LockRecord.objects.get().fencing_token,
+        worker="any",
+        begun_at=DatabaseNow(),
+    )
+
+
+def fire(host: Worker, store: datetime, ahead: timedelta) -> Any:
+    host.send((store, ahead))
+    return host.heard()
+
+
+def end(hosts: Iterable[Worker]) -> None:
+    for started in hosts:
+        started.send(None)
+        started.result()
+
+
+def ticks_of_bodies() -> list[datetime]:
+    begun = Body.objects.order_by("begun_at").values_list("begun_at", flat=True)
+    halfway = QUARTER / 2
+    return [
+        FIRST + ((moment - FIRST + halfway) // QUARTER) * QUARTER for moment in begun
+    ]
+
+
+def test_two_hosts_with_skew_run_each_of_200_ticks_once() -> None:
+    """Hosts whose clocks are up to a third of the interval wrong run each tick once."""
+    chance = random.Random(1)
+    third = QUARTER.total_seconds() / 3
+    with workers(2, host) as hosts:
+        for tick in TICKS:
+            ahead = {a: timedelta(seconds=chance.uniform(-third, third)) for a in hosts}
+            # Who is ahead starts before the store's tick, at the tick of its own clock.
+            for each in sorted(hosts, key=ahead.__getitem__, reverse=True):
+                fire(each, tick - ahead[each], ahead[each])
+        end(hosts)
+    assert ticks_of_bodies() == TICKS
+
+
+def test_two_hosts_20_seconds_apart_run_each_tick_once() -> None:
+    """A short job that is over when the second host starts does not run again."""
+    with workers(2, host) as (early, late):
+        for tick in TICKS:
+            assert fire(early, tick, timedelta(0))
+            assert not fire(late, tick + timedelta(seconds=20), timedelta(0))
+        end([early, late])
+    assert ticks_of_bodies() == TICKS
+
+
+def at_once(parent: Parent, barrier: Any) -> None:
+    for tick in TICKS[:50]:
+        barrier.wait(60)
+        with both_clocks(tick):
+            execute_request(write_body, REQUEST)
+
+
+def test_processes_at_the_same_instant_run_each_tick_once() -> None:
+    """Eight processes that start at one moment run each tick once, also the first."""
+    barrier = context.Barrier(8)
+    with workers(8, at_once, barrier) as hosts:
+        for each in hosts:
+            each.result()
+    assert ticks_of_bodies() == TICKS[:50]
+
+
+def test_hosts_whose_clocks_are_days_wrong_run_each_tick_once() -> None:
+    """The store's clock decides, also where no tick of the host is near it."""
+    with workers(2, host) as (right, wrong):
+        for tick in TICKS[:20]:
+            assert fire(wrong, tick, timedelta(days=3))
+            assert not fire(right, tick + timedelta(seconds=1), timedelta(0))
+        end([right, wrong])
+    assert ticks_of_bodies() == TICKS[:20]
+    assert LockRecord.objects.filter(tick=TICKS[19], succeeded_tick=F("tick")).exists()

@@ -1,0 +1,308 @@
+"""What every provider must do that keeps ticks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django_shedlock.configuration import LockConfiguration
+from django_shedlock.holders import LockHolder
+from django_shedlock.occasions import Occasion
+from django_shedlock.progress import Progress
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules import Schedule
+from django_shedlock.states import LockState
+from django_shedlock.triggers import Trigger
+from tests.providers.contract import MINUTE, configure, take
+
+YEARLY = "0 0 29 2 *"
+"""No test sees two of its ticks."""
+
+
+def yearly(day: datetime) -> str:
+    return f"0 0 {min(day.day, 28)} {day.month} *"
+
+
+NOW = datetime.now(UTC)
+AHEAD = yearly(NOW + timedelta(weeks=4))
+"""The nearest tick is to come."""
+BEHIND = yearly(NOW - timedelta(weeks=4))
+"""The nearest tick is past, and so is the newest one."""
+LONG_BEHIND = yearly(NOW - timedelta(weeks=8))
+
+
+def configure_tick(
+    trigger: Trigger = Trigger.SCHEDULER,
+    *,
+    expression: str = YEARLY,
+    lock_at_least_for: timedelta = timedelta(0),
+    grace: timedelta = timedelta(0),
+) -> LockConfiguration:
+    occasion = Occasion(trigger, Schedule(expression, "UTC"), grace)
+    return LockConfiguration("job", MINUTE, lock_at_least_for, occasion=occasion)
+
+
+class TickContract:
+    """Subclass it with a fixture ``provider``."""
+
+    def progress(self, provider: LockProvider) -> Progress:
+        [status] = provider.statuses("job")
+        return status.progress
+
+    def test_tick_runs_once(self, provider: LockProvider) -> None:
+        """A lock of a schedule is not given again for a tick that was run."""
+        lock = take(provider, configure_tick())
+        assert provider.release(lock)
+        holder = provider.acquire(configure_tick())
+        assert isinstance(holder, LockHolder)
+        assert (holder.locked_by, holder.remaining) == (lock.locked_by, timedelta(0))
+        assert holder.tick == self.progress(provider).tick
+        assert "is done, last run by" in holder.reason
+
+    def test_tick_that_runs_is_held(self, provider: LockProvider) -> None:
+        """Who comes second for a tick is told of the holder, and need not wait."""
+        lock = take(provider, configure_tick())
+        holder = provider.acquire(configure_tick())
+        assert isinstance(holder, LockHolder)
+        assert holder.tick == self.progress(provider).tick
+        assert holder.reason == f"held by {lock.locked_by}"
+
+    def test_lock_that_is_held_is_waited_for(self, provider: LockProvider) -> None:
+        """Who comes for another tick, or for none, may wait for the lock."""
+        lock = take(provider, configure_tick(expression=LONG_BEHIND))
+        others = [
+            configure_tick(expression=BEHIND),
+            configure_tick(Trigger.OPERATOR),
+            configure_tick(Trigger.RETRY),
+            configure(),
+        ]
+        for configuration in others:
+            holder = provider.acquire(configuration)
+            assert isinstance(holder, LockHolder)
+            assert (holder.locked_by, holder.tick) == (lock.locked_by, None)
+
+    def test_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
+        """The record knows the newest tick that was run, and the one that succeeded."""
+        lock = take(provider, configure_tick())
+        started = self.progress(provider)
+        assert started.tick is not None
+        assert started.newest_success is None
+        assert started.schedule == Schedule(YEARLY, "UTC")
+        assert provider.release(lock)
+        assert self.progress(provider).newest_success == started.tick
+
+    def test_failure_is_no_success(self, provider: LockProvider) -> None:
+        """A tick whose job failed was run, and has not succeeded."""
+        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        assert self.progress(provider).newest_success is None
+        assert isinstance(provider.acquire(configure_tick()), LockHolder)
+
+    def test_lock_without_schedule_leaves_ticks_alone(
+        self, provider: LockProvider
+    ) -> None:
+        """The same lock can be taken for no tick, which changes no tick."""
+        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        before = self.progress(provider)
+        assert provider.release(take(provider, configure()))
+        assert self.progress(provider) == before
+
+    def test_operator_may_run_a_tick_again(self, provider: LockProvider) -> None:
+        """By force a job runs though its tick is done, and is kept by at-least."""
+        configuration = configure_tick(lock_at_least_for=MINUTE)
+        assert provider.release(take(provider, configuration))
+        forced = configure_tick(Trigger.OPERATOR)
+        assert provider.release(take(provider, forced))
+        assert isinstance(provider.acquire(configuration), LockHolder)
+
+    def test_operator_may_run_a_lock_without_schedule(
+        self, provider: LockProvider
+    ) -> None:
+        """So it is where there are no ticks, only ``lock_at_least_for``."""
+        assert provider.release(take(provider, configure(lock_at_least_for=MINUTE)))
+        occasion = Occasion(Trigger.OPERATOR)
+        take(provider, LockConfiguration("job", MINUTE, occasion=occasion))
+
+    def test_operator_does_not_disturb_a_running_job(
+        self, provider: LockProvider
+    ) -> None:
+        """Not even by force does a job run twice at a time."""
+        lock = take(provider, configure_tick())
+        holder = provider.acquire(configure_tick(Trigger.OPERATOR))
+        assert isinstance(holder, LockHolder)
+        assert provider.release(lock)
+
+    def test_operator_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
+        """A run by force is for the newest tick that is past, not for the next."""
+        assert provider.release(take(provider, configure_tick(Trigger.OPERATOR)))
+        tick = self.progress(provider).tick
+        assert tick is not None
+        assert tick < datetime.now(UTC)
+
+    def test_retry_runs_a_tick_until_it_succeeds(self, provider: LockProvider) -> None:
+        """What failed may be run again for its tick; what succeeded may not."""
+        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        tick = self.progress(provider).tick
+        retry = configure_tick(Trigger.RETRY)
+        assert provider.release(take(provider, retry), succeeded=False)
+        assert provider.release(take(provider, retry))
+        assert isinstance(provider.acquire(retry), LockHolder)
+        assert self.progress(provider).tick == tick
+
+    def test_retry_runs_what_is_registered_only(self, provider: LockProvider) -> None:
+        """Where no tick was run yet, there is none that has succeeded."""
+        provider.register("job", Schedule(YEARLY, "UTC"))
+        assert provider.release(take(provider, configure_tick(Trigger.RETRY)))
+
+    def test_retry_runs_what_was_registered_during_its_tick(
+        self, provider: LockProvider
+    ) -> None:
+        """Only a run that succeeded keeps a retry from the tick."""
+        provider.register("job", Schedule(BEHIND, "UTC"))
+        first = configure_tick(expression=BEHIND)
+        assert provider.release(take(provider, first), succeeded=False)
+        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        assert provider.release(take(provider, retry))
+        assert isinstance(provider.acquire(retry), LockHolder)
+
+    def test_lock_gets_a_schedule_later(self, provider: LockProvider) -> None:
+        """A lock that had none is overdue from its first tick on, too."""
+        assert provider.release(take(provider, configure()))
+        first = configure_tick(expression=BEHIND)
+        assert provider.release(take(provider, first), succeeded=False)
+        progress = self.progress(provider)
+        assert progress.tick is not None
+        late = progress.tick + timedelta(days=300)
+        assert progress.overdue_since(late, MINUTE) == progress.tick
+
+    def test_retry_runs_a_tick_that_never_began(self, provider: LockProvider) -> None:
+        """Who tries again since nothing began, as without a store, has its tick."""
+        assert provider.release(take(provider, configure_tick(expression=LONG_BEHIND)))
+        older = self.progress(provider).tick
+        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        assert provider.release(take(provider, retry))
+        newer = self.progress(provider).tick
+        assert older is not None
+        assert newer is not None
+        assert older < newer
+        assert isinstance(provider.acquire(retry), LockHolder)
+        holder = provider.acquire(configure_tick(expression=BEHIND))
+        assert isinstance(holder, LockHolder)
+
+    def test_late_retry_is_for_the_newer_tick(self, provider: LockProvider) -> None:
+        """Of a tick that failed and the next one only the next one is run."""
+        older = configure_tick(expression=LONG_BEHIND)
+        assert provider.release(take(provider, older), succeeded=False)
+        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        assert provider.release(take(provider, retry))
+        holder = provider.acquire(configure_tick(expression=BEHIND))
+        assert isinstance(holder, LockHolder)
+
+    def test_retry_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
+        """What comes again long after a success is not run for the next tick."""
+        assert provider.release(take(provider, configure_tick(expression=BEHIND)))
+        retry = configure_tick(Trigger.RETRY, expression=AHEAD)
+        assert isinstance(provider.acquire(retry), LockHolder)
+
+    def test_catch_up_runs_what_failed_once(self, provider: LockProvider) -> None:
+        """A tick that has not succeeded is caught up, but no second time."""
+        self.fail_at_newest_tick(provider)
+        catch_up = configure_tick(Trigger.CATCH_UP)
+        assert provider.release(take(provider, catch_up), succeeded=False)
+        assert isinstance(provider.acquire(catch_up), LockHolder)
+
+    def test_catch_up_leaves_what_succeeded(self, provider: LockProvider) -> None:
+        """There is nothing to catch up where the newest tick has succeeded."""
+        assert provider.release(take(provider, configure_tick(Trigger.OPERATOR)))
+        holder = provider.acquire(configure_tick(Trigger.CATCH_UP))
+        assert isinstance(holder, LockHolder)
+
+    def test_catch_up_minds_the_grace(self, provider: LockProvider) -> None:
+        """Nothing is caught up before it is overdue."""
+        self.fail_at_newest_tick(provider)
+        early = configure_tick(Trigger.CATCH_UP, grace=timedelta(days=5 * 366))
+        assert isinstance(provider.acquire(early), LockHolder)
+        take(provider, configure_tick(Trigger.CATCH_UP, grace=MINUTE))
+
+    def test_tick_that_was_caught_up_is_run(self, provider: LockProvider) -> None:
+        """A scheduler that is very late does not run again what was caught up."""
+        older = configure_tick(expression=LONG_BEHIND)
+        assert provider.release(take(provider, older), succeeded=False)
+        catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
+        assert provider.release(take(provider, catch_up))
+        holder = provider.acquire(configure_tick(expression=BEHIND))
+        assert isinstance(holder, LockHolder)
+
+    def test_no_older_tick_is_caught_up(self, provider: LockProvider) -> None:
+        """Where a newer tick was run, the overdue one is not run after it."""
+        assert provider.release(take(provider, configure_tick(Trigger.OPERATOR)))
+        newer = configure_tick(expression=AHEAD)
+        assert provider.release(take(provider, newer), succeeded=False)
+        catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
+        assert isinstance(provider.acquire(catch_up), LockHolder)
+
+    def fail_at_newest_tick(self, provider: LockProvider) -> None:
+        lock = take(provider, configure_tick(Trigger.OPERATOR))
+        assert provider.release(lock, succeeded=False)
+
+    def test_tick_of_another_schedule_is_no_obstacle(
+        self, provider: LockProvider
+    ) -> None:
+        """A schedule that was changed is not held up by a tick that is far ahead."""
+        assert provider.release(take(provider, configure_tick(expression=AHEAD)))
+        progress = self.progress(provider)
+        assert progress.tick is not None
+        assert progress.tick > datetime.now(UTC) + timedelta(hours=1)
+        lock = take(provider, configure_tick(expression="* * * * *"))
+        assert self.progress(provider).schedule == Schedule("* * * * *", "UTC")
+        assert provider.release(lock)
+
+    def test_registered_schedule_counts_from_now_on(
+        self, provider: LockProvider
+    ) -> None:
+        """A job that never ran is registered as free, and not overdue."""
+        provider.register("job", Schedule(BEHIND, "UTC"))
+        [status] = provider.statuses("job")
+        assert status.state is LockState.FREE
+        assert status.overdue_since(timedelta(0)) is None
+        take(provider, configure_tick(expression=BEHIND))
+
+    def test_registered_schedule_forgets_ticks_beyond_it(
+        self, provider: LockProvider
+    ) -> None:
+        """What another schedule ran ahead is no run of this one: it becomes overdue."""
+        assert provider.release(take(provider, configure_tick(expression=AHEAD)))
+        provider.register("job", Schedule("* * * * *", "UTC"))
+        assert self.progress(provider).tick is None
+        assert self.progress(provider).caught_up is None
+
+    def test_running_job_keeps_its_schedule(self, provider: LockProvider) -> None:
+        """Another one is registered when it ended, so its success is not mixed up."""
+        lock = take(provider, configure_tick(expression=AHEAD))
+        running = self.progress(provider)
+        provider.register("job", Schedule("* * * * *", "UTC"))
+        assert self.progress(provider) == running
+        assert provider.release(lock)
+        assert self.progress(provider).newest_success == running.tick
+        provider.register("job", Schedule("* * * * *", "UTC"))
+        assert self.progress(provider).schedule == Schedule("* * * * *", "UTC")
+
+    def test_success_of_another_schedule_is_none_of_this_one(
+        self, provider: LockProvider
+    ) -> None:
+        """A success that is far ahead does not hide that the next runs fail."""
+        assert provider.release(take(provider, configure_tick(expression=AHEAD)))
+        lock = take(provider, configure_tick(expression="* * * * *"))
+        assert provider.release(lock, succeeded=False)
+        progress = self.progress(provider)
+        assert progress.newest_success is None
+        assert progress.succeeded is not None
+        assert progress.tick is not None
+        assert progress.succeeded < progress.tick
+
+    def test_registering_again_changes_nothing(self, provider: LockProvider) -> None:
+        """Only another schedule begins anew."""
+        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        before = self.progress(provider)
+        provider.register("job", Schedule(YEARLY, "UTC"))
+        assert self.progress(provider) == before
+        provider.register("job", Schedule("@yearly", "UTC"))
+        assert self.progress(provider).schedule == Schedule("@yearly", "UTC")

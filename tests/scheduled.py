@@ -1,0 +1,75 @@
+"""Jobs that have a schedule, and how late they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.core.management import BaseCommand
+from django.db.models import F
+
+from django_shedlock import scheduler_lock
+from django_shedlock.models import LockRecord
+from tests.clocks import wait_for_calm
+from tests.decorated import only_jobs_of
+
+HOURLY = {"lock_at_most_for": "1m", "schedule": "@hourly"}
+
+ran: list[str] = []
+"""Which jobs ran."""
+
+
+class Jobs:
+    """Decorated jobs."""
+
+    def __init__(self) -> None:
+        ran.clear()
+
+        @scheduler_lock("report", **HOURLY)
+        def report() -> None:
+            ran.append("report")
+
+        @scheduler_lock("fetch", **HOURLY)
+        async def fetch() -> None:
+            ran.append("fetch")
+
+        @scheduler_lock("failing", **HOURLY)
+        def failing() -> None:
+            ran.append("failing")
+            raise ZeroDivisionError("by nobody")
+
+        @scheduler_lock("remind", **HOURLY)
+        def remind(group: str) -> None:
+            ran.append(group)
+
+        @scheduler_lock("tidy", lock_at_most_for="1h", lock_at_least_for="1h")
+        def tidy() -> None:
+            ran.append("tidy")
+
+        @scheduler_lock("digest now", **HOURLY)
+        class Digest(BaseCommand):
+            def handle(self, *args: Any, **options: Any) -> None:
+                ran.append("digest now")
+
+        self.report, self.fetch, self.failing = report, fetch, failing
+        self.remind, self.tidy, self.digest = remind, tidy, Digest
+
+
+@contextmanager
+def scheduled_jobs() -> Iterator[Jobs]:
+    """Let these jobs be all of the project, and no tick come meanwhile."""
+    wait_for_calm()
+    with only_jobs_of():
+        yield Jobs()
+
+
+def make_late(name: str, hours: int = 3) -> None:
+    """Let so much time pass since the newest ticks of the lock."""
+    time = timedelta(hours=hours)
+    LockRecord.objects.filter(name=name).update(
+        tick=F("tick") - time,
+        succeeded_tick=F("succeeded_tick") - time,
+        caught_up_tick=F("caught_up_tick") - time,
+    )
