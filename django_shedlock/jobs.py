@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakSet
 
+from django.core.management.base import BaseCommand
+
+from django_shedlock.calls import adapted
 from django_shedlock.configuration import check_name
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.options import LockRequest, full_name
@@ -17,7 +20,7 @@ from django_shedlock.options import LockRequest, full_name
 @dataclass(eq=False)
 class Job:
     """
-    A callable and what its lock is to be.
+    A callable and what its lock is to be; ``command`` if it is that one's ``handle``.
 
     The name of ``request`` may have fields, as in ``"import:{tenant}"``, which are
     filled with the arguments of each call; braces that are no field are doubled.
@@ -27,6 +30,7 @@ class Job:
     path: str
     function: Callable[..., Any]
     request: LockRequest
+    command: type[BaseCommand] | None = None
 
     def __post_init__(self) -> None:
         wanted = _Wanted()
@@ -47,10 +51,13 @@ class Job:
 
     def request_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
         """
-        Return the request for a call with these arguments.
+        Return the request for a call with these arguments, see ``called()``.
 
         Raises ``InvalidLockConfiguration`` if no lock can have the name they make.
         """
+        return adapted(self, self._named(args, kwargs))
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
         if not self.has_fields:
             return self.request
         bound = self._signature.bind(*args, **kwargs)
@@ -116,3 +123,22 @@ def _reason(error: Exception) -> str:
 
 registered_jobs: WeakSet[Job] = WeakSet()
 """Every job whose function still exists."""
+
+
+def find_job(function: Any) -> Job | None:
+    """Return the job of a decorated function, also below other decorators."""
+    # The wrapper of a job has the function of the job below it; others may wrap it.
+    jobs = {id(job.function): job for job in registered_jobs}
+    while function is not None:
+        below = _below(function)
+        if id(below) in jobs and not isinstance(function, partial):
+            return jobs[id(below)]
+        function = below
+    return None
+
+
+def _below(function: Any) -> Callable[..., Any] | None:
+    if isinstance(function, partial):
+        return function.func
+    below: Callable[..., Any] | None = getattr(function, "__wrapped__", None)
+    return below

@@ -1,0 +1,1 @@
+"""A package without jobs of its own."""
