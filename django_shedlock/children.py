@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -11,19 +12,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 
+from django_shedlock import process_groups
 from django_shedlock.locks import Lock
 
-PASSED_ON = [
-    getattr(signal, name)
-    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)
-]
+logger = logging.getLogger("django_shedlock")
 KEYS = {signal.SIGINT, getattr(signal, "SIGQUIT", None)}
 """What Ctrl-C and Ctrl-\\ send to all that runs in a terminal's foreground."""
 SIGNALLED = 128
 """A shell's exit status of a program that a signal ended is that much more."""
+PAUSE = 0.05
+"""Seconds between two looks at what an ended command has left behind."""
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 
 
@@ -37,6 +36,10 @@ class Child:
     """
 
     def __init__(self, command: Sequence[str]):
+        self._name = command[0]
+        self._ending = threading.Lock()
+        self._killing: threading.Timer | None = None
+        self._is_over = False
         self._shares_terminal = _is_in_foreground()
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", LAUNCHER, str(os.getpid()), *command],
@@ -44,8 +47,18 @@ class Child:
         )
 
     def wait(self) -> int:
-        """Return its exit status as a shell does."""
-        status = self._process.wait()
+        """
+        Return its exit status as a shell does.
+
+        After ``end()``, what it has started has ended as well. An exception, as of a
+        signal's handler, is raised only then.
+        """
+        try:
+            status = self._process.wait()
+            self._wait_for_group()
+        except BaseException:
+            self.wait()
+            raise
         return status if status >= 0 else SIGNALLED - status
 
     def pass_on(self, number: int) -> None:
@@ -54,77 +67,60 @@ class Child:
             self.send(number)
 
     def send(self, number: int) -> None:
-        """Send a signal; nothing happens if it has ended."""
-        with suppress(ProcessLookupError):
-            if self._shares_terminal:
-                self._process.send_signal(number)
-            else:
-                os.killpg(self._process.pid, number)
+        """Send a signal; nothing happens if it has ended, or is not ours to signal."""
+        if self._is_over:
+            return
+        try:
+            with suppress(ProcessLookupError):
+                if self._shares_terminal:
+                    self._process.send_signal(number)
+                else:
+                    os.killpg(self._process.pid, number)
+        except PermissionError as error:  # it runs as another user, as sudo does
+            logger.warning(
+                "Command %r, process %d, can't be sent %s, and runs on: %s",
+                self._name,
+                self._process.pid,
+                signal.Signals(number).name,
+                error,
+            )
 
     def end(self, grace: timedelta) -> None:
-        """Ask it to end, and kill it if it still runs after the grace."""
-        self.send(signal.SIGTERM)
-        killing = threading.Timer(grace.total_seconds(), self._kill)
+        """Ask it to end, once, and kill what of it still runs after the grace."""
+        with self._ending:
+            if self._killing is None:
+                self.send(signal.SIGTERM)
+                self._killing = self._kill_after(grace)
+
+    def close(self) -> None:
+        """Wait for it, and send no more signals: its id may then be another's."""
+        self.wait()
+        self._is_over = True
+
+    def _kill_after(self, grace: timedelta) -> threading.Timer:
+        killing = threading.Timer(grace.total_seconds(), self.send, [signal.SIGKILL])
         killing.daemon = True
         killing.start()
+        return killing
 
-    def _kill(self) -> None:
-        if self._process.poll() is None:
-            self.send(signal.SIGKILL)
-
-
-class Signals:
-    """
-    The signals that this process gets, passed on to its child.
-
-    Before it is started, they end this process, so that its lock is released.
-    """
-
-    def __init__(self) -> None:
-        self._child: Child | None = None
-        self._is_starting = False
-        self._pending: list[int] = []
-
-    def start(self, command: Sequence[str]) -> Child:
-        """Start the child; what comes meanwhile is for the child as well."""
-        self._is_starting = True
-        child = self._child = Child(command)
-        for number in self._pending:
-            child.pass_on(number)
-        return child
-
-    @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle them while the body runs; only a main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
+    def _wait_for_group(self) -> None:
+        killing = self._killing
+        if killing is None or self._shares_terminal:
             return
-        before = {number: signal.getsignal(number) for number in PASSED_ON}
-        for number, handler in before.items():
-            if handler is not signal.SIG_IGN:  # as nohup asks for
-                signal.signal(number, self._handle)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._child is not None:
-            self._child.pass_on(number)
-        elif self._is_starting:
-            self._pending.append(number)
-        else:
-            sys.exit(SIGNALLED + number)
+        while killing.is_alive() and not process_groups.is_empty(self._process.pid):
+            killing.join(PAUSE)
+        killing.cancel()
 
 
 @contextmanager
 def ended_when_lost(lock: Lock, child: Child, grace: timedelta) -> Iterator[None]:
-    """End the child as soon as the lock is lost in the body."""
+    """End the child, with what it has started, as soon as the lock is lost."""
     with lock.watched_by(lambda: child.end(grace)):
         if lock.is_lost:
             child.end(grace)
         yield
+    if lock.lost.is_set():  # perhaps when the command itself had ended
+        child.end(grace)
 
 
 def _is_in_foreground() -> bool:

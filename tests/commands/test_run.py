@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from django.db import connections
 from django_shedlock import Lock
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.process_signals import PASSED_ON, Signals
+from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_acquired
 from django_shedlock.states import LockState
 from tests.commands.calls import run, state, take_default
@@ -34,6 +39,50 @@ from tests.settings import *
 
 DATABASES["default"].update({address!r})
 """
+QUICK = """
+from tests.leases import beat_often
+
+beat_often()
+"""
+"""Added to the settings, it shows soon what the heartbeat does in a long lease."""
+FAILING = """
+import os
+from django_shedlock.signals import lock_released
+
+def fail(group, number):
+    os.write(1, b"failed\\n")  # while it prints, a second signal's handler can't
+    raise {error}("no signals, please")
+
+def tell(**kwargs):
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        print("released before the command has ended", flush=True)
+    except ChildProcessError:
+        print("released after the command has ended", flush=True)
+
+os.killpg = fail
+lock_released.connect(tell, weak=False)
+"""
+"""Added to the settings, the command can't be signalled, as if it ran as root."""
+SIGNALLED_IN_STATEMENT = """
+import os, signal
+from django.db.backends.signals import connection_created
+
+def end(execute, sql, *args):
+    result = execute(sql, *args)
+    if sql.startswith("{statement}") and end in wrappers:
+        wrappers.remove(end)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return result
+
+def watch(connection, **kwargs):
+    global wrappers
+    wrappers = connection.execute_wrappers
+    wrappers.append(end)
+
+connection_created.connect(watch)
+"""
+"""Added to the settings, a signal comes while the first such statement returns."""
 TERMINAL = """
 import fcntl, os, sys, termios
 
@@ -42,6 +91,28 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 """Begins a session of its own in a terminal, as a log-in does."""
+ADOPTING = """
+import ctypes
+
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+"""
+"""Added to the settings, it inherits orphans, as a container's first process does."""
+FIRST = f"{ADOPTING}\nimport subprocess, sys\nsys.exit(subprocess.call(sys.argv[1:]))"
+"""Inherits orphans, too, and waits for its own child only."""
+IGNORING = """
+import os, signal, sys
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Ignores the ends of children, as some supervisors do."""
+PARENT = """
+import signal, sys
+
+sys.exit(7 if signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL else 8)
+"""
+"""Fails, and tells by its status whether it would learn that of a child."""
 COUNTER = """
 import signal, sys, time
 
@@ -55,25 +126,29 @@ sys.exit(len(numbers))
 """
 """Exits with the number of times that it was interrupted."""
 TIMEOUT = 60
-SHORT = ("--lock-at-most-for", "2s")
 
 
 class Runner:
     """Starts ``shedlock run`` in processes of their own, and leaves none behind."""
 
-    command = (sys.executable, "-m", "django", "shedlock", "run")
-
     def __init__(self, folder: Path):
+        self.command = [sys.executable, "-m", "django", "shedlock", "run"]
         settings = connections["default"].settings_dict
         keys = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
         address = {key: settings[key] for key in keys}
-        (folder / "run_settings.py").write_text(SETTINGS.format(address=address))
+        self.settings = folder / "run_settings.py"
+        self.settings.write_text(SETTINGS.format(address=address))
         self.environment = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "run_settings",
             "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
         }
         self._stack = contextlib.ExitStack()
+
+    def configure(self, text: str) -> None:
+        """Add to the settings."""
+        with self.settings.open("a") as settings:
+            settings.write(text)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start ``shedlock run`` with these arguments."""
@@ -114,8 +189,19 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     made.close()
 
 
+@pytest.fixture
+def quick(runner: Runner) -> Runner:
+    """Let the runner's heartbeat beat often."""
+    runner.configure(QUICK)
+    return runner
+
+
 def sh(script: str) -> list[str]:
     return ["--", "sh", "-c", script]
+
+
+def with_child(script: str) -> list[str]:
+    return sh(f"sh -c {shlex.quote(script)} & wait")
 
 
 def is_alive(pid: int) -> bool:
@@ -131,9 +217,29 @@ def is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
+def wait_until_handled(pid: int, number: signal.Signals) -> None:
+    """Wait until the process has begun to handle the signal itself."""
+    if sys.platform != "linux":
+        time.sleep(5)
+        return
+
+    def is_handled() -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return bool(caught >> (number - 1) & 1)
+
+    wait_for(is_handled)
+
+
 def first_line(process: subprocess.Popen[str]) -> str:
+    """Return the next line of the output; one that never comes is empty."""
     assert process.stdout is not None
-    return process.stdout.readline().strip()
+    impatience = threading.Timer(TIMEOUT, process.kill)
+    impatience.start()
+    try:
+        return process.stdout.readline().strip()
+    finally:
+        impatience.cancel()
 
 
 def test_child_has_the_streams_and_gives_the_status(runner: Runner) -> None:
@@ -151,14 +257,27 @@ def test_child_that_succeeds(runner: Runner) -> None:
     assert LockRun.objects.get().outcome == "succeeded"
 
 
+def test_failure_is_seen_where_ends_of_children_are_ignored(runner: Runner) -> None:
+    """What the supervisor ignores is neither ignored here nor in the command."""
+    runner.command[:0] = [sys.executable, "-c", IGNORING]
+    status, _, err = runner.run("job", "--", sys.executable, "-c", PARENT)
+    assert (status, err) == (7, "")
+    assert LockRun.objects.get().outcome == "failed"
+
+
 def test_lock_is_held_while_the_child_runs(runner: Runner) -> None:
     """The lock is kept alive for longer than its lease, and then released."""
-    running = runner.start("job", *SHORT, *sh("echo begun; read end"))
+    lease = ("--lock-at-most-for", "9s")
+    running = runner.start("job", *lease, *sh("echo begun; read end"))
     assert first_line(running) == "begun"
-    since = time.monotonic()
-    while time.monotonic() - since < 3:
-        assert state("job") is LockState.RUNNING
-        time.sleep(0.05)
+    [before] = get_provider().statuses("job")
+
+    def is_extended() -> bool:
+        [now] = get_provider().statuses("job")
+        assert now.state is LockState.RUNNING
+        return now.lock_until > before.lock_until
+
+    wait_for(is_extended)
     running.communicate("\n", timeout=TIMEOUT)
     assert running.returncode == 0
     assert state("job") is LockState.FREE
@@ -192,7 +311,7 @@ def test_wait_that_ends_is_a_skip(runner: Runner) -> None:
 def test_one_of_several_runs(runner: Runner) -> None:
     """Of several that start while the command runs, no other one runs it."""
     started = [runner.start("job", *sh("echo ran; read end")) for _ in range(4)]
-    wait_for(lambda: sum(process.poll() is None for process in started) == 1)
+    wait_for(lambda: sum(each.poll() is None for each in started) == 1, TIMEOUT)
     outputs = [process.communicate("\n", timeout=TIMEOUT)[0] for process in started]
     assert sorted(outputs) == ["", "", "", "ran\n"]
 
@@ -219,6 +338,79 @@ def test_signal_reaches_what_the_command_started(runner: Runner) -> None:
     wait_for(lambda: not is_alive(grandchild))
 
 
+def start_unsignalled(runner: Runner, error: str) -> subprocess.Popen[str]:
+    """Start a command that a signal does not reach, and send it one."""
+    runner.configure(FAILING.format(error=error))
+    running = runner.start("job", *sh("echo begun; read end; echo ended; exit 5"))
+    assert first_line(running) == "begun"
+    running.terminate()
+    assert first_line(running) == "failed"
+    return running
+
+
+def test_command_that_cannot_be_signalled_keeps_its_lock(runner: Runner) -> None:
+    """What runs as another user, as with sudo, goes on; a warning says so."""
+    running = start_unsignalled(runner, "PermissionError")
+    out, err = running.communicate("\n", timeout=TIMEOUT)
+    assert out == "ended\nreleased after the command has ended\n"
+    assert running.returncode == 5
+    assert "Command 'sh'" in err
+    assert "can't be sent SIGTERM" in err
+
+
+def test_exceptions_wait_for_the_command(runner: Runner) -> None:
+    """Whatever goes wrong here, the lock is not released while the command runs."""
+    running = start_unsignalled(runner, "RuntimeError")
+    running.terminate()
+    assert first_line(running) == "failed"
+    out, err = running.communicate("\n", timeout=TIMEOUT)
+    assert out == "ended\nreleased after the command has ended\n"
+    assert running.returncode == 1
+    assert "no signals, please" in err
+
+
+def test_child_is_never_left_alone() -> None:
+    """Also what fails beside the command waits for its end."""
+    with pytest.raises(LookupError), Signals().started(["true"]) as child:
+        raise LookupError
+    assert child._process.returncode == 0
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the signals that children are sent from now on."""
+    numbers: list[int] = []
+    killpg, send_signal = os.killpg, subprocess.Popen.send_signal
+
+    def to_group(group: int, number: int) -> None:
+        numbers.extend([number] if number else [])
+        killpg(group, number)
+
+    def to_child(process: subprocess.Popen[bytes], number: int) -> None:
+        numbers.append(number)
+        send_signal(process, number)
+
+    monkeypatch.setattr(os, "killpg", to_group)
+    monkeypatch.setattr(subprocess.Popen, "send_signal", to_child)
+    return numbers
+
+
+def test_child_that_has_ended_is_sent_nothing(sent: list[int]) -> None:
+    """Its id may be that of another process by then."""
+    with Signals().started(["true"]) as child:
+        pass
+    child.send(signal.SIGTERM)
+    assert sent == []
+
+
+def test_child_is_asked_to_end_once(sent: list[int]) -> None:
+    """Whoever sees the lost lock, in whatever thread, one grace counts."""
+    with Signals().started(["sleep", "60"]) as child:
+        child.end(timedelta(hours=1))
+        child.end(timedelta(hours=1))
+    assert sent == [signal.SIGTERM]
+
+
 def test_child_that_a_signal_ended(runner: Runner) -> None:
     """The status is 128 and the signal's number, as in a shell."""
     assert runner.run("job", *sh("kill -KILL $$"))[0] == 128 + signal.SIGKILL
@@ -228,8 +420,7 @@ def test_signal_while_waiting_ends_the_wait(runner: Runner) -> None:
     """Before the command begins, a signal ends all, and no lock stays behind."""
     lock = take_default("job")
     waiting = runner.start("job", "--wait", "60s", *sh("echo ran"))
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.wait(1.5)
+    wait_until_handled(waiting.pid, PASSED_ON[-1])
     waiting.terminate()
     assert waiting.communicate(timeout=TIMEOUT)[0] == ""
     assert waiting.returncode == 128 + signal.SIGTERM
@@ -237,10 +428,51 @@ def test_signal_while_waiting_ends_the_wait(runner: Runner) -> None:
     assert state("job") is LockState.FREE
 
 
-def test_lost_lock_ends_the_child(runner: Runner) -> None:
+@pytest.mark.parametrize(("statement", "waits"), [("INSERT", False), ("UPDATE", True)])
+def test_signal_in_a_statement_leaves_no_lock(
+    runner: Runner, statement: str, waits: bool
+) -> None:
+    """What has been taken is given back, and what waits does not wait on."""
+    runner.configure(SIGNALLED_IN_STATEMENT.format(statement=statement))
+    lock = take_default("job") if waits else None
+    status, out, _ = runner.run("job", "--wait", "60s", *sh("echo ran"))
+    assert (status, out) == (128 + signal.SIGTERM, "")
+    if lock is not None:
+        lock.release()
+    assert state("job") is LockState.FREE
+
+
+def test_signal_is_never_raised_in_a_statement() -> None:
+    """SQLite would swallow it; it ends the pause after it, or what would start."""
+    signals = Signals()
+    with signals.handled():
+        signal.raise_signal(signal.SIGTERM)
+        for end in (signals.end_if_received, lambda: signals.sleep(0)):
+            with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
+                end()
+        with pytest.raises(SystemExit), signals.started(["echo", "ran"]):
+            pytest.fail("started")
+
+
+def test_second_signal_ends_at_once() -> None:
+    """A store that hangs keeps nobody."""
+    with Signals().handled():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit, match=str(128 + signal.SIGINT)):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_signal_that_comes_with_a_skip(runner: Runner) -> None:
+    """The status says that it was ended, and not that it was skipped."""
+    runner.configure(SIGNALLED_IN_STATEMENT.format(statement="UPDATE"))
+    take_default("job")
+    assert runner.run("job", *sh("echo ran"))[:2] == (128 + signal.SIGTERM, "")
+
+
+def test_lost_lock_ends_the_child(quick: Runner) -> None:
     """The command is asked to end, and the status says why."""
     script = "trap 'echo tidy; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    running = runner.start("job", *SHORT, *sh(script))
+    running = quick.start("job", *sh(script))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     out, err = running.communicate(timeout=TIMEOUT)
@@ -249,19 +481,60 @@ def test_lost_lock_ends_the_child(runner: Runner) -> None:
     assert LockRun.objects.get().outcome == "lost"
 
 
-def test_child_that_does_not_end_is_killed(runner: Runner) -> None:
+def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
     """After the grace there is no more asking."""
     script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
-    running = runner.start("job", *SHORT, "--grace", "500ms", *sh(script))
+    running = quick.start("job", "--grace", "500ms", *sh(script))
     child = int(first_line(running))
     run("release", "job", "--force")
     assert running.wait(TIMEOUT) == 123
     assert not is_alive(child)
 
 
-def test_taken_lock_ends_the_child(runner: Runner) -> None:
+def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
+    """That its parent has ended saves nothing that goes on without the lock."""
+    stubborn = "trap '' TERM; echo $$; exec sleep 60"
+    running = quick.start("job", "--grace", "500ms", *with_child(stubborn))
+    grandchild = int(first_line(running))
+    run("release", "job", "--force")
+    assert running.wait(TIMEOUT) == 123
+    wait_for(lambda: not is_alive(grandchild))
+
+
+def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> None:
+    """Nobody waits longer than it takes to tidy up."""
+    tidying = "trap 'echo tidy; exit' TERM; echo begun; while :; do sleep 0.1; done"
+    running = quick.start("job", "--grace", "1h", *with_child(tidying))
+    assert first_line(running) == "begun"
+    run("release", "job", "--force")
+    assert running.wait(TIMEOUT) == 123
+    assert first_line(running) == "tidy"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_first_process_of_a_container_waits_for_orphans(quick: Runner) -> None:
+    """What the command leaves behind as it ends is not taken for running."""
+    quick.configure(ADOPTING)
+    assert_orphans_are_left(quick)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_first_process_may_wait_for_no_orphans(quick: Runner) -> None:
+    """What has ended, though nobody took notice, is not taken for running, either."""
+    quick.command = [sys.executable, "-c", FIRST, *quick.command]
+    assert_orphans_are_left(quick)
+
+
+def assert_orphans_are_left(quick: Runner) -> None:
+    running = quick.start("job", "--grace", "1h", *sh("sleep 60 & echo begun; wait"))
+    assert first_line(running) == "begun"
+    run("release", "job", "--force")
+    assert running.wait(TIMEOUT) == 123
+
+
+def test_taken_lock_ends_the_child(quick: Runner) -> None:
     """A holder whose row was taken over does not go on."""
-    running = runner.start("job", *SHORT, *sh("echo begun; exec sleep 60"))
+    running = quick.start("job", *sh("echo begun; exec sleep 60"))
     assert first_line(running) == "begun"
     LockRecord.objects.update(lock_until=DatabaseNow(), locked_by="other:1:a")
     assert running.wait(TIMEOUT) == 123
@@ -366,3 +639,49 @@ def test_lease_that_is_over_before_the_command() -> None:
     finally:
         lock_acquired.disconnect(end_lease)
     assert caught.value.returncode == 123
+
+
+def test_each_tick_runs_once(runner: Runner) -> None:
+    """With a schedule the command runs once for each tick, on however many hosts."""
+    options = ("--schedule", "0 0 29 2 *", "--time-zone", "Asia/Tokyo")
+    assert runner.run("nightly", *options, *sh("echo ran"))[:2] == (0, "ran\n")
+    assert runner.run("nightly", *options, *sh("echo ran")) == (0, "", "")
+    record = LockRecord.objects.get()
+    assert record.schedule == "0 0 29 2 * Asia/Tokyo"
+    assert record.tick == record.succeeded_tick
+
+
+def test_time_zone_without_schedule_is_refused() -> None:
+    """It would have no effect, and nobody would notice."""
+    with pytest.raises(CommandError, match="--time-zone is that of a --schedule"):
+        run("run", "job", "--time-zone", "Asia/Tokyo", "--", "true")
+
+
+def test_schedule_without_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the lock and what to install, also with a time zone."""
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    with pytest.raises(CommandError, match="Lock 'job'.*django-shedlock.schedules"):
+        run("run", "job", "--schedule", "@daily", "--time-zone", "UTC", "--", "true")
+
+
+def test_command_that_fails_has_not_succeeded_for_its_tick(runner: Runner) -> None:
+    """An exit status other than 0 leaves the tick without success."""
+    assert runner.run("nightly", "--schedule", "@yearly", *sh("exit 4"))[0] == 4
+    record = LockRecord.objects.get()
+    assert record.tick is not None
+    assert record.progress.newest_success is None
+
+
+def test_force_runs_a_tick_again(runner: Runner) -> None:
+    """An operator runs the command at any time, also if the lock is kept."""
+    options = ("--schedule", "@yearly", "--lock-at-least-for", "1m")
+    runner.run("nightly", *options, *sh("echo ran"))
+    assert runner.run("nightly", *options, *sh("echo ran"))[:2] == (0, "")
+    forced = runner.run("nightly", *options, "--force", *sh("echo ran"))
+    assert forced[:2] == (0, "ran\n")
+
+
+def test_force_does_not_disturb_a_running_command(runner: Runner) -> None:
+    """Not even by force does it run twice at a time."""
+    take_default("nightly")
+    assert runner.run("nightly", "--force", *sh("echo ran"))[:2] == (0, "")

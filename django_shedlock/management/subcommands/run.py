@@ -10,15 +10,21 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_shedlock.attempts import attempt
-from django_shedlock.children import Signals, ended_when_lost
-from django_shedlock.exceptions import LockLost, LockProviderError
+from django_shedlock.children import ended_when_lost
+from django_shedlock.exceptions import (
+    LockLost,
+    LockProviderError,
+)
 from django_shedlock.holders import LockHolder
 from django_shedlock.launcher import CANNOT_START, NOT_FOUND
 from django_shedlock.locks import Lock
 from django_shedlock.management.subcommands.arguments import duration, status
 from django_shedlock.management.subcommands.base import Subcommand
-from django_shedlock.options import LockRequest
+from django_shedlock.options import LockRequest, parse_schedule
+from django_shedlock.process_signals import Signals
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules import Schedule
+from django_shedlock.triggers import Trigger
 
 LOST = 123
 STORE_FAILED = 125
@@ -52,6 +58,22 @@ class Run(Subcommand):
             help="for a lock that somebody else holds",
         )
         parser.add_argument(
+            "--schedule",
+            metavar="EXPRESSION",
+            help='run each tick of a cron expression once, as in "*/15 * * * *"',
+        )
+        parser.add_argument(
+            "--time-zone",
+            metavar="ZONE",
+            help="of the schedule; that of the settings if not given",
+        )
+        parser.add_argument(
+            "--force",
+            action="store_true",
+            help="whether or not the tick has been run, and also while "
+            "lock_at_least_for keeps the lock",
+        )
+        parser.add_argument(
             "--on-skip-exit",
             metavar="STATUS",
             type=status,
@@ -78,6 +100,9 @@ class Run(Subcommand):
         lock_at_most_for: str | None,
         lock_at_least_for: str | None,
         wait: str,
+        schedule: str | None,
+        time_zone: str | None,
+        force: bool,
         **options: Any,
     ) -> None:
         """Exit with the command's status, or with that of a skip."""
@@ -88,11 +113,14 @@ class Run(Subcommand):
             provider=provider.alias,
             keep_alive=True,
             wait=wait,
+            schedule=_schedule(name, schedule, time_zone),
+            trigger=Trigger.OPERATOR if force else Trigger.SCHEDULER,
         )
         signals = Signals()
         try:
-            with signals.handled(), attempt(request) as lock:
+            with signals.handled(), attempt(request, sleep=signals.sleep) as lock:
                 if isinstance(lock, LockHolder):
+                    signals.end_if_received()
                     sys.exit(on_skip_exit)
                 sys.exit(run_child(command, lock, signals, grace))
         except LockLost as error:
@@ -103,11 +131,20 @@ class Run(Subcommand):
             ) from error
 
 
+def _schedule(
+    name: str, expression: str | None, time_zone: str | None
+) -> Schedule | str | None:
+    if time_zone is None:
+        return expression
+    if expression is None:
+        raise CommandError("--time-zone is that of a --schedule, which is missing.")
+    return parse_schedule(name, expression, time_zone)
+
+
 def run_child(
     command: list[str], lock: Lock, signals: Signals, grace: timedelta
 ) -> int:
     """Return the command's exit status, or ``LOST`` if the lock was lost."""
-    child = signals.start(command)
-    with ended_when_lost(lock, child, grace):
+    with signals.started(command) as child, ended_when_lost(lock, child, grace):
         exit_status = child.wait()
     return LOST if lock.lost.is_set() else exit_status
