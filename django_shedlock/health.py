@@ -12,8 +12,9 @@ from django.http import HttpRequest, JsonResponse
 from django_shedlock.access import MonitoringView
 from django_shedlock.clocks import TOLERANCE
 from django_shedlock.durations import Duration, parse_duration
-from django_shedlock.findings import Finding, Kind, find_clock, find_long
+from django_shedlock.findings import Finding, Kind
 from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.searches import find_clock, find_late
 
 logger = logging.getLogger("django_shedlock")
 
@@ -23,20 +24,23 @@ def find_problems(
     *,
     clock_tolerance: Duration = TOLERANCE,
     stuck_after: Duration | None = None,
+    overdue_after: Duration | None = None,
 ) -> list[Finding]:
     """
     Return what is wrong with the locks of this provider, also if its store fails.
 
     Its store must answer and have its table, its clock must be within
-    ``clock_tolerance`` of this process's, and no job may run for longer than
-    ``stuck_after``, if that is given. Raises ``ValueError`` if these are no durations.
+    ``clock_tolerance`` of this process's. If they are given, no job may run for longer
+    than ``stuck_after``, or have a tick of its schedule that has not succeeded for
+    longer than ``overdue_after``. Raises ``ValueError`` if these are no durations.
     """
     tolerance = parse_duration(clock_tolerance)
     longest = None if stuck_after is None else parse_duration(stuck_after)
+    grace = None if overdue_after is None else parse_duration(overdue_after)
     try:
         provider = get_provider(alias)
-        long = [] if longest is None else find_long(provider, longest)
-        return [*find_clock(provider, tolerance), *long]
+        late = find_late(provider, held_for=longest, grace=grace)
+        return [*find_clock(provider, tolerance), *late]
     except Exception as error:  # the one who asks has to get an answer
         logger.warning("The locks of provider %r: %s", alias, error)
         return [Finding(Kind.UNREACHABLE, alias, str(error))]
@@ -54,6 +58,7 @@ class HealthView(MonitoringView):
     provider: str | None = None
     clock_tolerance: Duration = TOLERANCE
     stuck_after: Duration | None = None
+    overdue_after: Duration | None = None
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
         """Return the status, and the problems to whom they may concern."""
@@ -69,5 +74,8 @@ class HealthView(MonitoringView):
 
     def _of(self, alias: str) -> list[Finding]:
         return find_problems(
-            alias, clock_tolerance=self.clock_tolerance, stuck_after=self.stuck_after
+            alias,
+            clock_tolerance=self.clock_tolerance,
+            stuck_after=self.stuck_after,
+            overdue_after=self.overdue_after,
         )

@@ -8,8 +8,10 @@ from functools import partial
 
 from django_shedlock.discovery import import_decorated_modules
 from django_shedlock.jobs import registered_jobs
+from django_shedlock.known_jobs import known_jobs
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.options import full_name
+from django_shedlock.providers import provider_aliases
 from django_shedlock.providers.statements import run
 
 BATCH = 500
@@ -36,9 +38,9 @@ def prune_locks(using: str, unused_for: timedelta) -> int:
     Delete records of locks whose last lease ended longer ago than that.
 
     Return how many. Kept are those of decorated jobs with a fixed name that
-    ``import_decorated_modules()`` finds, and with them their fencing tokens: that of a
-    lock that is made again begins at 1. Raises ``django.db.Error`` if the database
-    failed.
+    ``import_decorated_modules()`` finds and of other known jobs, and with them their
+    fencing tokens, since that of a lock that is made again begins at 1, and the ticks
+    that were run. Raises ``django.db.Error`` if the database failed.
     """
     fixed = set(_fixed_names())
     deleted, last = 0, ""
@@ -80,3 +82,6 @@ def _fixed_names() -> Iterator[str]:
     for job in registered_jobs:
         if not job.has_fields:
             yield full_name(job.request.name)
+    for provider in provider_aliases():
+        for known in known_jobs(provider):
+            yield known.name

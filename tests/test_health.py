@@ -18,11 +18,12 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import MEMORY
 from tests.admin.operators import expire, operator, take
+from tests.lateness import be_on_time, be_overdue
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 MINUTE = timedelta(minutes=1)
-OPTIONS: dict[str, Any] = {"stuck_after": "5m"}
+OPTIONS: dict[str, Any] = {"stuck_after": "5m", "overdue_after": "1h"}
 
 urlpatterns = [
     path("health", HealthView.as_view(**OPTIONS)),
@@ -30,6 +31,7 @@ urlpatterns = [
     path("token", HealthView.as_view(token="sesame", **OPTIONS)),
     path("plain", HealthView.as_view(public=True)),
     path("other", HealthView.as_view(public=True, provider="other")),
+    path("patient", HealthView.as_view(public=True, overdue_after="4d")),
     path("strict", HealthView.as_view(public=True, clock_tolerance="10s")),
 ]
 
@@ -101,11 +103,11 @@ def test_missing_table() -> None:
 
 
 @pytest.mark.parametrize("use_tz", [True, False])
-@pytest.mark.parametrize("seconds", [31, -31])
+@pytest.mark.parametrize("seconds", [45, -45])
 def test_clocks_that_differ(
     monkeypatch: pytest.MonkeyPatch, seconds: int, use_tz: bool
 ) -> None:
-    """A store whose clock is half a minute off is told, in either direction."""
+    """A store whose clock is 30 s off, and more, is told, in either direction."""
     set_clock_ahead(monkeypatch, timedelta(seconds=seconds))
     with override_settings(USE_TZ=use_tz):
         assert details() == [("clock", None)]
@@ -139,6 +141,18 @@ def test_job_that_ended_is_not_stuck() -> None:
     assert details() == []
 
 
+def test_overdue_job() -> None:
+    """A job whose tick has not succeeded is told, after as long as the option says."""
+    take("overdue").release()
+    be_overdue("overdue")
+    take("on time").release()
+    be_on_time("on time")
+    take("without a schedule").release()
+    assert details() == [("overdue", "overdue")]
+    assert Client().get("/health").status_code == 503
+    assert details("/plain") == details("/patient") == []
+
+
 def test_details_only_for_those_who_may_see_them() -> None:
     """The names of locks are for staff with the permission, and for the token."""
     stick("secret")
@@ -164,7 +178,7 @@ def test_every_provider_is_asked() -> None:
         assert details("/other") == []
 
 
-@pytest.mark.parametrize("option", ["clock_tolerance", "stuck_after"])
+@pytest.mark.parametrize("option", ["clock_tolerance", "stuck_after", "overdue_after"])
 def test_wrong_option_is_refused(option: str) -> None:
     """An option that is no duration is an error, and no bad health."""
     with pytest.raises(ValueError, match="soon"):
@@ -173,7 +187,7 @@ def test_wrong_option_is_refused(option: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    """A check costs one statement, and one more to look for what is stuck."""
+    """A check costs one statement, and one more to look for what is late."""
     with django_assert_num_queries(1):
         Client().get("/plain")
     with django_assert_num_queries(2):

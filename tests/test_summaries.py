@@ -21,6 +21,7 @@ from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.states import LockState
 from django_shedlock.summaries import LockSummary, summarize
 from tests.admin.operators import add_run, expire, take
+from tests.lateness import HOUR, HOURLY, be_on_time, be_overdue, newest_tick
 from tests.providers.contract import configure
 from tests.providers.contract import take as take_from
 
@@ -44,8 +45,9 @@ def test_lock_without_runs() -> None:
     """Of a lock that never ended a run only its state is known."""
     take("job").release()
     [status] = get_provider().statuses()
-    assert summary() == LockSummary(name="job", status=status)
-    assert (summary().state, summary().locked_by) == (LockState.FREE, status.locked_by)
+    found = summary()
+    assert found == LockSummary(name="job", status=found.status)
+    assert (found.state, found.locked_by) == (LockState.FREE, status.locked_by)
 
 
 def test_held_lock_tells_since_when_and_by_whom() -> None:
@@ -55,6 +57,28 @@ def test_held_lock_tells_since_when_and_by_whom() -> None:
     found = summary()
     assert (found.is_held, found.locked_by) == (True, lock.locked_by)
     assert 3 * MINUTE <= found.held_for < 4 * MINUTE
+
+
+def test_lock_with_a_schedule_tells_its_ticks() -> None:
+    """When its job is to run next, and since when it is overdue."""
+    take("job").release()
+    since = be_overdue("job")
+    found = summary()
+    assert found.schedule == HOURLY
+    assert found.next_tick == newest_tick() + HOUR
+    assert found.overdue_since(MINUTE) == since
+    assert found.overdue_for(MINUTE) > 60 * MINUTE
+    assert found.overdue_since(timedelta(days=30)) is None
+    be_on_time("job")
+    assert summary().overdue_for(MINUTE) == timedelta(0)
+
+
+def test_name_that_has_only_runs_has_no_schedule() -> None:
+    """Without its record nothing is known of its ticks."""
+    add_run("gone")
+    found = summary("gone")
+    assert (found.schedule, found.next_tick, found.overdue_since(MINUTE)) == (None,) * 3
+    assert found.overdue_for(MINUTE) == timedelta(0)
 
 
 def test_lock_kept_after_its_run_is_held() -> None:
@@ -171,7 +195,7 @@ def test_failures_are_counted_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch, failed: int, counted: int
 ) -> None:
     """A job that fails for ever is not counted to the end."""
-    monkeypatch.setattr("django_shedlock.summaries.MOST_FAILURES", 3)
+    monkeypatch.setattr("django_shedlock.last_runs.MOST_FAILURES", 3)
     add_runs(RunOutcome.SUCCEEDED, *[FAILED] * failed)
     assert summary().failures == counted
     with hold("job"):
@@ -208,13 +232,16 @@ def test_three_statements(django_assert_num_queries: DjangoAssertNumQueries) -> 
     for number in range(20):
         take(f"job {number}").release()
         add_runs(*[FAILED] * number, name=f"job {number}")
+        be_overdue(f"job {number}")
         with django_assert_num_queries(3 if number else 2):
-            summarize(get_provider())
+            found = summarize(get_provider())
+            assert all(each.overdue_since(MINUTE) for each in found)
+            assert all(each.next_tick for each in found)
 
 
 def test_many_names_are_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """More names than a statement can have parameters are all there."""
-    monkeypatch.setattr("django_shedlock.summaries.BATCH", 2)
+    monkeypatch.setattr("django_shedlock.last_runs.BATCH", 2)
     for number in range(5):
         add_runs(FAILED, name=f"job {number}")
     assert [each.failures for each in summarize(get_provider())] == [1] * 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,19 +16,23 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
-from django_shedlock import clocks
+from django_shedlock import clocks, execute
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.admin.operators import add_run, expire
+from tests.clocks import store_clock
 from tests.commands.calls import take_default
+from tests.lateness import HOUR, be_on_time, be_overdue, give_schedule
 from tests.providers.contract import MINUTE
 
 pytestmark = pytest.mark.django_db
 
 DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
+TEN = datetime(2026, 3, 2, 10, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
 
 
@@ -129,6 +134,157 @@ def test_job_that_takes_longer_than_it_may() -> None:
     assert found() == []
     assert [each["lock"] for each in found("--held-for", "30m")] == ["job"]
     assert found("--held-for", "1h") == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "since", "why", "command"),
+    [
+        (
+            {"tick": TEN - 3 * HOUR, "succeeded": TEN - 3 * HOUR},
+            "02:00",
+            "and no run began since that of 2026-03-02 01:00:00-06:00. Look whether "
+            "its scheduler runs.",
+            "catch-up",
+        ),
+        (
+            {"succeeded": TEN - SECOND},
+            "04:00",
+            "and no run ever began. Look whether its scheduler runs.",
+            "catch-up",
+        ),
+        (
+            {"tick": TEN, "succeeded": TEN - SECOND},
+            "04:00",
+            "though it was run. Find out why.",
+            "catch-up",
+        ),
+        (
+            {"tick": TEN, "succeeded": TEN - 3 * HOUR},
+            "02:00",
+            "and neither has the last that was run, 2026-03-02 04:00:00-06:00. Find "
+            "out why.",
+            "catch-up",
+        ),
+        (
+            {"tick": TEN, "succeeded": TEN - HOUR, "caught_up": TEN},
+            "04:00",
+            "though it was run. Find out why.",
+            "trigger",
+        ),
+    ],
+)
+def test_overdue_job(
+    columns: dict[str, datetime], since: str, why: str, command: str
+) -> None:
+    """The line tells which tick, why it is late, and which command runs the job."""
+    take_default("job").release()
+    give_schedule("job", **{"tick": None, "succeeded": None, **columns})
+    assert overdue_at(TEN + timedelta(minutes=10)) == [
+        f"Lock 'job': it is overdue: the tick of 2026-03-02 {since}:00-06:00 "
+        f"(0 * * * * UTC) has not succeeded, {why} If it is a job of this project, "
+        f"`shedlock {command}` runs it now."
+    ]
+
+
+def told_at(kind: str, moment: datetime, *args: str) -> list[str]:
+    with store_clock(moment):
+        listed = found(*args)
+    return [each["text"] for each in listed if each["kind"] == kind]
+
+
+def overdue_at(moment: datetime, *args: str) -> list[str]:
+    return told_at("overdue", moment, *args)
+
+
+@override_settings(
+    SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}, "shop": {"BACKEND": DATABASE}}
+)
+def test_overdue_job_of_another_provider() -> None:
+    """The command that runs the job now asks the provider that has its lock."""
+    execute(lambda: None, "job", provider="shop")
+    be_overdue("job")
+    [overdue] = found()
+    assert "`shedlock --provider shop catch-up` runs it now." in overdue["text"]
+
+
+def test_overdue_job_is_a_warning() -> None:
+    """It is for the next working hour: exit status 1, and a success ends it."""
+    take_default("job").release()
+    be_overdue("job")
+    status, printed = check("check")
+    assert (status, len(printed.splitlines())) == (1, 1)
+    assert printed.startswith("WARNING Lock 'job': it is overdue: the tick of")
+    be_on_time("job")
+    assert check("check") == (0, "No findings.\n")
+
+
+def test_job_is_overdue_after_the_grace() -> None:
+    """The setting says how long that is, unless the call does."""
+    take_default("job").release()
+    give_schedule("job", tick=TEN, succeeded=TEN)
+    late = TEN + HOUR + timedelta(minutes=10)
+    assert len(overdue_at(late)) == 1
+    assert overdue_at(late, "--grace", "11m") == []
+    with override_settings(SHEDLOCK_GRACE="11m"):
+        assert overdue_at(late) == []
+        assert len(overdue_at(late, "--grace", "0s")) == 1
+
+
+def test_running_job_is_not_overdue() -> None:
+    """It may succeed yet; if it keeps later ticks from being run, it runs too long."""
+    take_default("job")
+    give_schedule("job", tick=TEN, succeeded=TEN - HOUR)
+    soon, late = (TEN + HOUR + minutes * MINUTE for minutes in (4, 6))
+    assert told_at("overdue", late) == told_at("long", soon) == []
+    [long] = told_at("long", late)
+    assert "since the tick of 2026-03-02 04:00:00-06:00 (0 * * * * UTC)" in long
+    assert told_at("long", late, "--grace", "7m") == []
+    assert told_at("long", late, "--held-for", "365d") == []
+
+
+def test_job_that_runs_as_long_as_usual_may_skip_ticks() -> None:
+    """What always takes longer than until the next tick is nothing to look at."""
+    take_default("job", lock_at_most_for=HOUR)
+    be_overdue("job")
+    age("job", 30 * MINUTE)
+    assert [each["kind"] for each in found()] == ["long"]
+    add_run("job", duration=31 * MINUTE)
+    assert found() == []
+    add_run("job", duration=29 * MINUTE)
+    [long] = found()
+    assert "so later ones are skipped." in long["text"]
+
+
+def test_overdue_job_does_not_hide_why_it_is() -> None:
+    """That it failed, or that its worker died, is a finding of its own below."""
+    take_default("failed").release()
+    add_run("failed", RunOutcome.FAILED, exception_type="ValueError")
+    take_default("dead")
+    expire("dead")
+    for name in ("failed", "dead"):
+        be_overdue(name)
+    assert [(each["lock"], each["kind"]) for each in found()] == [
+        ("dead", "overdue"),
+        ("dead", "expired"),
+        ("failed", "overdue"),
+        ("failed", "failed"),
+    ]
+
+
+def test_overdue_needs_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library nobody can tell, and all else is found."""
+    take_default("job").release()
+    be_overdue("job")
+    add_run("job", RunOutcome.FAILED)
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    assert [each["kind"] for each in found()] == ["failed"]
+
+
+@override_settings(SHEDLOCK_GRACE="soon")
+def test_grace_that_is_no_duration_is_refused() -> None:
+    """The setting is named; it is no failure of the store."""
+    with pytest.raises(CommandError, match="SHEDLOCK_GRACE"):
+        check("check")
 
 
 def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +411,9 @@ def test_findings_stay_on_their_lines() -> None:
     assert len(printed.splitlines()) == 1
 
 
-@pytest.mark.parametrize("args", [["--held-for", "soon"], ["--fail-on", "never"]])
+@pytest.mark.parametrize(
+    "args", [["--held-for", "soon"], ["--grace", "-1s"], ["--fail-on", "never"]]
+)
 def test_wrong_call(args: list[str]) -> None:
     """What can't be understood is refused, with the argument's name."""
     with pytest.raises(CommandError, match=args[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django_shedlock.management.subcommands.base import Subcommand
+from django_shedlock.management.subcommands.catch_up import CatchUp
 from django_shedlock.management.subcommands.check import Check
 from django_shedlock.management.subcommands.extend import Extend
 from django_shedlock.management.subcommands.history import History
@@ -10,6 +11,7 @@ from django_shedlock.management.subcommands.listing import Listing
 from django_shedlock.management.subcommands.prune import Prune
 from django_shedlock.management.subcommands.release import Release
 from django_shedlock.management.subcommands.run import Run
+from django_shedlock.management.subcommands.trigger import TriggerJob
 
 SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Listing,
@@ -19,5 +21,7 @@ SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Prune,
     Check,
     Run,
+    TriggerJob,
+    CatchUp,
 )
 """In the order in which ``--help`` shows them."""

@@ -6,15 +6,19 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_shedlock.findings import Finding, Kind, Search, Severity
+from django_shedlock import conf
+from django_shedlock.findings import Finding, Kind, Severity
 from django_shedlock.management.subcommands.arguments import duration
 from django_shedlock.management.subcommands.base import Subcommand
 from django_shedlock.management.subcommands.tables import printable
+from django_shedlock.options import default_duration
 from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.searches import Search
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
 
@@ -39,6 +43,13 @@ class Check(Subcommand):
             "longer than when they last succeeded",
         )
         parser.add_argument(
+            "--grace",
+            metavar="DURATION",
+            type=duration,
+            help="find jobs that have not succeeded so long after a tick of their "
+            "schedule; if not given, what SHEDLOCK_GRACE says",
+        )
+        parser.add_argument(
             "--ignore",
             metavar="PATTERN",
             action="append",
@@ -61,14 +72,17 @@ class Check(Subcommand):
         self,
         aliases: Sequence[str],
         *,
-        held_for: Any,
+        held_for: timedelta | None,
+        grace: timedelta | None,
         ignore: list[str],
         fail_on: str,
         json: bool,
         **options: Any,
     ) -> None:
         """Print the findings, and exit with the status of the worst."""
-        search = Search(held_for, tuple(ignore))
+        if grace is None:
+            grace = default_duration(conf.GRACE)
+        search = Search(grace, held_for, tuple(ignore))
         findings = [found for alias in aliases for found in _findings(search, alias)]
         self.stdout.write(_as_json(findings) if json else _as_lines(findings))
         status = max((STATUSES[found.kind.severity] for found in findings), default=0)

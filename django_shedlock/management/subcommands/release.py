@@ -17,7 +17,6 @@ from django_shedlock.management.subcommands.base import (
 from django_shedlock.management.subcommands.operators import add_reason, operator
 from django_shedlock.management.subcommands.tables import printable
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.states import LockState
 
 
 class Release(Subcommand):
@@ -52,7 +51,7 @@ class Release(Subcommand):
             self.stdout.write(f"Lock {name!r} is released.")
             return
         status = find_status(provider, name)
-        if status.state is LockState.RUNNING:
+        if status.state.is_running:
             raise CommandError(
                 f"Lock {name!r} is not released: its job is running as "
                 f"{printable(status.locked_by)}. With --force it is released all the "

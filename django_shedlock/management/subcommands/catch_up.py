@@ -1,0 +1,40 @@
+"""``manage.py shedlock catch-up``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from django_shedlock.catching_up import CaughtUp, Result, catch_up
+from django_shedlock.management.subcommands.base import FAILED, Subcommand
+from django_shedlock.management.subcommands.tables import local, printable
+from django_shedlock.providers.base import LockProvider
+
+
+class CatchUp(Subcommand):
+    """Runs what is overdue."""
+
+    name = "catch-up"
+    help = "run each overdue job once, under its lock, for its newest tick only"
+
+    def run(self, provider: LockProvider, *, verbosity: int, **options: Any) -> None:
+        """Run them, tell of each unless silenced, and exit with 1 if one failed."""
+        failed = 0
+        for caught_up in catch_up(provider):
+            if verbosity:
+                self.stdout.write(_line(caught_up))
+            failed += caught_up.result is Result.FAILED
+        if failed:
+            raise CommandError(
+                f"Overdue jobs that failed: {failed}.", returncode=FAILED
+            )
+
+
+def _line(caught_up: CaughtUp) -> str:
+    since = local(caught_up.overdue_since)
+    line = f"Lock {caught_up.name!r}, overdue since {since}: {caught_up.result.value}"
+    if caught_up.error is None:
+        return f"{line}."
+    error = f"{type(caught_up.error).__name__}: {caught_up.error}"
+    return f"{line} with {printable(error)}"

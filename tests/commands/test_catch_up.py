@@ -1,0 +1,345 @@
+"""``manage.py shedlock catch-up``: what is overdue runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import pytest
+from django.core.management import BaseCommand, CommandError
+from django.core.management.base import CommandParser
+from django.test import override_settings
+
+from django_shedlock import execute, known_jobs, scheduler_lock
+from django_shedlock.known_jobs import KnownJob
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.outcomes import RunOutcome
+from django_shedlock.providers import get_provider
+from django_shedlock.schedules import Schedule
+from django_shedlock.states import LockState
+from tests.commands.calls import run
+from tests.scheduled import HOURLY, Jobs, make_late, ran, scheduled_jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NAMES = ["digest now", "failing", "fetch", "remind", "report"]
+
+
+@pytest.fixture(autouse=True)
+def jobs() -> Iterator[Jobs]:
+    with scheduled_jobs() as made:
+        run("catch-up")
+        yield made
+
+
+def test_jobs_that_never_ran_are_registered_and_not_run() -> None:
+    """After a deploy all jobs are known, and count from now on."""
+    assert ran == []
+    scheduled = LockRecord.objects.exclude(schedule=None).order_by("name")
+    assert list(scheduled.values_list("name", flat=True)) == NAMES
+    assert run("catch-up") == ""
+    assert ran == []
+
+
+def test_job_that_never_ran_becomes_overdue() -> None:
+    """A scheduler that was forgotten is noticed, since the job is known."""
+    make_late("report")
+    assert "Lock 'report', overdue since " in run("catch-up")
+    assert ran == ["report"]
+
+
+def test_overdue_job_runs_once_for_all_its_ticks(jobs: Jobs) -> None:
+    """Of all ticks that were missed only the newest is run, and only once."""
+    jobs.report()
+    make_late("report", hours=30)
+    ran.clear()
+    assert run("catch-up").endswith(": ran.\n")
+    assert run("catch-up") == ""
+    assert ran == ["report"]
+
+
+def test_overdue_command_and_coroutine_run() -> None:
+    """Management commands and coroutine functions are caught up, too."""
+    make_late("digest now")
+    make_late("fetch")
+    assert run("catch-up").count(": ran.") == 2
+    assert ran == ["digest now", "fetch"]
+
+
+def test_job_that_failed_is_tried_once_more(jobs: Jobs) -> None:
+    """A job that goes on failing is no reason to run it every minute."""
+    with pytest.raises(ZeroDivisionError):
+        jobs.failing()
+    make_late("failing")
+    with pytest.raises(CommandError, match="Overdue jobs that failed: 1") as failure:
+        run("catch-up")
+    assert failure.value.returncode == 1
+    assert run("catch-up") == ""
+    assert ran == ["failing", "failing"]
+
+
+def test_failure_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each overdue job has its turn, and the failure is told."""
+    make_late("failing")
+    make_late("report")
+    with pytest.raises(CommandError):
+        run("catch-up")
+    assert ran == ["failing", "report"]
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_job_that_exits_does_not_stop_the_others(
+    status: int,
+) -> None:
+    """A job that ends its process, as many commands do, ends only itself."""
+
+    @scheduler_lock("exits", **HOURLY)
+    def exits() -> None:
+        raise SystemExit(status)
+
+    with suppress(CommandError):
+        run("catch-up")
+    make_late("exits")
+    make_late("report")
+    with nullcontext() if status == 0 else pytest.raises(CommandError):
+        run("catch-up")
+    assert ran == ["report"]
+    outcomes = LockRun.objects.values_list("name", "outcome")
+    expected = RunOutcome.FAILED if status else RunOutcome.SUCCEEDED
+    assert dict(outcomes)["exits"] == expected
+
+
+def test_source_that_fails_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Jobs that are known are caught up, whatever else goes wrong."""
+
+    def broken() -> Iterator[KnownJob]:
+        raise ZeroDivisionError("by nobody")
+        yield
+
+    monkeypatch.setattr(known_jobs, "sources", [broken, *known_jobs.sources])
+    make_late("report")
+    run("catch-up")
+    assert ran == ["report"]
+    assert "Not all jobs of" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ValueError, NameError])
+def test_job_without_a_signature_does_not_stop_the_others(
+    error: type[Exception],
+) -> None:
+    """A callable of which nobody knows its parameters is not started."""
+
+    class Unknown:
+        @property
+        def __signature__(self) -> None:
+            raise error("no signature found")
+
+        def __call__(self) -> None:
+            ran.append("unknown")
+
+    unknown = scheduler_lock("unknown", **HOURLY)(Unknown())
+    run("catch-up")
+    make_late("unknown")
+    make_late("report")
+    assert "can't be started from here" in run("catch-up")
+    assert ran == ["report"]
+    assert callable(unknown)
+
+
+def test_running_job_is_left_alone(jobs: Jobs) -> None:
+    """A job that is late, but runs, is not started a second time."""
+    provider = get_provider()
+    with pytest.raises(ZeroDivisionError):
+        jobs.failing()
+    make_late("failing")
+    [status] = provider.statuses("failing")
+
+    def look() -> None:
+        assert run("catch-up") == ""
+
+    execute(look, "failing", lock_at_most_for="1m")
+    assert ran == ["failing"]
+    assert status.progress.tick is not None
+
+
+def test_tick_that_follows_is_not_kept_away() -> None:
+    """``lock_at_least_for`` does not outlive a run for a tick that was missed."""
+    job = scheduler_lock("kept", lock_at_least_for="1m", **HOURLY)(lambda: None)
+    run("catch-up")
+    make_late("kept")
+    assert run("catch-up").endswith(": ran.\n")
+    assert get_provider().statuses("kept")[0].state is LockState.FREE
+    assert job is not None
+
+
+def test_job_whose_lock_is_kept_is_told(jobs: Jobs) -> None:
+    """Of a skip all reasons are named, also that the lock is not free yet."""
+    make_late("report")
+    execute(lambda: None, "report", lock_at_least_for="1m", lock_at_most_for="1m")
+    assert "lock_at_least_for keeps its lock" in run("catch-up")
+    assert ran == []
+
+
+def test_job_that_needs_arguments_is_told() -> None:
+    """What can't be started is named, so that somebody does it."""
+    make_late("remind")
+    assert "can't be started from here" in run("catch-up")
+    assert ran == []
+
+
+def test_command_that_needs_arguments_is_told() -> None:
+    """So is a command that can't be called without them: it does not fail for ever."""
+
+    @scheduler_lock("export", **HOURLY)
+    class Export(BaseCommand):
+        def add_arguments(self, parser: CommandParser) -> None:
+            parser.add_argument("tenant")
+
+        def handle(self, *args: Any, **options: Any) -> None:
+            ran.append("export")
+
+    run("catch-up")
+    make_late("export")
+    assert "can't be started from here" in run("catch-up")
+    assert ran == []
+
+
+def test_command_that_takes_arguments_runs_without_them() -> None:
+    """Those that may be left out are left out."""
+
+    @scheduler_lock("export", **HOURLY)
+    class Export(BaseCommand):
+        def add_arguments(self, parser: CommandParser) -> None:
+            parser.add_argument("tenants", nargs="*")
+            parser.add_argument("--since")
+
+        def handle(self, *args: Any, **options: Any) -> None:
+            ran.append("export")
+
+    run("catch-up")
+    make_late("export")
+    run("catch-up")
+    assert ran == ["export"]
+
+
+def test_command_that_is_broken_does_not_stop_the_others() -> None:
+    """A command that can't tell its arguments fails when it is started."""
+
+    @scheduler_lock("broken", **HOURLY)
+    class Broken(BaseCommand):
+        def add_arguments(self, parser: CommandParser) -> None:
+            raise ZeroDivisionError("by nobody")
+
+    run("catch-up")
+    make_late("broken")
+    make_late("report")
+    with pytest.raises(CommandError, match="Overdue jobs that failed: 1"):
+        run("catch-up")
+    assert ran == ["report"]
+
+
+def test_lock_that_no_job_has_is_told() -> None:
+    """So is the lock of a program that ``shedlock run`` starts elsewhere."""
+    execute(lambda: None, "backup", **HOURLY)
+    make_late("backup")
+    assert "Lock 'backup', overdue since" in run("catch-up")
+
+
+def test_verbosity_0_is_silent() -> None:
+    """In a crontab it prints nothing that cron would mail."""
+    make_late("report")
+    assert run("--verbosity", "0", "catch-up") == ""
+    assert ran == ["report"]
+
+
+def test_changed_schedule_counts_from_now_on(jobs: Jobs) -> None:
+    """A new schedule makes nothing overdue at once."""
+    jobs.report()
+    make_late("report")
+    LockRecord.objects.filter(name="report").update(schedule="@daily UTC")
+    ran.clear()
+    assert run("catch-up") == ""
+    assert ran == []
+    [status] = get_provider().statuses("report")
+    assert str(status.progress.schedule).startswith("@hourly")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC"])
+def test_other_name_of_a_time_zone_is_no_change(zone: str) -> None:
+    """A host that calls its time zone otherwise does not make late ticks forgotten."""
+    make_late("report")
+    LockRecord.objects.filter(name="report").update(schedule=f"@hourly {zone}")
+    assert run("catch-up").endswith(": ran.\n")
+
+
+def test_job_that_counts_in_another_time_zone_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The same hour of another zone is another tick: who has the right one is told."""
+    job = nightly("Asia/Tokyo")
+    run("catch-up")
+    LockRecord.objects.filter(name="nightly").update(
+        schedule="30 2 * * * Europe/Berlin"
+    )
+    assert run("catch-up") == ""
+    make_late("nightly", hours=48)
+    assert ": is left to other hosts: " in run("catch-up")
+    assert caplog.text.count("WARNING") == 1
+    for told in ("'nightly'", "Europe/Berlin", "Asia/Tokyo", "CRONTAB_TIME_ZONE"):
+        assert told in caplog.text
+    assert ran == []
+    assert schedule_of("nightly") == "30 2 * * * Europe/Berlin"
+    assert job is not None
+
+
+@pytest.mark.parametrize("is_triggered", [False, True])
+def test_next_start_settles_a_changed_time_zone(*, is_triggered: bool) -> None:
+    """A deploy that means another zone needs nothing but its scheduler, or trigger."""
+    job = nightly("Asia/Tokyo")
+    run("catch-up")
+    LockRecord.objects.filter(name="nightly").update(
+        schedule="30 2 * * * Europe/Berlin"
+    )
+    make_late("nightly", hours=48)
+    run("trigger", "nightly") if is_triggered else job()
+    assert schedule_of("nightly") == "30 2 * * * Asia/Tokyo"
+    assert run("catch-up") == ""
+    make_late("nightly", hours=48)
+    assert run("catch-up").endswith(": ran.\n")
+    assert ran == ["nightly", "nightly"]
+
+
+def nightly(zone: str) -> Callable[[], None]:
+    """Return a job that runs each night."""
+    schedule = Schedule("30 2 * * *", zone)
+
+    @scheduler_lock("nightly", lock_at_most_for="1m", schedule=schedule)
+    def job() -> None:
+        ran.append("nightly")
+
+    return job
+
+
+def schedule_of(name: str) -> str:
+    return str(get_provider().statuses(name)[0].schedule)
+
+
+@override_settings(SHEDLOCK_ENABLED=False)
+def test_nothing_is_caught_up_without_locks() -> None:
+    """With the locks off nobody could tell that a tick was run."""
+    make_late("report")
+    assert run("catch-up") == ""
+    assert ran == []
+
+
+def test_run_is_in_the_history() -> None:
+    """What is caught up is a run like any other."""
+    from django_shedlock.models import LockRun
+
+    make_late("report")
+    run("catch-up")
+    assert LockRun.objects.get().outcome == RunOutcome.SUCCEEDED

@@ -1,0 +1,50 @@
+"""Locks with a schedule, whose ticks a test shifts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django_shedlock.models import LockRecord
+from django_shedlock.schedules import Schedule
+from tests.clocks import wait_for_calm
+
+HOURLY = Schedule("0 * * * *", "UTC")
+DAYS = timedelta(days=3)
+HOUR = timedelta(hours=1)
+
+
+def newest_tick() -> datetime:
+    return HOURLY.ticks_until(datetime.now(UTC), 1)[-1]
+
+
+def give_schedule(
+    name: str,
+    *,
+    tick: datetime | None,
+    succeeded: datetime | None,
+    caught_up: datetime | None = None,
+    schedule: Schedule = HOURLY,
+) -> None:
+    """Let the lock, which has a record, have run and succeeded so far."""
+    LockRecord.objects.filter(name=name).update(
+        schedule=str(schedule),
+        tick=tick,
+        succeeded_tick=succeeded,
+        caught_up_tick=caught_up,
+    )
+
+
+def be_on_time(name: str) -> datetime:
+    """Let the newest tick have succeeded, and return it."""
+    wait_for_calm()
+    tick = newest_tick()
+    give_schedule(name, tick=tick, succeeded=tick)
+    return tick
+
+
+def be_overdue(name: str) -> datetime:
+    """Let nothing have succeeded for days, and return since which tick."""
+    wait_for_calm()
+    last = newest_tick() - DAYS
+    give_schedule(name, tick=last, succeeded=last)
+    return last + HOUR
