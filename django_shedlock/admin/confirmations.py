@@ -14,15 +14,15 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.functional import Promise
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext
 
-from django_shedlock.admin.forms import LeaseForm, ReasonForm
+from django_shedlock.admin.forms import ReasonForm
 from django_shedlock.admin.labels import instant
 from django_shedlock.admin.shown import shown_provider
-from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import ShedLockError
+from django_shedlock.identities import split_identity
 from django_shedlock.interventions import Intervention
-from django_shedlock.models import LockRecord, split_holder
+from django_shedlock.models import LockRecord
 from django_shedlock.states import LockState
 
 TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
@@ -152,64 +152,8 @@ class Confirmation(ABC):
         return TemplateResponse(self.request, TEMPLATE, context)
 
 
-class ReleaseConfirmation(Confirmation):
-    """Frees locks, also those of jobs that still run."""
-
-    action = "release_selected"
-    title = gettext_lazy("Release locks?")
-    button = gettext_lazy("Release")
-    question = gettext_lazy(
-        "A released lock can be taken at once by another worker. A job that runs under "
-        "it is not stopped: make sure that it is dead, or it will run twice."
-    )
-    refusal = gettext_lazy(
-        "Lock “%(name)s” is not released: %(holder)s does not hold it any more."
-    )
-
-    def act(self, intervention: Intervention, data: dict[str, Any]) -> bool:
-        """See Confirmation.act()."""
-        return intervention.release(running=True)
-
-    def done(self, intervention: Intervention, data: dict[str, Any]) -> str:
-        """See Confirmation.done()."""
-        return gettext("Lock “%(name)s” is released; %(holder)s held it.") % {
-            "name": intervention.name,
-            "holder": intervention.locked_by,
-        }
-
-
-class ExtendConfirmation(Confirmation):
-    """Lengthens the leases of locks that somebody holds."""
-
-    action = "extend_selected"
-    form_class = LeaseForm
-    title = gettext_lazy("Extend locks?")
-    button = gettext_lazy("Extend")
-    question = gettext_lazy(
-        "An extended lock stays held for longer also if its worker is dead. The worker "
-        "itself learns of its longer lease when it asks next."
-    )
-    refusal = gettext_lazy(
-        "Lock “%(name)s” is not extended: %(holder)s does not hold it any more."
-    )
-
-    def act(self, intervention: Intervention, data: dict[str, Any]) -> bool:
-        """See Confirmation.act()."""
-        return intervention.extend(data["lock_at_most_for"])
-
-    def done(self, intervention: Intervention, data: dict[str, Any]) -> str:
-        """See Confirmation.done()."""
-        return gettext(
-            "Lock “%(name)s” is extended to %(lease)s from now; %(holder)s holds it."
-        ) % {
-            "name": intervention.name,
-            "lease": format_duration(data["lock_at_most_for"]),
-            "holder": intervention.locked_by,
-        }
-
-
 def _described(record: Any) -> dict[str, Any]:
-    host, pid = split_holder(record.locked_by)
+    host, pid = split_identity(record.locked_by)
     return {
         "record": record,
         "host": host,

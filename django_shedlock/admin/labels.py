@@ -52,6 +52,11 @@ def _badge(kind: str, label: str) -> SafeString:
     )
 
 
+def warning(text: str) -> SafeString:
+    """Return words that stand out below what they are about."""
+    return format_html('<span class="shedlock-warning">{}</span>', text)
+
+
 def holder(locked_by: str, host: str, pid: int | None) -> SafeString:
     """Return host and process, with the whole identity for who asks."""
     return format_html(
@@ -89,7 +94,7 @@ def rough_length(duration: timedelta) -> str:
 
 
 def short_instant(moment: datetime, age: timedelta) -> SafeString:
-    """Return the time of a moment in the last 24 hours, or else its date."""
+    """Return the time of a moment that is less than 24 hours away, or else its date."""
     local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
@@ -98,4 +103,14 @@ def short_instant(moment: datetime, age: timedelta) -> SafeString:
         formats.time_format(local, "H:i:s")
         if age < DAY
         else formats.date_format(local, "SHORT_DATE_FORMAT"),
+    )
+
+
+def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeString:
+    """Return how far away a moment is, in words and as ``duration``, and when it is."""
+    return format_html(
+        '<span class="shedlock-nowrap">{}</span> '
+        '<span class="shedlock-nowrap shedlock-quiet">{}</span>',
+        distance,
+        short_instant(moment, duration),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+import sys
+from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,8 @@ from django_shedlock.admin import LockRecordAdmin, LockRunAdmin
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
+from django_shedlock.providers import get_provider
+from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState
 from tests.admin.operators import (
     ALL,
@@ -38,10 +41,18 @@ from tests.admin.operators import (
     state,
     take,
 )
+from tests.lateness import (
+    HOUR,
+    be_on_time,
+    be_overdue,
+    give_schedule,
+    newest_tick,
+)
 
 pytestmark = pytest.mark.django_db
 
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 
 
 def text(html: str) -> str:
@@ -197,15 +208,146 @@ def test_filter_by_last_outcome(viewer: Client) -> None:
     assert [r.name for r in response.context["cl"].queryset] == ["bad"]
 
 
-@pytest.mark.parametrize("parameter", ["state", "last"])
+@pytest.mark.parametrize("parameter", ["state", "last", "schedule"])
 @pytest.mark.parametrize("value", ["asleep", "\0"])
 def test_unknown_filter_leaves_nothing(
     viewer: Client, parameter: str, value: str
 ) -> None:
     """A state or outcome that there is not is no error."""
-    take("billing")
+    take("billing").release()
+    be_overdue("billing")
     response = viewer.get(reverse(LIST), {parameter: value})
     assert (response.status_code, list(response.context["cl"].queryset)) == (200, [])
+
+
+def test_list_shows_the_next_tick(viewer: Client) -> None:
+    """In how long and when a job is to run, and in a word whether it is overdue."""
+    for name in ("a.late", "b.quick", "c.unplanned"):
+        take(name).release()
+    be_overdue("a.late")
+    be_on_time("b.quick")
+    late, quick, unplanned = cells(viewer.get(reverse(LIST)), "next_expected")
+    assert re.fullmatch(r"in \d+m?\w* \d\d:00:00", late)
+    assert re.fullmatch(r"in \d+m?\w* \d\d:00:00", quick)
+    assert unplanned == "-"
+    states = cells(viewer.get(reverse(LIST)), "current_state")
+    assert states == ["free overdue", "free", "free"]
+    with override_settings(SHEDLOCK_GRACE="30d"):
+        assert cells(viewer.get(reverse(LIST)), "current_state") == ["free"] * 3
+
+
+def test_running_job_is_not_shown_as_overdue(viewer: Client) -> None:
+    """It may succeed yet."""
+    take("billing")
+    be_overdue("billing")
+    assert cells(viewer.get(reverse(LIST)), "current_state") == ["running"]
+
+
+def test_filter_by_overdue(viewer: Client) -> None:
+    """The filter leaves only the locks whose job is overdue."""
+    for name in ("late", "later", "quick", "unplanned"):
+        take(name).release()
+    be_overdue("late")
+    be_overdue("later")
+    be_on_time("quick")
+    take("runs")
+    be_overdue("runs")
+    response = viewer.get(reverse(LIST), {"schedule": "overdue"})
+    names = [r.name for r in response.context["cl"].queryset]
+    assert names == ["late", "later"]
+    both = viewer.get(reverse(LIST), {"schedule": "overdue", "q": "later"})
+    assert [r.name for r in both.context["cl"].queryset] == ["later"]
+
+
+def test_filter_by_overdue_costs_one_statement(viewer: Client) -> None:
+    """However many locks there are, and none if it is not used."""
+    for number in range(3):
+        take(f"job {number}").release()
+        be_overdue(f"job {number}")
+    counts = []
+    for query in ({}, {"schedule": "overdue"}):
+        viewer.get(reverse(LIST), query)
+        with CaptureQueriesContext(connection) as queries:
+            viewer.get(reverse(LIST), query)
+        counts.append(len(queries))
+    assert counts[1] == counts[0] + 1
+
+
+def test_more_overdue_locks_than_a_statement_takes(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of them are shown, in place of an error."""
+    monkeypatch.setattr("django_shedlock.admin.filters.MOST_NAMES", 2)
+    for name in "abc":
+        take(name).release()
+        be_overdue(name)
+    response = viewer.get(reverse(LIST), {"schedule": "overdue"})
+    assert [r.name for r in response.context["cl"].queryset] == ["a", "b"]
+
+
+def page_of(client: Client, name: str) -> str:
+    return text(client.get(reverse(CHANGE, args=[name])).content.decode())
+
+
+def test_lock_page_shows_the_ticks(viewer: Client) -> None:
+    """The schedule, what was run, what succeeded, what is next and what is late."""
+    take("billing").release()
+    tick = datetime(2026, 3, 2, 10, tzinfo=UTC)
+    give_schedule("billing", tick=tick + 2 * HOUR, succeeded=tick)
+    page = page_of(viewer, "billing")
+    assert "Schedule: 0 * * * * UTC" in page
+    assert "Newest tick that was run: 03/02/2026 06:00:00" in page
+    assert "Newest tick that succeeded: 03/02/2026 04:00:00" in page
+    assert re.search(r"Next expected: in \d+m?\w* \d\d:00:00", page)
+    assert re.search(r"Overdue since: 03/02/2026 05:00:00 \(\w+ ago\)", page)
+
+
+def test_lock_page_of_a_job_on_time(viewer: Client) -> None:
+    """Nothing is overdue then."""
+    take("billing").release()
+    be_on_time("billing")
+    assert "Overdue since: -" in page_of(viewer, "billing")
+
+
+def test_lock_page_of_a_job_that_never_ran(viewer: Client) -> None:
+    """What is only registered, or always failed, is not said to have succeeded."""
+    take("billing").release()
+    for run in (None, newest_tick(), newest_tick() - HOUR):
+        before_next = newest_tick() + HOUR - SECOND
+        give_schedule("billing", tick=run, succeeded=before_next)
+        page = page_of(viewer, "billing")
+        assert ("Newest tick that was run: -" in page) is (run is None)
+        assert "Newest tick that succeeded: -" in page
+
+
+def test_lock_that_nobody_ever_held(viewer: Client) -> None:
+    """A job that is only registered has no holder, and was not locked at any time."""
+    get_provider().register("billing", Schedule("@hourly", "UTC"))
+    response = viewer.get(reverse(LIST))
+    for column in ("worker", "since"):
+        assert cells(response, column) == ["-"]
+    assert "Since: -" in page_of(viewer, "billing")
+
+
+def test_lock_page_without_a_schedule(viewer: Client) -> None:
+    """A lock without a schedule has no empty lines for its ticks."""
+    take("billing")
+    page = page_of(viewer, "billing")
+    assert "Next expected" not in page
+    assert "Schedule:" not in page
+
+
+def test_pages_without_cronsim(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library the schedule is shown, and no tick is reckoned."""
+    take("billing").release()
+    be_overdue("billing")
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    assert cells(viewer.get(reverse(LIST)), "next_expected") == ["-"]
+    page = page_of(viewer, "billing")
+    assert "Schedule: 0 * * * * UTC" in page
+    assert "Overdue since: -" in page
+    response = viewer.get(reverse(LIST), {"schedule": "overdue"})
+    assert list(response.context["cl"].queryset) == []
 
 
 def test_search_by_name_and_holder(viewer: Client) -> None:
@@ -292,6 +434,7 @@ def test_queries_do_not_grow_with_the_rows(viewer: Client, page: str) -> None:
     counts = []
     for name in ("second", "third", "fourth"):
         take(name)
+        be_overdue(name)
         for _ in range(20):
             add_run("first")
         with CaptureQueriesContext(connection) as queries:
@@ -397,9 +540,10 @@ def test_names_are_escaped(chief: Client) -> None:
 @override_settings(USE_TZ=False)
 def test_list_without_time_zones(viewer: Client) -> None:
     """With USE_TZ = False the instants are shown as they are."""
-    take("billing")
+    take("billing").release()
+    be_overdue("billing")
     add_run("billing")
-    assert viewer.get(reverse(LIST)).status_code == 200
+    assert cells(viewer.get(reverse(LIST)), "current_state") == ["free overdue"]
     assert viewer.get(reverse(CHANGE, args=["billing"])).status_code == 200
 
 

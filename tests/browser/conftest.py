@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.chromium import chromium, missing_reason
+from tests.browser.chromium import PATIENCE, chromium, missing_reason
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip(reason)
     profile: Path = tmp_path_factory.mktemp("profile")
     with chromium(profile) as driver:
-        driver.implicitly_wait(10)
+        driver.implicitly_wait(PATIENCE)
         yield driver
 
 

@@ -30,7 +30,7 @@ def bad_morning() -> None:
         "rates.refresh",
         "web-1:640:60303ae22b998861",
         taken=MINUTE / 3,
-        left=MINUTE / 2,
+        left=2 * MINUTE,
         released=True,
     )
     _record(
@@ -47,6 +47,9 @@ def bad_morning() -> None:
         left=-HOUR,
         released=True,
     )
+    _schedule("rates.refresh", "*/5 * * * *")
+    _schedule("mirror.pull", "@hourly")
+    _schedule("nightly.cleanup", "30 1 * * *", succeeded=2 * DAY)
     _runs()
     _running("reports.monthly", "web-3:99:4e07408562bedb8b", started=5 * HOUR)
     _running(STUCK, HOLDER, started=2 * HOUR)
@@ -98,6 +101,16 @@ def _record(
         lock_until=DatabaseNow() + left,
         released_at=DatabaseNow() - taken / 2 if released else None,
         fencing_token=58,
+    )
+
+
+def _schedule(
+    name: str, expression: str, *, succeeded: timedelta = timedelta(0)
+) -> None:
+    LockRecord.objects.filter(name=name).update(
+        schedule=f"{expression} America/Chicago",
+        tick=DatabaseNow() - succeeded / 2,
+        succeeded_tick=DatabaseNow() - succeeded,
     )
 
 

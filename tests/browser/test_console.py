@@ -15,6 +15,7 @@ from django.urls import reverse
 from django_shedlock.providers import get_provider
 from django_shedlock.states import LockState
 from tests.admin.operators import ALL, CHANGE, HOSTILE, LIST, take
+from tests.browser.chromium import PATIENCE
 from tests.browser.scenes import HOLDER, STUCK, bad_morning
 
 pytestmark = [
@@ -23,7 +24,7 @@ pytestmark = [
 ]
 
 PASSWORD = "console"
-TIMEOUT = 15
+TIMEOUT = 60
 
 
 class Console:
@@ -51,7 +52,7 @@ class Console:
     def find_all(self, selector: str) -> list[Any]:
         self.browser.implicitly_wait(0)
         found = self.browser.find_elements("css selector", selector)
-        self.browser.implicitly_wait(10)
+        self.browser.implicitly_wait(PATIENCE)
         return list(found)
 
     def text(self, selector: str) -> str:
@@ -177,6 +178,7 @@ def test_viewer_can_do_nothing(console: Console) -> None:
     assert not console.find_all("select[name=action], input.action-select")
     console.browser.execute_script(
         """
+        window.isForging = true;
         const form = document.getElementById("changelist-form");
         for (const [name, value] of Object.entries(arguments[0])) {
             const field = document.createElement("input");
@@ -192,6 +194,8 @@ def test_viewer_can_do_nothing(console: Console) -> None:
             "reason": "forged",
         },
     )
+    is_forging = "return window.isForging === true"
+    console.until(lambda: not console.browser.execute_script(is_forging))
     console.until(lambda: STUCK in console.text("#result_list"))
     assert state(STUCK) is LockState.RUNNING
     assert not LogEntry.objects.exists()
