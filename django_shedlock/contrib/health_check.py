@@ -26,6 +26,7 @@ class ShedLock(HealthCheck):
     provider: str = "default"
     clock_tolerance: timedelta = TOLERANCE
     stuck_after: timedelta | None = None
+    overdue_after: timedelta | None = None
 
     def run(self) -> None:
         """Raise what is wrong, as django-health-check asks for it."""
@@ -34,6 +35,7 @@ class ShedLock(HealthCheck):
                 self.provider,
                 clock_tolerance=self.clock_tolerance,
                 stuck_after=self.stuck_after,
+                overdue_after=self.overdue_after,
             )
         finally:
             _close_connections()

@@ -57,8 +57,8 @@ def expressions() -> list[str]:
 
 @pytest.fixture
 def exposed(db: None) -> dict[str, set[str]]:
-    """The labels of each metric of a page, after a run, a skip and a loss."""
-    execute(lambda: None, "job")
+    """The labels of each metric of a page, after a tick, a run, a skip and a loss."""
+    execute(lambda: None, "job", schedule="@daily")
     with held_elsewhere("job"):
         execute(lambda: None, "job")
     with hold("job"):

@@ -16,6 +16,7 @@ from django_shedlock.contrib.health_check import ShedLock
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.admin.operators import take
+from tests.lateness import be_overdue
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
 
@@ -25,7 +26,15 @@ urlpatterns = [
     path(
         "health",
         HealthCheckView.as_view(
-            checks=[(CHECK, {"stuck_after": timedelta(minutes=5)})],
+            checks=[
+                (
+                    CHECK,
+                    {
+                        "stuck_after": timedelta(minutes=5),
+                        "overdue_after": timedelta(hours=1),
+                    },
+                )
+            ],
         ),
     ),
 ]
@@ -57,6 +66,13 @@ def test_stuck_job_is_a_warning_without_names() -> None:
         take(name)
     LockRecord.objects.update(locked_at=DatabaseNow() - timedelta(minutes=6))
     assert report() == (500, "Warning: A job runs for too long.")
+
+
+def test_overdue_job_is_a_warning() -> None:
+    """A tick that has not succeeded is told without its lock's name, too."""
+    take("secret").release()
+    be_overdue("secret")
+    assert report() == (500, "Warning: A job is overdue.")
 
 
 def test_check_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:

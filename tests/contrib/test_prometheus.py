@@ -30,8 +30,16 @@ from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.schedules import Schedule
 from django_shedlock.test import MEMORY, free, held_elsewhere
 from tests.admin.operators import add_run, operator, take
+from tests.lateness import (
+    HOUR,
+    be_on_time,
+    be_overdue,
+    give_schedule,
+    newest_tick,
+)
 from tests.leases import end_own_count
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -188,6 +196,59 @@ def test_store_tells_of_the_last_runs(use_tz: bool) -> None:
     assert values["shedlock_consecutive_failures", "job"] == 2
 
 
+def test_store_tells_what_is_overdue() -> None:
+    """A scrape tells for how long a job is overdue, and when its next tick is."""
+    for name in ("late", "quick", "unplanned"):
+        take(name).release()
+    since = be_overdue("late")
+    be_on_time("quick")
+    values = stored()
+    age = (timezone.now() - since).total_seconds()
+    assert values["shedlock_overdue_seconds", "late"] == pytest.approx(age, abs=30)
+    assert values["shedlock_overdue_seconds", "quick"] == 0
+    coming = (newest_tick() + HOUR).timestamp()
+    assert values["shedlock_next_tick_timestamp_seconds", "late"] == coming
+    assert ("shedlock_overdue_seconds", "unplanned") not in values
+    assert ("shedlock_next_tick_timestamp_seconds", "unplanned") not in values
+    with override_settings(SHEDLOCK_GRACE="30d"):
+        assert stored()["shedlock_overdue_seconds", "late"] == 0
+
+
+def test_running_job_is_not_overdue_yet() -> None:
+    """It may succeed; the alert is over if it does."""
+    take("job")
+    be_overdue("job")
+    assert stored()["shedlock_overdue_seconds", "job"] == 0
+
+
+def test_metrics_without_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can tell of ticks then, and an alert can ask for absent()."""
+    take("job").release()
+    be_overdue("job")
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    values = stored()
+    assert values["shedlock_store_up", ""] == 1
+    assert ("shedlock_overdue_seconds", "job") not in values
+    assert ("shedlock_next_tick_timestamp_seconds", "job") not in values
+
+
+def test_worst_and_soonest_of_a_shared_label() -> None:
+    """Of several names the longest delay and the soonest tick are told."""
+    for name in ("import:a", "import:b", "import:c"):
+        take(name).release()
+    since = be_overdue("import:a")
+    be_on_time("import:b")
+    yearly = Schedule("0 0 1 1 *", "UTC")
+    done = yearly.ticks_until(timezone.now(), 1)[-1]
+    give_schedule("import:c", tick=done, succeeded=done, schedule=yearly)
+    with override_settings(SHEDLOCK_METRICS_LABEL=lambda name: name.split(":")[0]):
+        values = stored()
+    age = (timezone.now() - since).total_seconds()
+    assert values["shedlock_overdue_seconds", "import"] == pytest.approx(age, abs=30)
+    coming = (newest_tick() + HOUR).timestamp()
+    assert values["shedlock_next_tick_timestamp_seconds", "import"] == coming
+
+
 def test_what_never_was_has_no_value() -> None:
     """A lock that never succeeded has no time of its last success, not even zero."""
     take("job")
@@ -233,6 +294,7 @@ def test_scrape_costs_three_statements(
     """However many locks there are, a public scrape asks the store three times."""
     for number in range(3):
         run_job(f"job {number}")
+        be_overdue(f"job {number}")
     with django_assert_num_queries(3):
         assert Client().get("/public").status_code == 200
 
