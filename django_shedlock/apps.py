@@ -16,7 +16,9 @@ class ShedLockConfig(AppConfig):
     def ready(self) -> None:
         """Register the system checks, and the receivers that record runs."""
         from django_shedlock import checks, history  # noqa: F401
+        from django_shedlock.contrib.celery import checks as celery_checks
         from django_shedlock.contrib.crontab import checks as crontab_checks
 
         checks.register_checks()
+        celery_checks.register_checks()
         crontab_checks.register_checks()

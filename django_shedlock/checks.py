@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.core import checks
@@ -15,6 +16,7 @@ from django_shedlock.configuration import ZERO
 from django_shedlock.discovery import import_decorated_modules
 from django_shedlock.durations import parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.intervals import find_too_long
 from django_shedlock.jobs import Job, registered_jobs
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
@@ -112,13 +114,24 @@ def _check_each(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
                 id="shedlock.E003",
             )
         try:
-            job.request.configuration()
+            yield from _check_lock(job)
         except InvalidLockConfiguration as error:
             yield Error(
                 f"{job.path} can't run under its lock: {error}",
-                hint="Mind the SHEDLOCK_DEFAULT_ settings and SHEDLOCK_NAMESPACE.",
+                hint="Mind SHEDLOCK_NAMESPACE, SHEDLOCK_PROVIDERS and the defaults.",
                 id="shedlock.E004",
             )
+
+
+def _check_lock(job: Job) -> Iterator[CheckMessage]:
+    request = job.request
+    lock = request.configuration()
+    schedule = lock.occasion.schedule
+    if schedule is None or request.provider not in _aliases():
+        return
+    with suppress(ImproperlyConfigured):  # another check tells of the provider
+        get_provider(request.provider).check_configuration(lock)
+        yield from find_too_long(job.path, lock, schedule.interval)
 
 
 def _check_same_names(jobs: Sequence[Job]) -> Iterator[CheckMessage]:

@@ -68,7 +68,9 @@ HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_RETENTION = Setting[timedelta | float | str](
     "SHEDLOCK_HISTORY_RETENTION", DURATION, "30d"
 )
+GRACE = Setting[timedelta | float | str]("SHEDLOCK_GRACE", DURATION, "5m")
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
+CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](
     "SHEDLOCK_METRICS_LABEL",
     (str, Callable),  # type: ignore[arg-type]
@@ -83,6 +85,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     ENABLED,
     HISTORY,
     HISTORY_RETENTION,
+    GRACE,
     CRONTAB,
+    CRONTAB_TIME_ZONE,
     METRICS_LABEL,
 )

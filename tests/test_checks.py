@@ -16,22 +16,23 @@ from django.db import OperationalError, connection
 from django.test import override_settings
 
 from django_shedlock import checks, clocks, scheduler_lock
-from django_shedlock.jobs import registered_jobs
+from django_shedlock.providers.memory import MemoryLockProvider
+from tests.decorated import only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 BOTH = ["default", "other"]
 pytestmark = pytest.mark.django_db(databases=BOTH)
 
 TWINS = "tests.apps.twins"
+MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
+FITTING: dict[str, Any] = {"schedule": "*/15 * * * *", "lock_at_most_for": "14m59s"}
 
 
 @pytest.fixture(autouse=True)
 def no_other_jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forget the jobs of other tests."""
-    jobs = list(registered_jobs)
-    registered_jobs.clear()
-    yield
-    registered_jobs.update(jobs)
+    with only_jobs_of():
+        yield
 
 
 def found(messages: list[CheckMessage], number: str) -> list[CheckMessage]:
@@ -118,6 +119,63 @@ def test_e004_job_that_the_settings_make_impossible(
     with override_settings(**settings):
         [message] = found(run_checks(), "E004")
         assert text in message.msg
+
+
+def test_e004_schedule_where_no_ticks_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E004 tells before its first tick that a job could not run each of them once."""
+
+    @scheduler_lock("job.name", **FITTING)
+    def job() -> None: ...
+
+    with override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}}):
+        assert checks.check_jobs() == []
+        monkeypatch.setattr(MemoryLockProvider, "keeps_ticks", False)
+        [message] = checks.check_jobs()
+    assert message.id == "shedlock.E004"
+    assert "'job.name': the provider 'default' keeps no ticks" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({}, ""),
+        (
+            {"lock_at_least_for": "15m", "lock_at_most_for": "15m"},
+            "W008 W010",
+        ),
+        ({"lock_at_least_for": "14m"}, ""),
+        ({"lock_at_most_for": "15m"}, "W010"),
+        ({"lock_at_most_for": None}, "W010"),
+        ({"lock_at_most_for": None, "keep_alive": True}, "W010"),
+        ({"lock_at_most_for": None, "schedule": "0 */2 * * *"}, ""),
+        ({"lock_at_most_for": None, "schedule": None}, ""),
+    ],
+)
+def test_w008_and_w010_of_a_schedule(options: Any, numbers: str) -> None:
+    """Of a schedule's own job a check tells if its durations skip the next tick."""
+
+    @scheduler_lock("job.name", **{**FITTING, **options})
+    def job() -> None: ...
+
+    messages = checks.check_jobs()
+    assert [str(message.id)[-4:] for message in messages] == numbers.split()
+    for message in messages:
+        assert "test_w008_and_w010_of_a_schedule" in message.msg
+        assert "'job.name' is not shorter than the time between two ticks (15m)" in (
+            message.msg
+        )
+
+
+def test_w010_and_a_provider_that_cannot_be_made() -> None:
+    """What E002 tells of keeps no other check from being made."""
+
+    @scheduler_lock("job.name", schedule="*/15 * * * *")
+    def job() -> None: ...
+
+    with override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": "no.such"}}):
+        assert checks.check_jobs() == []
 
 
 @override_settings(INSTALLED_APPS=["django_shedlock", TWINS])

@@ -122,9 +122,14 @@ def greedy() -> None:
     """A job that keeps its lock for long."""
 
 
-@scheduler_lock("mirror", lock_at_most_for="1h", lock_at_least_for=1, keep_alive=True)
+@scheduler_lock("mirror", lock_at_most_for="4m", lock_at_least_for=1, keep_alive=True)
 def kept_alive() -> None:
     """A job whose lease is extended."""
+
+
+@scheduler_lock("short", lock_at_most_for="4m")
+def short() -> None:
+    """A job that nothing keeps from running again."""
 
 
 @scheduler_lock("remind:{group}", lock_at_most_for="4m", lock_at_least_for="30s")

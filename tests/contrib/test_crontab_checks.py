@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,14 @@ from django.core.management.base import SystemCheckError
 from django.test import override_settings
 
 from django_shedlock import scheduler_lock
+from django_shedlock.checks import check_jobs
+from django_shedlock.contrib.crontab import zones
 from django_shedlock.contrib.crontab.checks import check_crontab
+from django_shedlock.contrib.crontab.targets import target_modules
+from django_shedlock.providers.database import DatabaseLockProvider
 from tests.contrib import crontabs
 from tests.contrib.crontabs import Digest, Report, command
+from tests.decorated import only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
@@ -33,10 +39,18 @@ TOO_LATE = ["django_shedlock", "django_crontab", "django_shedlock.contrib.cronta
 
 @pytest.fixture(autouse=True)
 def project() -> Iterator[None]:
-    """Install django-crontab."""
+    """Install django-crontab, on a host whose time zone does not matter."""
     apps = [*settings.INSTALLED_APPS, "django_crontab"]
-    with override_settings(INSTALLED_APPS=apps):
+    with override_settings(INSTALLED_APPS=apps, SHEDLOCK_CRONTAB_TIME_ZONE="UTC"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def hourly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a job with a schedule of its own, which no other test catches up."""
+    decorate = scheduler_lock("hourly", lock_at_most_for="4m", schedule="@hourly")
+    job = decorate(lambda: None)
+    monkeypatch.setattr(crontabs, "hourly", job, raising=False)
 
 
 @contextmanager
@@ -202,6 +216,17 @@ def test_e010_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids(entry) == ["W006"]
 
 
+def test_e010_unknown_time_zone() -> None:
+    """E010 finds a time zone in which nobody can count."""
+    [message] = messages(
+        ("@daily", f"{JOBS}.plain"),
+        INSTALLED_APPS=ZERO_EDIT,
+        SHEDLOCK_CRONTAB_TIME_ZONE="Europe/Berln",
+    )
+    assert message.id == "shedlock.E010"
+    assert "there is no time zone 'Europe/Berln'" in message.msg
+
+
 def test_w006_entry_without_a_lock() -> None:
     """W006 finds functions and commands that each host runs."""
     assert ids(("@daily", f"{JOBS}.plain")) == ["W006"]
@@ -230,11 +255,110 @@ def test_w009_entry_that_may_run_twice() -> None:
     assert ids(entry) == ["W009"]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("*/5 * * * *", f"{JOBS}.short"),
+        ("@daily", LOCKED, ["report"], {"lock_at_most_for": "1h"}),
+        ("@daily", CALL, ["digest"]),
+        ("@daily", f"{JOBS}.plain"),
+    ],
+    ids=str,
+)
+def test_w009_not_where_each_tick_runs_once(entry: Any) -> None:
+    """With the app a tick runs once, whatever is kept; unless ticks are left out."""
+    no_minimum = {f"{JOBS}.plain": {"lock_at_least_for": 0}}.get(entry[1], {})
+    for options, told in (({}, []), ({"schedule": None}, ["W009"])):
+        written = {entry[1]: {**no_minimum, **options}}
+        assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written) == told
+
+
+def test_w009_where_the_store_keeps_no_ticks() -> None:
+    """A store that can't keep ticks can't run them once."""
+    backend = "tests.contrib.test_crontab_ticks.Tickless"
+    entry = ("*/5 * * * *", f"{JOBS}.short")
+    stores = {"default": {"BACKEND": backend}}
+    others = {"INSTALLED_APPS": ZERO_EDIT, "SHEDLOCK_PROVIDERS": stores}
+    assert ids(entry, **others) == ["W009"]
+
+
+@pytest.mark.parametrize("time", ["0 * * * *", "@hourly", "00 */1 * * *"])
+@pytest.mark.parametrize("apps", [ZERO_EDIT, ["django_shedlock", "django_crontab"]])
+def test_w014_not_for_the_same_time(time: str, apps: list[str]) -> None:
+    """An entry may say in other words what its job's schedule says."""
+    assert ids((time, f"{JOBS}.hourly"), INSTALLED_APPS=apps) == []
+
+
+@pytest.mark.parametrize("time", ["*/30 * * * *", "5 * * * *", "@daily"])
+@pytest.mark.parametrize("apps", [ZERO_EDIT, ["django_shedlock", "django_crontab"]])
+def test_w014_entry_at_another_time(time: str, apps: list[str]) -> None:
+    """W014 finds an entry whose time is not that of its job's own schedule."""
+    [message] = messages((time, f"{JOBS}.hourly"), INSTALLED_APPS=apps)
+    assert message.id == "shedlock.W014"
+    assert "'@hourly' of its lock 'hourly'" in message.msg
+
+
+def test_w016_time_zone_that_the_host_does_not_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W016 finds that cron counts in another zone than the app."""
+    (tmp_path / "timezone").write_text("Asia/Tokyo")
+    monkeypatch.setattr(zones, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(zones, "TIMEZONE", tmp_path / "timezone")
+    assert messages(INSTALLED_APPS=ZERO_EDIT) == []
+    with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=""):
+        [message] = messages(INSTALLED_APPS=ZERO_EDIT)
+        assert message.id == "shedlock.W016"
+        assert "counted in 'Asia/Tokyo'" in message.msg
+        assert messages() == []
+
+
+def test_w014_schedule_of_the_settings() -> None:
+    """W014 finds it where SHEDLOCK_CRONTAB gives the schedule, too."""
+    entry = ("@daily", f"{JOBS}.plain")
+    other = {f"{JOBS}.plain": {"schedule": "@weekly"}}
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=other) == ["W014"]
+    wrong = {f"{JOBS}.plain": {"schedule": "weekly"}}
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=wrong) == ["E010"]
+
+
 def test_w010_lease_longer_than_the_interval() -> None:
-    """W010 finds a lease that outlasts the next tick, if it is not kept alive."""
+    """W010 finds a lease that outlasts the next tick, also if it is kept alive."""
     assert ids(("0 * * * *", f"{JOBS}.greedy")) == ["W010"]
-    assert ids(("0 * * * *", f"{JOBS}.kept_alive")) == []
+    assert ids(("*/4 * * * *", f"{JOBS}.kept_alive")) == ["W010"]
+    assert ids(("*/5 * * * *", f"{JOBS}.kept_alive")) == []
     assert ids(("0 */2 * * *", f"{JOBS}.greedy")) == []
+
+
+OUTSIDE = """
+from django_shedlock import scheduler_lock
+
+@scheduler_lock("outside", schedule="*/15 * * * *")
+def job():
+    pass
+"""
+
+
+@pytest.mark.parametrize("apps", [ZERO_EDIT, ["django_shedlock", "django_crontab"]])
+def test_w010_of_a_job_outside_the_apps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apps: list[str]
+) -> None:
+    """Whichever check comes first, one of them tells of a job that CRONJOBS names."""
+    (tmp_path / "outside_jobs.py").write_text(OUTSIDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "outside_jobs", raising=False)
+    entries = [("*/15 * * * *", "outside_jobs.job"), ("@daily", "nodots"), "wrong"]
+    with cronjobs(*entries, INSTALLED_APPS=apps), only_jobs_of():
+        monkeypatch.setattr(sys, "argv", ["manage.py", "crontab", "run", "hash"])
+        assert check_jobs() == []
+        monkeypatch.setattr(sys, "argv", ["manage.py", "check"])
+        [message] = check_jobs()
+        told = [str(m.id)[-4:] for m in check_crontab()]
+    assert (message.id, "outside_jobs.job" in message.msg) == ("shedlock.W010", True)
+    assert sorted(told) == ["E005", "E006"]
+    assert list(target_modules()) == []
+    with override_settings(CRONJOBS={"outside_jobs.job": "*/15 * * * *"}):
+        assert list(target_modules()) == []
 
 
 def test_w011_one_name_for_several_targets() -> None:
@@ -249,6 +373,49 @@ def test_w011_one_name_for_several_targets() -> None:
     assert "manage.py digest, manage.py report" in message.msg
 
 
+WEEKDAYS, SATURDAYS = "0 9 * * 1-5", "0 12 * * 6"
+
+
+@pytest.mark.parametrize("target", [(f"{JOBS}.plain",), (CALL, ["digest"])], ids=str)
+def test_w017_one_call_at_several_times(target: tuple[Any, ...]) -> None:
+    """W017 finds a lock that would count the ticks of one schedule at a time."""
+    entries = [(WEEKDAYS, *target), (SATURDAYS, *target)]
+    [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT)
+    assert message.id == "shedlock.W017"
+    assert "'0 9 * * 1-5 UTC', '0 12 * * 6 UTC'" in message.msg
+    assert f"'cron:{JOBS}.plain'" in message.msg or "'digest'" in message.msg
+    assert "W017" not in ids(*entries)
+
+
+def test_w017_one_name_for_several_targets() -> None:
+    """W017 finds what is left when W011 is silenced."""
+    report = (WEEKDAYS, LOCKED, ["report"], {"lock": "a"})
+    entries = [report, (SATURDAYS, f"{JOBS}.plain")]
+    written = {f"{JOBS}.plain": {"name": "a"}}
+    told = ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written)
+    assert told == ["W011", "W017"]
+
+
+def test_w017_not_where_the_hint_was_followed() -> None:
+    """One expression, a name for each time, or no ticks: then nothing is missed."""
+    entries = [(WEEKDAYS, f"{JOBS}.plain"), (SATURDAYS, f"{JOBS}.plain")]
+    no_ticks = {f"{JOBS}.plain": {"schedule": None}}
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=no_ticks) == []
+    same = [("@hourly", f"{JOBS}.plain"), ("00 * * * *", f"{JOBS}.plain", "> log")]
+    assert ids(*same, INSTALLED_APPS=ZERO_EDIT) == []
+    names = [
+        (WEEKDAYS, LOCKED, ["report"], {"lock": "report on weekdays"}),
+        (SATURDAYS, LOCKED, ["report"], {"lock": "report on saturdays"}),
+    ]
+    assert ids(*names, INSTALLED_APPS=ZERO_EDIT) == []
+
+
+def test_w017_not_for_a_schedule_of_the_job() -> None:
+    """A job with its own schedule has that one, so W014 tells of the entries."""
+    entries = [("5 * * * *", f"{JOBS}.hourly"), (SATURDAYS, f"{JOBS}.hourly")]
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT) == ["W014", "W014"]
+
+
 def test_w012_app_that_comes_too_late() -> None:
     """W012 finds an app whose command Django does not take."""
     assert ids(INSTALLED_APPS=TOO_LATE) == ["W012"]
@@ -261,6 +428,40 @@ def test_w013_options_of_no_entry() -> None:
     [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=options)
     assert message.id == "shedlock.W013"
     assert "plian" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "in_vain"),
+    [
+        ("plain", {"lock_at_most_for": "10m", "keep_alive": False}, []),
+        ("plain", {"schedule": None}, []),
+        ("sound", {"schedule": "@daily"}, []),
+        ("sound", {"lock_at_most_for": "4m", "locked": True}, []),
+        ("sound", {"lock_at_most_for": "10m", "name": "other"}, ["W013", "W013"]),
+        ("sound", {"locked": False}, ["W013"]),
+        ("sound", {"lock_at_mots_for": "10m"}, ["W013"]),
+        ("hourly", {"schedule": None}, ["W013"]),
+    ],
+)
+def test_w013_options_in_vain(
+    target: str, options: dict[str, Any], in_vain: list[str]
+) -> None:
+    """W013 finds options that the target's own lock leaves no room for."""
+    entry = ("@hourly" if target == "hourly" else "@daily", f"{JOBS}.{target}")
+    written = {f"{JOBS}.{target}": options}
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written) == in_vain
+    assert "W013" not in ids(entry, SHEDLOCK_CRONTAB=written)
+
+
+def test_w013_schedule_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W013 finds a schedule that is dropped, since the provider keeps no ticks."""
+    monkeypatch.setattr(DatabaseLockProvider, "keeps_ticks", False)
+    entry = ("@daily", f"{JOBS}.plain")
+    written = {f"{JOBS}.plain": {"schedule": "@daily"}}
+    [message] = messages(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written)
+    assert message.id == "shedlock.W013"
+    assert "without the schedule of SHEDLOCK_CRONTAB, which is '@daily'" in message.msg
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT) == []
 
 
 def test_settings_of_a_wrong_type_are_left_to_e001() -> None:
@@ -290,6 +491,35 @@ def test_ten_typical_mistakes_are_found() -> None:
         call_command("check", stderr=StringIO())
     for number in expected.split():
         assert str(refusal.value).count(f"(shedlock.{number})") == 1, number
+
+
+def test_ten_typical_mistakes_of_zero_edit_are_found() -> None:
+    """With the app a project with ten mistakes hears of all of them at once, too."""
+    mistakes = [
+        ("*/5 * * *", f"{JOBS}.sound"),
+        ("@daily", f"{JOBS}.renamed"),
+        ("@daily", f"{JOBS}.remind", "gold"),
+        ("*/5 * * * *", f"{JOBS}.sound", "> log-$(date +%F)"),
+        ("@daily", LOCKED, ["report"], {"lock_provider": "redis"}),
+        ("*/10 * * * *", f"{JOBS}.greedy"),
+        ("@daily", f"{JOBS}.plain"),
+        ("@daily", LOCKED, ["digest"], {"lock": f"cron:{JOBS}.plain"}),
+        ("*/30 * * * *", f"{JOBS}.hourly"),
+    ]
+    options = {f"{JOBS}.plain": {"schedule": None, "lock_at_least_for": 0}}
+    expected = "E005 E006 E007 E009 E010 W007 W008 W009 W010 W011 W014"
+    with (
+        cronjobs(
+            *mistakes,
+            CRONTAB_LOCK_JOBS=True,
+            INSTALLED_APPS=[*settings.INSTALLED_APPS[:-1], *ZERO_EDIT[1:]],
+            SHEDLOCK_CRONTAB=options,
+        ),
+        pytest.raises(SystemCheckError) as refusal,
+    ):
+        call_command("check", stderr=StringIO())
+    for number in expected.split():
+        assert f"(shedlock.{number})" in str(refusal.value), number
 
 
 def test_decorated_jobs_are_left_to_their_own_checks(

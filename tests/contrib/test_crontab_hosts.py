@@ -34,8 +34,10 @@ INSTALLED_APPS = [
 CRONJOBS = [
     ("* * * * *", "work.append"),
     ("* * * * *", "work.fail"),
+    ("0 0 29 2 *", "work.append", ["once"]),
     ("wrong", "no.such.job", "%"),
 ]
+SHEDLOCK_CRONTAB = {{'work.append("once")': {{"lock_at_least_for": 0}}}}
 globals().update({crontab!r})
 """
 WORK = """
@@ -44,9 +46,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-def append():
+def append(word="run"):
     with Path(HERE, "runs").open("a") as runs:
-        runs.write("run ")
+        runs.write(word + " ")
     while Path(HERE, "hold").exists():
         time.sleep(0.01)
 
@@ -69,10 +71,12 @@ class Project:
         Path(folder, "work.py").write_text(WORK)
         self.stack = contextlib.ExitStack()
 
-    def start(self, path: str) -> subprocess.Popen[str]:
+    def start(
+        self, path: str, *args: Any, time: str = "* * * * *"
+    ) -> subprocess.Popen[str]:
         """Start the entry of this path, as cron does."""
         with override_settings(**CRONTAB_SETTINGS):
-            job_hash = Crontab()._Crontab__hash_job(("* * * * *", path))
+            job_hash = Crontab()._Crontab__hash_job((time, path, *args))
         host = subprocess.Popen(
             [sys.executable, "-m", "django", "crontab", "run", job_hash],
             env={
@@ -117,8 +121,17 @@ def test_one_of_two_hosts_runs_the_job(project: Project) -> None:
     assert run.name == "cron:work.append"
 
 
+def test_host_that_starts_later_does_not_run_the_tick_again(project: Project) -> None:
+    """Also where nothing keeps the lock of a short job, its tick runs once."""
+    for _host in range(2):
+        started = project.start("work.append", ["once"], time="0 0 29 2 *")
+        assert ended(started) == (0, "", "")
+    assert project.runs == 1
+    assert not LockRecord.objects.held().exists()
+
+
 def test_dead_host_is_replaced_after_its_lease(project: Project) -> None:
-    """While a killed host's lease lasts nobody runs the job, and then the next one."""
+    """While a killed host's lease lasts nobody runs the job; then the next tick."""
     project.hold.touch()
     killed = project.start("work.append")
     wait_for(lambda: project.runs)
@@ -127,7 +140,7 @@ def test_dead_host_is_replaced_after_its_lease(project: Project) -> None:
     project.hold.unlink()
     assert ended(project.start("work.append")) == (0, "", "")
     assert project.runs == 1
-    LockRecord.objects.update(lock_until=DatabaseNow())
+    LockRecord.objects.update(lock_until=DatabaseNow(), tick=None)  # the next tick
     assert ended(project.start("work.append")) == (0, "", "")
     assert project.runs == 2
 

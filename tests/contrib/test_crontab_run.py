@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from django_shedlock.contrib.crontab.requests import request_for
 from django_shedlock.durations import format_duration
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
+from tests.clocks import wait_for_calm
 from tests.contrib.crontabs import (
     CRONTAB_SETTINGS,
     Digest,
@@ -29,12 +32,14 @@ from tests.contrib.crontabs import (
     command,
     take,
 )
+from tests.decorated import only_jobs_of
 from tests.documents import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SQLITE = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 JOBS = "tests.contrib.crontabs"
+LOCKED = "django_shedlock.contrib.crontab.locked_command"
 APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 
 
@@ -259,3 +264,36 @@ def test_other_subcommands_are_django_crontabs(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "adding cronjob" in done.stdout
     assert f"crontab run {Crontab()._Crontab__hash_job(entry)}" in table.read_text()
+
+
+def test_triggered_job_has_the_schedule_of_its_entry() -> None:
+    """What runs by hand counts for the entry's newest tick, and is not overdue."""
+    wait_for_calm()
+    with override_settings(CRONJOBS=[("@daily", f"{JOBS}.decorated")]):
+        call_command("shedlock", "trigger", "decorated", stdout=io.StringIO())
+    record = LockRecord.objects.get(name="decorated")
+    assert str(record.schedule).startswith("@daily ")
+    assert record.tick == record.succeeded_tick
+
+
+def test_overdue_entries_are_caught_up() -> None:
+    """Entries with and without their own locks run again, once, if they are overdue."""
+    wait_for_calm()
+    entries = [
+        ("@daily", f"{JOBS}.decorated_coroutine"),
+        ("@daily", f"{JOBS}.plain", ["gold"]),
+        ("@daily", LOCKED, ["report"], {"lock_at_least_for": 1}),
+        ("@daily", "nowhere.at_all"),
+    ]
+    with (
+        override_settings(CRONJOBS=entries),
+        command("report", Report()),
+        only_jobs_of(JOBS),
+    ):
+        call_command("shedlock", "catch-up")
+        assert calls == []
+        LockRecord.objects.update(succeeded_tick=DatabaseNow() - timedelta(days=3))
+        out = io.StringIO()
+        call_command("shedlock", "catch-up", stdout=out)
+        call_command("shedlock", "catch-up", stdout=out)
+    assert out.getvalue().count(": ran.") == len(calls) == 3

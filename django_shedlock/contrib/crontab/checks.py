@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -14,8 +12,12 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 
-from django_shedlock import conf
-from django_shedlock.contrib.crontab.apps import CrontabConfig, locks_all_entries
+from django_shedlock import conf, discovery
+from django_shedlock.contrib.crontab.apps import (
+    CrontabConfig,
+    is_tick,
+    locks_all_entries,
+)
 from django_shedlock.contrib.crontab.entries import Entry
 from django_shedlock.contrib.crontab.leases import find_doubts
 from django_shedlock.contrib.crontab.mistakes import (
@@ -25,22 +27,29 @@ from django_shedlock.contrib.crontab.mistakes import (
     malformed,
 )
 from django_shedlock.contrib.crontab.plans import Plan
-from django_shedlock.contrib.crontab.targets import find_job
+from django_shedlock.contrib.crontab.shared_locks import find_shared
+from django_shedlock.contrib.crontab.targets import find_job, target_modules
+from django_shedlock.contrib.crontab.zones import (
+    cron_time_zone,
+    is_misnamed,
+    is_time_zone,
+)
 from django_shedlock.exceptions import InvalidLockConfiguration
 
-AT_EACH_TICK = ["crontab", "run"]
-"""django-crontab runs the checks there: one wrong entry would stop the others."""
 FIRST = f"Put {CrontabConfig.name!r} before 'django_crontab' into INSTALLED_APPS."
 
 
 def register_checks() -> None:
-    """Register the checks of this module with Django."""
+    """Register the checks of this module with Django, and let it find the jobs."""
     checks.register(check_crontab)
+    if target_modules not in discovery.sources:
+        discovery.sources.append(target_modules)
 
 
 def check_crontab(**kwargs: Any) -> list[CheckMessage]:
     """Check the entries of ``CRONJOBS``, and what is set for all of them."""
-    if not apps.is_installed("django_crontab") or sys.argv[1:3] == AT_EACH_TICK:
+    # django-crontab checks at each tick, where one wrong entry would stop the others.
+    if not apps.is_installed("django_crontab") or is_tick():
         return []
     try:
         return [*_check_settings(), *_check_entries(getattr(settings, "CRONJOBS", []))]
@@ -65,12 +74,30 @@ def _check_settings() -> Iterator[CheckMessage]:
             hint=FIRST,
             id="shedlock.W012",
         )
+    yield from _check_time_zone(conf.CRONTAB_TIME_ZONE.value)
     if locks_all_entries() and find_spec("cronsim") is None:
         yield Error(
             "The schedules of CRONJOBS can't be read, so no entry can run: cronsim is "
             "missing.",
             hint="Install django-shedlock[crontab].",
             id="shedlock.E010",
+        )
+
+
+def _check_time_zone(zone: str) -> Iterator[CheckMessage]:
+    if zone and not is_time_zone(zone):
+        yield Error(
+            f"SHEDLOCK_CRONTAB_TIME_ZONE: there is no time zone {zone!r}, so ticks are "
+            "counted in this host's.",
+            hint='Name one as in "Europe/Berlin", or leave it empty.',
+            id="shedlock.E010",
+        )
+    if locks_all_entries() and is_misnamed():
+        yield Warning(
+            f"Ticks of CRONJOBS are counted in {cron_time_zone()!r}, but cron goes by "
+            "/etc/localtime of this host, which is another time zone.",
+            hint='Name it in SHEDLOCK_CRONTAB_TIME_ZONE, as in "Europe/Berlin".',
+            id="shedlock.W016",
         )
 
 
@@ -84,7 +111,7 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
             yield from _check_entry(Entry.parse(job), plans)
         except ValueError as error:
             yield malformed(job, error)
-    yield from _check_same_names(plans)
+    yield from find_shared(plans)
     if len(plans) == len(jobs):
         yield from _check_options(plans)
 
@@ -106,22 +133,6 @@ def _check_entry(entry: Entry, plans: list[Plan]) -> Iterator[CheckMessage]:
                 f"{described(entry)} can't run under its lock: {error}",
                 hint="Mind its keyword arguments, SHEDLOCK_CRONTAB and the defaults.",
                 id="shedlock.E010",
-            )
-
-
-def _check_same_names(plans: Sequence[Plan]) -> Iterator[CheckMessage]:
-    targets: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for plan in plans:
-        if plan.request is not None:
-            targets[plan.request.provider, plan.request.name].add(plan.target)
-    decorated = {plan.target for plan in plans if plan.job is not None}
-    for (_, name), of_name in targets.items():
-        if len(of_name) > 1 and not of_name <= decorated:
-            yield Warning(
-                f"The lock {name!r} belongs to several targets of CRONJOBS, so each "
-                f"skips while another one runs: {', '.join(sorted(of_name))}.",
-                hint="Give each a name of its own, or silence this if you mean it.",
-                id="shedlock.W011",
             )
 
 

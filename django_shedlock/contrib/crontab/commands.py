@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management import call_command
 
+from django_shedlock.calls import adapted, note
 from django_shedlock.executor import execute_request
 from django_shedlock.options import LockRequest, make_request
 
@@ -39,7 +40,9 @@ def locked_command(
         lock_at_least_for=lock_at_least_for,
         lock_provider=lock_provider,
     )
-    execute_request(partial(call_command, name, *args, **options), request)
+    task = partial(call_command, name, *args, **options)
+    result = execute_request(task, adapted(locked_command, request))
+    note(locked_command, was_executed=result.was_executed)
 
 
 def command_request(

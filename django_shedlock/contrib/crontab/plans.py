@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 
 from django_shedlock import conf
+from django_shedlock.calls import scheduled
 from django_shedlock.configuration import LockConfiguration
 from django_shedlock.contrib.crontab.apps import locks_all_entries
 from django_shedlock.contrib.crontab.commands import command_request, locked_command
 from django_shedlock.contrib.crontab.entries import Entry
-from django_shedlock.contrib.crontab.requests import request_for
+from django_shedlock.contrib.crontab.requests import request_for, schedule_of
 from django_shedlock.contrib.crontab.targets import find_job
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.jobs import Job
 from django_shedlock.options import LockRequest
-from django_shedlock.providers import get_provider
 from django_shedlock.schedules import Schedule
 
 
@@ -52,11 +51,17 @@ class Plan:
     @cached_property
     def request(self) -> LockRequest | None:
         """What is asked for at each tick."""
+        own = self.own_request
+        if own is None:
+            return request_for(self.entry) if locks_all_entries() else None
+        return scheduled(own, schedule_of(self.entry)) if locks_all_entries() else own
+
+    @cached_property
+    def own_request(self) -> LockRequest | None:
+        """What the target asks for, if it brings its own lock."""
         if self.entry.function is locked_command:
             return command_request(*self.entry.args, **self.entry.kwargs)
-        if self.job is not None:
-            return self._request_of(self.job)
-        return request_for(self.entry) if locks_all_entries() else None
+        return None if self.job is None else self._request_of(self.job)
 
     @cached_property
     def configuration(self) -> LockConfiguration | None:
@@ -67,16 +72,6 @@ class Plan:
     def interval(self) -> timedelta:
         """The shortest time between two ticks."""
         return Schedule(self.entry.time).interval
-
-    @property
-    def is_kept_alive(self) -> bool:
-        """Whether the lease is extended while the job runs."""
-        if self.request is None or self.request.keep_alive is not None:
-            return self.request is not None and self.request.keep_alive is True
-        try:
-            return get_provider(self.request.provider).keeps_alive
-        except ImproperlyConfigured:
-            return False
 
     @property
     def target(self) -> str:

@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from django_shedlock import conf
+from django_shedlock.calls import scheduled
 from django_shedlock.configuration import LONGEST_NAME, parse_option
 from django_shedlock.contrib.crontab.entries import Entry
+from django_shedlock.contrib.crontab.zones import cron_time_zone
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.options import (
     LockRequest,
@@ -37,7 +39,29 @@ def request_for(entry: Entry) -> LockRequest | None:
     name = options.pop("name", None)
     if name is None:
         name = derived_name(entry)
-    return make_request(name, {**_derived(name, entry, options), **options})
+    options.pop("schedule", None)
+    request = make_request(name, {**_derived(name, entry, options), **options})
+    return scheduled(request, schedule_of(entry))
+
+
+def schedule_of(entry: Entry) -> Schedule | str | None:
+    """
+    Return the schedule whose ticks the entry runs, once each.
+
+    It is the entry's own, unless ``SHEDLOCK_CRONTAB`` says otherwise. ``None`` if that
+    has no interval, as ``"@reboot"``.
+    """
+    options = written_options(entry)
+    if "schedule" in options:
+        given: Schedule | str | None = options["schedule"]
+        return given
+    try:
+        schedule = Schedule(entry.time, cron_time_zone())
+        _ = schedule.interval
+    except ValueError:
+        # The job can't wait for the one that mends the entry, which a check reports.
+        return None
+    return schedule
 
 
 def written_options(entry: Entry) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
 
+from django.apps import apps
+from django.conf import settings
 from django.core.management import (
     BaseCommand,
     call_command,
@@ -13,23 +14,35 @@ from django.core.management import (
     load_command_class,
 )
 
+from django_shedlock import jobs
+from django_shedlock.contrib.crontab.apps import is_tick
 from django_shedlock.contrib.crontab.commands import locked_command
 from django_shedlock.contrib.crontab.entries import Entry
-from django_shedlock.jobs import Job, registered_jobs
+from django_shedlock.jobs import Job
 
 
-def has_own_lock(entry: Entry) -> bool:
-    """Return whether the entry's target runs under a lock by itself."""
-    return entry.function is locked_command or find_job(entry) is not None
+def target_modules() -> Iterator[str]:
+    """Return the modules whose functions ``CRONJOBS`` names, which may be anywhere."""
+    entries = getattr(settings, "CRONJOBS", ())
+    is_used = apps.is_installed("django_crontab") and isinstance(entries, list | tuple)
+    if is_used and not is_tick():  # a tick needs its own target only
+        for entry in entries:
+            with suppress(ValueError):  # a check tells of it
+                yield Entry.parse(entry).path.rpartition(".")[0]
+
+
+def own_lock(entry: Entry) -> object | None:
+    """Return what brings its own lock: the decorated job, or ``locked_command``."""
+    return locked_command if entry.function is locked_command else find_job(entry)
 
 
 def find_job(entry: Entry) -> Job | None:
     """Return the decorated job that the entry runs, also one that is a command."""
     function = entry.function
     if function is not call_command:
-        return _job_of(function)
+        return jobs.find_job(function)
     command = find_command(entry)
-    return None if command is None else _job_of(command.handle)
+    return None if command is None else jobs.find_job(command.handle)
 
 
 def find_command(entry: Entry) -> BaseCommand | None:
@@ -39,21 +52,3 @@ def find_command(entry: Entry) -> BaseCommand | None:
     if app is None or isinstance(app, BaseCommand):
         return app
     return load_command_class(app, str(name))
-
-
-def _job_of(function: Any) -> Job | None:
-    # The wrapper of a job has the function of the job below it; others may wrap it.
-    jobs = {id(job.function): job for job in registered_jobs}
-    while function is not None:
-        below = _below(function)
-        if id(below) in jobs and not isinstance(function, partial):
-            return jobs[id(below)]
-        function = below
-    return None
-
-
-def _below(function: Any) -> Callable[..., Any] | None:
-    if isinstance(function, partial):
-        return function.func
-    below: Callable[..., Any] | None = getattr(function, "__wrapped__", None)
-    return below

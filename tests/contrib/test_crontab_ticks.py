@@ -1,0 +1,278 @@
+"""Each tick of an entry of ``CRONJOBS`` runs once, by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command, get_commands
+from django.test import override_settings
+from django_crontab.crontab import Crontab
+
+from django_shedlock.contrib.crontab import zones
+from django_shedlock.contrib.crontab.entries import Entry
+from django_shedlock.contrib.crontab.jobs import entries_as_jobs
+from django_shedlock.contrib.crontab.requests import request_for
+from django_shedlock.contrib.crontab.zones import cron_time_zone
+from django_shedlock.known_jobs import known_jobs
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.pruning import prune_locks
+from django_shedlock.schedules import Schedule
+from tests.clocks import both_clocks
+from tests.contrib.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
+from tests.decorated import only_jobs_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+JOBS = "tests.contrib.crontabs"
+CALL = "django.core.management.call_command"
+LOCKED = "django_shedlock.contrib.crontab.locked_command"
+APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
+SIX = datetime(2026, 6, 1, 6, tzinfo=UTC)
+A_DAY = timedelta(days=1)
+TWENTY_SECONDS = timedelta(seconds=20)
+DAILY = "0 6 * * *"
+KINDS: list[Any] = [
+    (DAILY, f"{JOBS}.plain"),
+    (DAILY, f"{JOBS}.coroutine"),
+    (DAILY, f"{JOBS}.decorated"),
+    (DAILY, f"{JOBS}.wrapped"),
+    (DAILY, f"{JOBS}.decorated_coroutine"),
+    (DAILY, CALL, ["digest"]),
+    (DAILY, CALL, ["report"]),
+    (DAILY, LOCKED, ["report"]),
+]
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    """Install the two apps, whose commands Django remembers; cron counts in UTC."""
+    calls.clear()
+    with ExitStack() as stack:
+        stack.callback(get_commands.cache_clear)
+        settings = {
+            **CRONTAB_SETTINGS,
+            "INSTALLED_APPS": APPS,
+            "SHEDLOCK_CRONTAB_TIME_ZONE": "UTC",
+            "SHEDLOCK_CRONTAB": options_of_all(lock_at_least_for=0),
+        }
+        stack.enter_context(override_settings(**settings))
+        get_commands.cache_clear()
+        stack.enter_context(command("report", Report()))
+        stack.enter_context(command("digest", Digest()))
+        yield
+
+
+def options_of_all(**options: Any) -> dict[str, Any]:
+    return {entry[1]: options for entry in KINDS}
+
+
+def run(entry: Any, now: datetime) -> None:
+    with override_settings(CRONJOBS=[entry]), both_clocks(now):
+        call_command("crontab", "run", Crontab()._Crontab__hash_job(entry))
+
+
+@pytest.mark.parametrize("entry", KINDS, ids=str)
+def test_each_tick_runs_once(entry: Any) -> None:
+    """A short job does not run again on a host that is 20 seconds late."""
+    for day in range(3):
+        early = SIX + day * A_DAY
+        run(entry, early)
+        run(entry, early + TWENTY_SECONDS)
+        assert len(calls) == day + 1
+        record = LockRecord.objects.get()
+        assert record.tick == record.succeeded_tick == early
+        assert record.schedule == "0 6 * * * UTC"
+
+
+@pytest.mark.parametrize("entry", KINDS, ids=str)
+def test_ticks_can_be_left_out(entry: Any) -> None:
+    """With ``"schedule": None`` an entry has a lock, and no ticks."""
+    options = options_of_all(schedule=None, lock_at_least_for=0)
+    with override_settings(SHEDLOCK_CRONTAB=options):
+        run(entry, SIX)
+        run(entry, SIX + TWENTY_SECONDS)
+    assert len(calls) == 2
+    assert LockRecord.objects.get().schedule is None
+
+
+def test_other_schedule_of_the_settings() -> None:
+    """A schedule in SHEDLOCK_CRONTAB takes the place of the entry's own."""
+    options = options_of_all(schedule="@weekly", lock_at_least_for=0)
+    with override_settings(SHEDLOCK_CRONTAB=options, TIME_ZONE="Asia/Tokyo"):
+        run((DAILY, f"{JOBS}.plain"), SIX)
+        run((DAILY, f"{JOBS}.plain"), SIX + A_DAY)
+    assert len(calls) == 1
+    assert LockRecord.objects.get().schedule == "@weekly Asia/Tokyo"
+
+
+class Tickless(MemoryLockProvider):
+    """Somebody's own store, which knows of no ticks."""
+
+    keeps_ticks = False
+
+
+# The bodies of the others look for a row.
+@pytest.mark.parametrize("entry", [*KINDS[:2], *KINDS[5:]], ids=str)
+def test_store_that_keeps_no_ticks_locks(entry: Any) -> None:
+    """Where ticks can't be kept, entries run under locks all the same."""
+    stores = {"default": {"BACKEND": f"{__name__}.Tickless"}}
+    with override_settings(SHEDLOCK_PROVIDERS=stores):
+        run(entry, SIX)
+        run(entry, SIX + TWENTY_SECONDS)
+    assert [call[0].provider.__class__ for call in calls] == [Tickless, Tickless]
+
+
+def test_entry_that_has_no_interval_has_no_ticks() -> None:
+    """What cron starts once a boot runs at each of them."""
+    entry = ("@reboot", f"{JOBS}.plain")
+    run(entry, SIX)
+    run(entry, SIX + TWENTY_SECONDS)
+    assert len(calls) == 2
+
+
+def test_wrong_entry_stops_no_other() -> None:
+    """Jobs are known by name, whatever is wrong with other entries."""
+    wrong = [
+        "nothing",
+        ("* * * * *", "no.such.job"),
+        ("* * * * *", "tests.apps.broken.jobs.job"),
+        ("* * * * *", f"{JOBS}.remind"),
+        ("* * * * *", f"{JOBS}.plain", [{1}]),
+        (DAILY, f"{JOBS}.unlocked"),
+    ]
+    options = {f"{JOBS}.unlocked": {"lock_at_most_for": "soon"}}
+    with override_settings(
+        CRONJOBS=[*wrong, (DAILY, f"{JOBS}.plain")], SHEDLOCK_CRONTAB=options
+    ):
+        assert [job.name for job in entries_as_jobs()] == [f"cron:{JOBS}.plain"]
+    for nothing in (None, 3):
+        with override_settings(CRONJOBS=nothing):
+            assert "decorated" in [job.name for job in known_jobs("default")]
+
+
+def test_pruning_leaves_what_entries_have_run() -> None:
+    """An entry that cron starts seldom keeps its record, so a missed run is seen."""
+    run((DAILY, f"{JOBS}.plain"), SIX)
+    LockRecord.objects.update(lock_until=SIX - 1000 * A_DAY)
+    with override_settings(CRONJOBS=[(DAILY, f"{JOBS}.plain")]):
+        assert prune_locks("default", A_DAY) == 0
+    with override_settings(CRONJOBS=[]):
+        assert prune_locks("default", A_DAY) == 1
+
+
+def catch_up(now: datetime, *entries: Any, zone: str = "UTC") -> str:
+    settings = {"CRONJOBS": list(entries), "SHEDLOCK_CRONTAB_TIME_ZONE": zone}
+    out = StringIO()
+    with override_settings(**settings), both_clocks(now), only_jobs_of(JOBS):
+        call_command("shedlock", "catch-up", stdout=out)
+    return out.getvalue()
+
+
+FRIDAY = datetime(2026, 6, 5, 9, tzinfo=UTC)
+WEEKDAYS = ("0 9 * * 1-5", f"{JOBS}.plain")
+SATURDAYS = ("0 12 * * 6", f"{JOBS}.plain")
+
+
+@pytest.mark.parametrize("entries", [[WEEKDAYS, SATURDAYS], [SATURDAYS, WEEKDAYS]])
+def test_overdue_entry_is_caught_up_by_its_own_schedule(entries: list[Any]) -> None:
+    """Of entries that share a lock the one runs whose ticks it counts."""
+    run(WEEKDAYS, FRIDAY)
+    monday = FRIDAY + 3 * A_DAY + timedelta(minutes=10)
+    assert catch_up(monday, *entries).endswith(": ran.\n")
+    assert catch_up(monday, *entries) == ""
+    assert len(calls) == 2
+    assert LockRecord.objects.get().schedule == "0 9 * * 1-5 UTC"
+
+
+AT_TWO = ("0 2 * * *", f"{JOBS}.plain")
+BERLIN = "Europe/Berlin"
+TEN_MINUTES = timedelta(minutes=10)
+
+
+def test_host_in_another_time_zone_runs_no_tick_again() -> None:
+    """cron counts in Berlin, and who catches up in UTC: each night has one run."""
+    night = datetime(2026, 1, 15, 1, tzinfo=UTC)
+    for number in range(3):
+        at_one = night + number * A_DAY
+        with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=BERLIN):
+            run(AT_TWO, at_one)
+        assert catch_up(at_one + TEN_MINUTES, AT_TWO) == ""
+        assert catch_up(at_one + timedelta(hours=1) + TEN_MINUTES, AT_TWO) == ""
+        assert len(calls) == number + 1
+
+
+def test_two_time_zones_hide_no_missed_run() -> None:
+    """Hosts that catch up in turn do not forget what is late; the one in step runs."""
+    night = datetime(2026, 1, 15, 1, tzinfo=UTC)
+    with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=BERLIN):
+        run(AT_TWO, night)
+    for hours in range(1, 24, 6):
+        for zone in ("UTC", BERLIN):
+            assert catch_up(night + timedelta(hours=hours), AT_TWO, zone=zone) == ""
+    next_night = night + A_DAY + TEN_MINUTES
+    assert ": is left to other hosts: " in catch_up(next_night, AT_TWO)
+    assert catch_up(next_night, AT_TWO, zone=BERLIN).endswith(": ran.\n")
+    assert len(calls) == 2
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the host's files be elsewhere, and none of them be there."""
+    monkeypatch.setattr(zones, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(zones, "TIMEZONE", tmp_path / "timezone")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("link", "text", "setting", "expected"),
+    [
+        ("/usr/share/zoneinfo/Europe/Berlin", None, "", "Europe/Berlin"),
+        ("../usr/share/zoneinfo/Asia/Kolkata", None, "", "Asia/Kolkata"),
+        ("/usr/share/zoneinfo/posix/Asia/Tokyo", None, "", "Asia/Tokyo"),
+        ("/usr/share/zoneinfo/right/Asia/Tokyo", None, "", "Asia/Tokyo"),
+        ("/usr/share/zoneinfo/Europe/Berlin", "Asia/Tokyo\n", "", "Europe/Berlin"),
+        ("/elsewhere", "Asia/Tokyo\n", "", "Asia/Tokyo"),
+        (None, "America/New_York\n", "", "America/New_York"),
+        (None, "Europe/Atlantis\n", "", "UTC"),
+        (None, None, "", "UTC"),
+        ("/usr/share/zoneinfo/Europe/Berlin", "UTC", "Asia/Tokyo", "Asia/Tokyo"),
+    ],
+)
+def test_zone_of_cron(
+    files: Path, link: str | None, text: str | None, setting: str, expected: str
+) -> None:
+    """Cron counts in the zone of the settings, then of the host, then in UTC."""
+    if link:
+        files.joinpath("localtime").symlink_to(link)
+    else:
+        files.joinpath("localtime").write_bytes(b"TZif2")
+    if text:
+        files.joinpath("timezone").write_text(text, encoding="utf-8")
+    with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=setting):
+        assert cron_time_zone() == expected
+
+
+def test_zone_of_cron_without_files(files: Path) -> None:
+    """A host that has neither file counts in UTC."""
+    with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=""):
+        assert not list(files.iterdir())
+        assert cron_time_zone() == "UTC"
+
+
+def test_entries_tick_in_the_zone_of_cron() -> None:
+    """The ticks of an entry are in cron's zone, not in the project's."""
+    zone = {"SHEDLOCK_CRONTAB_TIME_ZONE": "Asia/Kolkata", "TIME_ZONE": "UTC"}
+    with override_settings(**zone):
+        request = request_for(Entry(DAILY, f"{JOBS}.plain"))
+        run((DAILY, f"{JOBS}.plain"), SIX)
+    assert request is not None
+    assert request.schedule == Schedule(DAILY, "Asia/Kolkata")
+    half_past = SIX.replace(hour=0, minute=30)
+    assert LockRecord.objects.get().tick == half_past
