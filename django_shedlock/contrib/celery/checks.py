@@ -1,0 +1,51 @@
+"""The system check of Celery's tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from django.apps import apps
+from django.core import checks
+from django.core.checks import CheckMessage, Warning
+
+from django_shedlock.contrib.celery.apps import CeleryConfig
+from django_shedlock.discovery import import_decorated_modules
+from django_shedlock.jobs import Job, registered_jobs
+
+
+def register_checks() -> None:
+    """Register the check of this module with Django."""
+    checks.register(check_celery)
+
+
+def check_celery(**kwargs: Any) -> list[CheckMessage]:
+    """Check that the retries of tasks whose jobs have a schedule are run."""
+    if apps.is_installed(CeleryConfig.name) or find_spec("celery") is None:
+        return []
+    import_decorated_modules()
+    return list(_check_tasks()) if "celery" in sys.modules else []
+
+
+def _check_tasks() -> Iterator[CheckMessage]:
+    for job in sorted(registered_jobs, key=lambda job: job.path):
+        if job.request.schedule is not None and _is_task(job):
+            yield Warning(
+                f"A retry of the task {job.path} is skipped, since its job has a "
+                "schedule, and the first attempt took the tick.",
+                hint=f"Put {CeleryConfig.name!r} into INSTALLED_APPS.",
+                id="shedlock.W015",
+            )
+
+
+def _is_task(job: Job) -> bool:
+    from celery import Task
+    from celery.local import Proxy
+
+    module, _, name = job.path.rpartition(".")
+    value = getattr(sys.modules.get(module), name, None)
+    # By its type alone: whoever looks into a proxy makes Celery finalize its app, which
+    # reads its settings and calls receivers of the project.
+    return issubclass(type(value), Task | Proxy)

@@ -1,0 +1,220 @@
+"""A project with Celery on the chosen store, and real workers and beats of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery
+from celery.result import AsyncResult
+from django.db import connections
+
+from django_shedlock import launcher
+from tests.concurrency.processes import wait_for
+from tests.documents import ROOT
+from tests.stores import REDIS_VARIABLE, missing_redis_reason
+
+reason = missing_redis_reason()
+MARKS = [
+    pytest.mark.postgres_only,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(reason is not None, reason=str(reason)),
+]
+"""Of the tests with workers, which need Redis."""
+TIMEOUT = 60
+LEASE = "10m"
+HOLD = "hold"
+"""While this file exists, bodies do not end."""
+HOLD_RETRIES = "hold_retries"
+"""While this file exists, no retry of a task begins."""
+PARENT = "parent"
+"""Names a lock that the parent of a worker's processes takes before it forks."""
+RAN = ("SUCCESS", "ran")
+SKIPPED = ("SUCCESS", None)
+LONGEST_BODY = 60
+"""Seconds after which a body ends even if its test died."""
+
+SETTINGS = """
+from tests.leases import beat_often
+from tests.settings import *
+
+import os
+
+DATABASES["default"].update({address!r})
+INSTALLED_APPS += {apps!r}
+FOLDER = {folder!r}
+beat_often()
+CELERY_BROKER_URL = CELERY_RESULT_BACKEND = {url!r}
+CELERY_BROKER_TRANSPORT_OPTIONS = {transport!r}
+CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {transport!r}
+CELERY_RESULT_EXTENDED = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+# One message at a time for each process, so that the others are left to other workers.
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_BEAT_SCHEDULE = {{
+    task: {{"task": task, "schedule": 0.5, "args": [os.environ.get("BEAT")]}}
+    for task in {beat!r}
+}}
+"""
+
+
+class Project:
+    """A project whose workers and beats many hosts start; nothing is left behind."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        visibility_timeout: int = 3600,
+        apps: Sequence[str] = (),
+        beat: Sequence[str] = ("append",),
+    ):
+        self.folder = folder
+        self.hold = folder / HOLD
+        self.hold_retries = folder / HOLD_RETRIES
+        self.parent = folder / PARENT
+        self.stack = contextlib.ExitStack()
+        self._prefix = f"shedlock_tests_{uuid.uuid4().hex}_"
+        self._transport = {
+            "global_keyprefix": self._prefix,
+            "visibility_timeout": visibility_timeout,
+        }
+        Path(folder, "celery_settings.py").write_text(self._settings(apps, beat))
+        self._redis = redis.Redis.from_url(os.environ[REDIS_VARIABLE])
+        self.stack.callback(self._redis.close)
+        self.stack.callback(self._delete_keys)
+        self._app = self._client()
+        self.stack.callback(self._app.close)
+
+    def worker(self, *options: str) -> subprocess.Popen[str]:
+        """Start a worker with these options, of one process if they don't say more."""
+        quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+        common = ("--concurrency=1", "--loglevel=INFO", *quiet)
+        return self._start("worker", *common, *options)
+
+    def outlast_visibility(self) -> None:
+        """
+        Wait until a worker that starts takes over what others have received.
+
+        It looks for such messages when it starts, and then only every other minute.
+        """
+        visible = time.monotonic() + self._transport["visibility_timeout"] + 0.1
+        wait_for(lambda: time.monotonic() > visible)
+
+    def beat(self, name: str) -> subprocess.Popen[str]:
+        """Start a beat whose messages have its name as argument."""
+        schedule = str(self.folder / f"schedule_{name}")
+        return self._start("beat", "--schedule", schedule, "--pidfile=", BEAT=name)
+
+    def send(self, task: str, *args: Any, countdown: float = 0) -> AsyncResult:
+        """Send the task as a beat does, by its name."""
+        return self._app.send_task(task, args, countdown=countdown)
+
+    def hurry(self) -> None:
+        """Let the only message in the queue be for now, and not for later."""
+        queue = f"{self._prefix}celery"
+        message = json.loads(self._redis.rpop(queue))
+        message["headers"]["eta"] = None
+        self._redis.rpush(queue, json.dumps(message))
+
+    def bodies(self, name: str) -> list[int]:
+        """Return of each body that began the process."""
+        file = self.folder / name
+        return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    def results(self) -> list[dict[str, Any]]:
+        """Return what is known of each task that ended."""
+        keys = self._redis.keys(f"{self._prefix}celery-task-meta-*")
+        start = len(f"{self._prefix}celery-task-meta-")
+        ids = [key.decode()[start:] for key in keys]
+        return [self._app.backend.get_task_meta(task_id) for task_id in ids]
+
+    def log(self) -> str:
+        """Return what all the processes wrote."""
+        return "\n".join(path.read_text() for path in self.folder.glob("*.log"))
+
+    def _start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        # So that it also ends if the tests are killed.
+        launched = [sys.executable, launcher.__file__, str(os.getpid())]
+        celery = [sys.executable, "-m", "celery", "-A", "tests.contrib.celery_jobs"]
+        with Path(self.folder, f"{uuid.uuid4().hex}.log").open("w") as log:
+            process = subprocess.Popen(
+                [*launched, *celery, *arguments],
+                env={
+                    **os.environ,
+                    **variables,
+                    "DJANGO_SETTINGS_MODULE": "celery_settings",
+                    "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT)]),
+                },
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        self.stack.callback(end, process)
+        return process
+
+    def _settings(self, apps: Sequence[str], beat: Sequence[str]) -> str:
+        keys = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
+        database = connections["default"].settings_dict
+        return SETTINGS.format(
+            address={key: database[key] for key in keys},
+            apps=list(apps),
+            beat=list(beat),
+            folder=str(self.folder),
+            url=os.environ[REDIS_VARIABLE],
+            transport=self._transport,
+        )
+
+    def _client(self) -> Celery:
+        url = os.environ[REDIS_VARIABLE]
+        app = Celery(
+            "client", broker=url, backend=url, fixups=set(), set_as_current=False
+        )
+        app.conf.broker_transport_options = self._transport
+        app.conf.result_backend_transport_options = self._transport
+        return app
+
+    def _delete_keys(self) -> None:
+        for key in self._redis.scan_iter(f"{self._prefix}*"):
+            self._redis.delete(key)
+
+
+MakeProject = Callable[..., Project]
+
+
+def started(project: Project, name: str) -> int:
+    """Wait for the body; return its process."""
+    return wait_for(lambda: project.bodies(name), TIMEOUT)[-1]
+
+
+def ended(result: AsyncResult) -> tuple[str, Any]:
+    """Wait for the task; return its state and result."""
+    wait_for(result.ready, TIMEOUT)
+    return result.state, result.result
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End the worker and its children at once, as the loss of its host does."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Leave no process behind."""
+    kill(process)
+    process.wait(TIMEOUT)

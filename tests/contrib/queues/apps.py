@@ -1,0 +1,17 @@
+"""The project's one app."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class QueuesConfig(AppConfig):
+    """Tells the test of each skip."""
+
+    name = "tests.contrib.queues"
+
+    def ready(self) -> None:
+        from django_shedlock.signals import lock_not_acquired
+        from tests.contrib.queues.notes import note_skip
+
+        lock_not_acquired.connect(note_skip)

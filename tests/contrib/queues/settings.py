@@ -1,0 +1,53 @@
+"""The project's settings: locks in the store of the tests, queues in a file."""
+
+import json
+import os
+from pathlib import Path
+
+import django
+
+from tests import settings
+
+SECRET_KEY = settings.SECRET_KEY
+USE_TZ = settings.USE_TZ
+DEFAULT_AUTO_FIELD = settings.DEFAULT_AUTO_FIELD
+FOLDER = Path(os.environ["SHEDLOCK_TEST_FOLDER"])
+DATABASES = {
+    "default": {
+        **settings.DATABASES["default"],
+        **json.loads(FOLDER.joinpath("address.json").read_text()),
+    },
+    "queues": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": FOLDER / "queues.sqlite3",
+        "OPTIONS": {"timeout": 30},
+    },
+}
+DATABASE_ROUTERS = ["tests.contrib.queues.routers.QueueRouter"]
+INSTALLED_APPS = [
+    "django_shedlock",
+    "django_q",
+    "django_tasks_db",
+    "huey.contrib.djhuey",
+    "tests.contrib.queues",
+]
+if django.VERSION < (6,):
+    INSTALLED_APPS.append("django_tasks")
+TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}
+Q_CLUSTER = {
+    "orm": "queues",
+    "workers": 2,
+    "poll": 0.1,
+    "timeout": 60,
+    "retry": 90,
+    "guard_cycle": 0.1,
+}
+HUEY = {
+    "huey_class": "huey.SqliteHuey",
+    "filename": str(FOLDER / "huey.sqlite3"),
+    "immediate": False,
+    "consumer": {
+        "workers": 2,
+        "worker_type": os.environ.get("SHEDLOCK_TEST_HUEY", "thread"),
+    },
+}

@@ -1,0 +1,108 @@
+"""
+Worker processes of the project in ``tests.contrib.queues``, on the tests' store.
+
+Run as a program, it is the beginning of such a process: it ends itself, and what it
+started, when the test's end of its standard input closes, however the test ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+from django.db import connections
+
+from tests.contrib.queues.notes import Notes
+from tests.documents import ROOT
+
+TIMEOUT = 60
+ADDRESS = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
+
+
+class Workers:
+    """Starts the project's processes, and leaves none behind."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.notes = Notes(folder)
+        self._stack = contextlib.ExitStack()
+        database = connections["default"].settings_dict
+        address = json.dumps({key: database[key] for key in ADDRESS})
+        Path(folder, "address.json").write_text(address)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.close()
+
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start ``python -m`` with this module and its arguments."""
+        with Path(self.folder, "output").open("ab") as output:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "tests.contrib.workers", *command],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "DJANGO_SETTINGS_MODULE": "tests.contrib.queues.settings",
+                    "PYTHONPATH": str(ROOT),
+                    "SHEDLOCK_TEST_FOLDER": str(self.folder),
+                    **environment,
+                },
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._stack.callback(_end, worker)
+        return worker
+
+    def finish(self, *workers: subprocess.Popen[bytes]) -> None:
+        """Wait until these have ended, and fail if one did with an error."""
+        for worker in workers:
+            assert worker.wait(TIMEOUT) == 0, str(self.notes)
+
+    def call(self, *command: str) -> None:
+        """Start a process and wait until it has ended."""
+        self.finish(self.start(*command))
+
+    def queued(self, query: str) -> list[Any]:
+        """Return the rows that the query finds in the tables of the queues."""
+        with contextlib.closing(
+            sqlite3.connect(self.folder / "queues.sqlite3")
+        ) as file:
+            return file.execute(query).fetchall()
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+        _kill_family(worker.pid)
+    worker.communicate()
+
+
+def _end_with_the_test() -> None:
+    # By its number: the file object's lock would be in the way of a normal end.
+    os.read(0, 1)
+    _kill_family(os.getpid())
+
+
+def _kill_family(pid: int) -> None:
+    for child in psutil.Process(pid).children(recursive=True):
+        child.kill()  # RQ's forks have a group of their own
+    os.killpg(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_test, daemon=True).start()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
