@@ -16,6 +16,7 @@ from django.urls import reverse
 from django_shedlock.outcomes import RunOutcome
 from tests.admin.operators import ALL, CHANGE, LIST, RUNS, add_run, ask, operator, take
 from tests.documents import ROOT
+from tests.lateness import be_overdue
 
 PACKAGE = ROOT / "django_shedlock"
 LANGUAGES = ("en", "de", "ar")
@@ -76,8 +77,12 @@ def test_catalog_is_complete_and_compiled(language: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("language", "direction", "words"),
     [
-        ("de", "ltr", ["Sperren", "läuft", "fehlgeschlagen", "Frist", "freigeben"]),
-        ("ar", "rtl", ["الأقفال", "قيد التشغيل", "فشل", "المهلة", "تحرير"]),
+        (
+            "de",
+            "ltr",
+            ["Sperren", "läuft", "fehlgeschlagen", "Frist", "freigeben", "überfällig"],
+        ),
+        ("ar", "rtl", ["الأقفال", "قيد التشغيل", "فشل", "المهلة", "تحرير", "متأخر"]),
     ],
 )
 def test_pages_speak_the_language(
@@ -87,10 +92,13 @@ def test_pages_speak_the_language(
     client: Client = operator(*ALL)
     take("job")
     add_run("job", RunOutcome.FAILED)
+    take("late").release()
+    be_overdue("late")
     with override_settings(LANGUAGE_CODE=language):
         pages = [
             client.get(reverse(LIST)),
             client.get(reverse(CHANGE, args=["job"])),
+            client.get(reverse(CHANGE, args=["late"])),
             client.get(reverse(RUNS)),
             ask(client, "job"),
         ]
@@ -98,5 +106,14 @@ def test_pages_speak_the_language(
     assert all(f'dir="{direction}"' in text for text in texts)
     for word in words:
         assert any(word in text for text in texts), word
-    for english in ("running", "failed", "Reason", "Last runs", "longer than"):
+    # A cron expression is read from the left everywhere.
+    assert '<code dir="ltr">0 * * * * UTC</code>' in texts[2]
+    for english in (
+        "running",
+        "failed",
+        "Reason",
+        "Last runs",
+        "longer than",
+        "overdue",
+    ):
         assert not any(f">{english}" in text for text in texts), english
