@@ -37,6 +37,11 @@ def send_report(tenant: str) -> None:
     work(f"report:{tenant}")
 
 
+def clean_up() -> None:
+    """Delete what is old: it knows of no lock, and gets one as an entry of CRONJOBS."""
+    work("cron:example.jobs.clean_up")
+
+
 @scheduler_lock("backup", lock_at_most_for="3s")
 def back_up(seconds: float = WORK) -> None:
     """Copy everything. The lease is short, so that a dead worker is soon replaced."""

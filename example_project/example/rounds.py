@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from django.core.management import CommandError
 
+from django_shedlock.models import LockRecord
 from django_shedlock.test import free
 from example.models import JobRun
 from example.screen import Screen
 from example.triggers import TRIGGERS
 from example.workers import RAN, Worker
 
-ROUNDS = ("report", "digest", "rates") * 2
-LINE = "  {:<5}  {:<19}  {:<10}  {:<8}  {:<8}  {:<8}  {}"
+ROUNDS = ("report", "digest", "rates", "cleanup") * 2
+LINE = "  {:<5}  {:<26}  {:<10}  {:<8}  {:<8}  {:<8}  {}"
 
 
 class Rounds:
@@ -31,7 +32,7 @@ class Rounds:
     def fire(self, number: int, trigger: str) -> None:
         """Let every worker start the job, and look into the ledger."""
         job, tick = TRIGGERS[trigger].job, f"round-{number}"
-        free(job)  # lock_at_least_for would keep it from the round before
+        make_ready(job)
         for worker in self.team:
             worker.fire(trigger, tick)
         outcomes = {worker.name: worker.outcome() for worker in self.team}
@@ -47,6 +48,12 @@ class Rounds:
         cells = [self.screen.outcome(outcome, width=8) for outcome in outcomes.values()]
         job, kind = TRIGGERS[trigger].job, TRIGGERS[trigger].kind
         self.screen.write(LINE.format(number, job, kind, *cells, len(runs)))
+
+
+def make_ready(job: str) -> None:
+    """Act as if the round before were long ago, and this one the job's next tick."""
+    free(job)  # lock_at_least_for would keep it
+    LockRecord.objects.filter(name=job).update(tick=None)
 
 
 def complete_runs(job: str, tick: str) -> list[str]:

@@ -51,6 +51,8 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    # Before django_crontab, so that every entry of CRONJOBS has a lock.
+    "django_shedlock.contrib.crontab",
     "django_crontab",
     "django_shedlock",
     "example",
@@ -86,6 +88,15 @@ CRONJOBS = [
     ("0 8 * * *", "django.core.management.call_command", ["send_digest"]),
     # A function with an argument: each tenant has a lock of its own.
     ("0 6 * * *", "example.jobs.send_report", ["acme"]),
+    # Somebody else's command, with the options of its lock.
+    (
+        "0 4 * * *",
+        "django_shedlock.contrib.crontab.locked_command",
+        ["clearsessions"],
+        {"lock_at_most_for": "1h", "lock_at_least_for": "1m"},
+    ),
+    # A function that knows of no lock: its name and durations come from this entry.
+    ("*/10 * * * *", "example.jobs.clean_up"),
 ]
 
 # The demo turns the locks off to show that its own check notices.

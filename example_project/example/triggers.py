@@ -47,6 +47,11 @@ TRIGGERS = {
     "rates": Trigger(
         "rates.refresh", "CRONJOBS", lambda: run_cronjob("example.jobs.refresh_rates")
     ),
+    "cleanup": Trigger(
+        "cron:example.jobs.clean_up",
+        "CRONJOBS",
+        lambda: run_cronjob("example.jobs.clean_up"),
+    ),
     "backup": Trigger("backup", "function", jobs.back_up),
     "endless-backup": Trigger("backup", "function", lambda: jobs.back_up(60)),
 }

@@ -1,0 +1,47 @@
+"""Celery: every host has a worker with a beat, and one of them runs each tick."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from celery import Celery
+from celery.schedules import crontab
+
+from django_shedlock import scheduler_lock
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example.settings")
+
+FOLDER = Path(os.environ.get("CELERY_FOLDER", Path(__file__).parent.parent / "queue"))
+FOLDERS = ("data_folder_in", "data_folder_out", "control_folder")
+
+app = Celery("example", broker="filesystem://")
+app.conf.update(
+    # A queue in a folder needs no server. Yours will be Redis or the like.
+    broker_transport_options=dict.fromkeys(FOLDERS, str(FOLDER)),
+    # It remembers the ticks in the process; the usual one is a file, for one beat only.
+    beat_scheduler="celery.beat:Scheduler",
+    beat_schedule={
+        "import orders": {
+            "task": "example.celery.import_orders",
+            # Not a number of seconds: each beat would count from its own start.
+            "schedule": crontab(minute="*"),
+        }
+    },
+)
+
+
+@app.on_configure.connect
+def make_folder(**kwargs: object) -> None:
+    """Make the folder of the queue when it is needed, and not on import."""
+    FOLDER.mkdir(exist_ok=True)
+
+
+@app.task
+@scheduler_lock("orders.import", lock_at_most_for="50s", lock_at_least_for="30s")
+def import_orders() -> None:
+    """Fetch new orders: each beat sends this, one of the workers runs it."""
+    # Only a worker sets up Django, after it has imported this module.
+    from example.jobs import work
+
+    work("orders.import")

@@ -1,0 +1,7 @@
+"""The settings, with a queue for django.tasks in the database."""
+
+from example.settings import *  # noqa: F403
+from example.settings import INSTALLED_APPS as APPS
+
+INSTALLED_APPS = [*APPS, "django_tasks_db"]
+TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}
