@@ -12,7 +12,7 @@ import statistics
 import time
 from typing import Any
 
-import django
+from benchmarks.databases import database
 
 FEW = 100
 ROUNDS = 5
@@ -23,18 +23,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000_000)
     runs = parser.parse_args().runs
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()
-    from django.conf import settings
-    from django.test.utils import get_runner, setup_test_environment
-
-    setup_test_environment()
-    runner = get_runner(settings)(verbosity=0, interactive=False)
-    databases = runner.setup_databases()
-    try:
+    with database():
         compare(runs)
-    finally:
-        runner.teardown_databases(databases)
 
 
 def compare(runs: int) -> None:
@@ -43,10 +33,12 @@ def compare(runs: int) -> None:
 
     from tests.admin.operators import ALL, operator, take
     from tests.admin.test_runs import add_many
+    from tests.lateness import be_overdue
 
     client = operator(*ALL)
     for number in range(50):
         take(f"job {number}").release()
+        be_overdue(f"job {number}")
     add_many(FEW)
     few = {title: measure(client, page) for title, page in pages(FEW).items()}
     add_many(runs - FEW)
@@ -77,6 +69,7 @@ def pages(count: int) -> dict[str, str]:
     return {
         "locks": reverse(LIST),
         "locks, last run failed": reverse(LIST) + "?last=failed",
+        "locks, overdue": reverse(LIST) + "?schedule=overdue",
         "a lock": reverse(CHANGE, args=["job 1"]),
         "runs": runs,
         "runs, a deep page": f"{runs}?p={min(100, count // 50)}",

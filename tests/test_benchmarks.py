@@ -13,22 +13,47 @@ import pytest
 from tests.documents import ROOT
 from tests.stores import SQLITE_VARIABLE
 
+pytestmark = pytest.mark.sqlite_only
 
-@pytest.mark.sqlite_only
-def test_console_is_measured(tmp_path: Path) -> None:
-    """Each page is measured with few and with many runs, and its queries counted."""
+
+def measured(
+    benchmark: str, option: str, folder: Path, rounds: int = 300
+) -> tuple[str, list[str]]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.console", "--runs", "300"],
+        [sys.executable, "-m", f"benchmarks.{benchmark}", option, str(rounds)],
         cwd=ROOT,
-        env={**os.environ, SQLITE_VARIABLE: str(tmp_path)},
+        env={**os.environ, SQLITE_VARIABLE: str(folder)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     title, *lines = done.stdout.splitlines()
+    return title, lines
+
+
+def test_console_is_measured(tmp_path: Path) -> None:
+    """Each page is measured with few and with many runs, and its queries counted."""
+    title, lines = measured("console", "--runs", tmp_path)
     assert title.startswith("sqlite:")
     assert len(lines) > 8
     for line in lines:
         found = re.search(r"300 runs +\d+ ms +ratio +\d+\.\d +(\d+) queries$", line)
         assert found, line
         assert 0 < int(found[1]) < 15
+
+
+def test_schedules_are_measured(tmp_path: Path) -> None:
+    """Locks with schedules are measured beside one without."""
+    title, [plain, *others] = measured("ticks", "--rounds", tmp_path)
+    assert title.startswith("sqlite:")
+    assert re.fullmatch(r"none +\d+\.\d+ ms +ratio 1\.00", plain)
+    assert len(others) == 2
+    assert all(re.search(r" ms +ratio \d+\.\d\d$", line) for line in others)
+
+
+def test_imports_are_measured(tmp_path: Path) -> None:
+    """The package is measured beside what it needs of Django."""
+    title, [django, own] = measured("imports", "--rounds", tmp_path, rounds=2)
+    assert title.endswith("median of 2")
+    assert re.fullmatch(r"django +\d+\.\d ms +ratio 1\.00", django)
+    assert re.fullmatch(r"django_shedlock +\d+\.\d ms +ratio \d\.\d\d", own)
