@@ -32,7 +32,7 @@ FILE = re.compile(r"# ([\w/]+\.py)$", re.MULTILINE)
 DIFFERS = {
     r"[\w.-]+:\d+:[0-9a-f]{16}": "HOLDER",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([+-]\d\d:\d\d)?": "MOMENT",
-    r"\b(\d+(ms|[dhms]))+\b": "DURATION",
+    r"\b(\d+(\.\d+)?(ms|[dhms]))+\b": "DURATION",
     r"\s+": " ",
 }
 """What differs from run to run in a command's output, and stands for it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -163,7 +165,10 @@ def start_postgres(folder: Path) -> Any:
     # Two levels: the server opens its parent folder to all users.
     data = folder / "server" / "data"
     data.parent.mkdir()
-    return import_pgserver().get_server(data, cleanup_mode=None)
+    get_server = import_pgserver().get_server
+    with suppress(subprocess.TimeoutExpired):  # a first start, on a slow machine
+        return get_server(data, cleanup_mode=None)
+    return get_server(data, cleanup_mode=None)
 
 
 def _start_postgres() -> str:

@@ -39,6 +39,8 @@ TWO_HOSTS = range(2)
 TIMEOUT = 240
 STARTED = 60
 """Seconds in which two processes have begun their work."""
+ALONE = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+"""Options of a Celery worker that writes nothing to the others."""
 
 MORTAL = """
 import os, runpy, sys, threading
@@ -88,6 +90,7 @@ def background(
     folder: Path, *commands: list[str], **variables: str
 ) -> Iterator[list[Path]]:
     """Run the commands, which never end by themselves; give what they print."""
+    folder.mkdir(exist_ok=True)
     logs = [folder / f"{number}.log" for number in range(len(commands))]
     with ExitStack() as stack:
         for command, log in zip(commands, logs, strict=True):
@@ -101,6 +104,14 @@ def background(
             stack.callback(process.communicate)
             stack.callback(process.kill)
         yield logs
+
+
+@contextmanager
+def ready_worker(folder: Path, command: list[str], **variables: str) -> Iterator[Path]:
+    """Run a Celery worker; give what it prints, once it is ready."""
+    with background(folder, command, **variables) as [log]:
+        wait_for(lambda: "ready." in log.read_text(), STARTED)
+        yield log
 
 
 def count(text: str, logs: list[Path]) -> int:
@@ -309,10 +320,14 @@ def test_one_celery_worker_runs_a_tick(
     """Two beats send a tick twice: one task runs, and the other one is skipped."""
     variables = {**database, "CELERY_FOLDER": str(tmp_path / "queue")}
     manage("migrate", "--verbosity=0", **variables)
-    options = ["-A", "example", "worker", "--pool=solo", "--loglevel=INFO"]
-    workers = [["celery", *options, "-n", f"{host}@host"] for host in TWO_HOSTS]
-    with background(tmp_path, *workers, **variables) as logs:
-        wait_for(lambda: all("ready." in log.read_text() for log in logs), STARTED)
+    options = ["-A", "example", "worker", "--pool=solo", "--loglevel=INFO", *ALONE]
+    first, second = (["celery", *options, "-n", f"{host}@host"] for host in TWO_HOSTS)
+    # One after the other: a worker may read what another has only begun to write.
+    with (
+        ready_worker(tmp_path / "1", first, **variables) as one,
+        ready_worker(tmp_path / "2", second, **variables) as other,
+    ):
+        logs = [one, other]
         send = "from example.celery import app, import_orders\n"
         shell(send + "import_orders.delay(); import_orders.delay()", **variables)
         wait_for(lambda: count("succeeded", logs) == 2, STARTED)
@@ -335,7 +350,8 @@ def test_one_apscheduler_runs_a_tick(tmp_path: Path, database: dict[str, str]) -
     manage("migrate", "--verbosity=0", **database)
     command = [str(MANAGE), "run_apscheduler", "--second=*/2"]
     with background(tmp_path, command, command, **database) as logs:
-        wait_for(lambda: all("not acquired" in log.read_text() for log in logs))
+        skipped = "not acquired"
+        wait_for(lambda: all(skipped in log.read_text() for log in logs), STARTED)
     assert ledger("rates.refresh", **database) == 1
 
 

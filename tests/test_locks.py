@@ -296,8 +296,11 @@ def test_fencing_token_is_read_once(
     assert lock.fencing_token == token
 
 
-def test_end_of_a_body_waits_until_its_loss_is_told(lock: Lock) -> None:
+def test_end_of_a_body_waits_until_its_loss_is_told(
+    lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or the process might end before its log says so."""
+    monkeypatch.setattr(losses, "LONGEST_TELLING", 60)
     begun, told = threading.Event(), []
 
     def receiver(**kwargs: Any) -> None:

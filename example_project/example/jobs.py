@@ -42,7 +42,7 @@ def clean_up() -> None:
     work("cron:example.jobs.clean_up")
 
 
-@scheduler_lock("backup", lock_at_most_for="3s")
+@scheduler_lock("backup", lock_at_most_for="6s")
 def back_up(seconds: float = WORK) -> None:
     """Copy everything. The lease is short, so that a dead worker is soon replaced."""
     work("backup", seconds)

@@ -127,13 +127,13 @@ def test_empty_list_explains_itself(viewer: Client) -> None:
 
 def test_list_shows_holder_age_and_lease(viewer: Client) -> None:
     """The list tells who holds a lock, since when, and how long at the most."""
-    lock = take("billing", lock_at_most_for=4 * MINUTE)
-    age("billing", 12 * MINUTE)
+    lock = take("billing", lock_at_most_for=4 * HOUR)
+    age("billing", 12 * HOUR)
     page = viewer.get(reverse(LIST))
     host, pid, _ = lock.locked_by.split(":")
     assert cells(page, "worker") == [f"{host} ({pid})"]
-    assert cells(page, "since")[0].startswith("12m")
-    assert re.fullmatch(r"7[45] % (4m|3m5\ds) left", cells(page, "lease")[0])
+    assert cells(page, "since")[0].startswith("12h")
+    assert re.fullmatch(r"7[45] % (4h|3h59m\d+s) left", cells(page, "lease")[0])
     assert lock.locked_by in page.content.decode()
     assert re.search(r'<meter [^>]*value="7[45]"', page.content.decode())
 

@@ -34,6 +34,9 @@ LEASE = timedelta(seconds=5)
 PAUSE = LEASE * 1.2
 """How long a worker is stopped: longer than its lease."""
 
+STANDSTILL = timedelta(seconds=1)
+"""A short sleep that takes so long tells that the whole machine stood still."""
+
 SLACK = 5
 """Seconds for which the machine may be busy with something else."""
 
@@ -142,12 +145,18 @@ class Soak:
                 if now() > next_restart:
                     self._restart_server()
                     next_restart = now() + timedelta(seconds=20)
-                time.sleep(self._chance.uniform(0.05, 0.3))
+                self._sleep(self._chance.uniform(0.05, 0.3))
         finally:
             for worker in self._workers.values():
                 worker.end()
         self._count()
         return self.counts
+
+    def _sleep(self, seconds: float) -> None:
+        begun_at = now()
+        time.sleep(seconds)
+        if now() > begun_at + STANDSTILL:
+            self.pauses.append(Pause(None, begun_at, now() + LEASE / 3))
 
     def _start(self, name: str) -> Worker:
         return Worker(work, name, self._chance.randrange(10**9))
@@ -219,11 +228,13 @@ def is_answering() -> bool:
 def is_free_within(name: str, lease: timedelta) -> bool:
     """Return whether the lock can be taken when its lease must be over."""
     deadline = time.monotonic() + lease.total_seconds() + SLACK
-    while time.monotonic() < deadline:
+    while True:
+        is_over = time.monotonic() > deadline
         if isinstance(get_provider().acquire(LockConfiguration(name, lease)), Lock):
             return True
+        if is_over:
+            return False
         time.sleep(0.02)
-    return False
 
 
 def soak(duration: timedelta, seed: int) -> Counts:

@@ -79,7 +79,7 @@ class Workers:
     def queued(self, query: str) -> list[Any]:
         """Return the rows that the query finds in the tables of the queues."""
         with contextlib.closing(
-            sqlite3.connect(self.folder / "queues.sqlite3")
+            sqlite3.connect(self.folder / "queues.sqlite3", timeout=TIMEOUT)
         ) as file:
             return file.execute(query).fetchall()
 

@@ -37,8 +37,7 @@ async def aendless() -> None:
     """Run until somebody interrupts it."""
     notes().write("run")
     ring_soon()
-    while True:
-        await asyncio.sleep(0.01)
+    await asyncio.sleep(3600)  # one sleep, for the alarm to ring in the loop's wait
 
 
 def ring_soon() -> None:

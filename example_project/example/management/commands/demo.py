@@ -56,7 +56,7 @@ def show(screen: Screen) -> None:
     with workers("worker-1", "worker-2", "worker-3") as team:
         screen.title("Three workers start the same job at the same moment")
         Rounds(screen, team).play()
-        screen.title("A worker is killed in the middle of a job with a lease of 3 s")
+        screen.title("A worker is killed in the middle of a job with a lease of 6 s")
         Crash(screen, victim=team[0], survivor=team[1]).play()
 
 

@@ -30,9 +30,12 @@ class Command(BaseCommand):
             self.say(outcome(TRIGGERS[trigger].fire))
 
     def say(self, word: str) -> None:
-        """Write a line at once."""
-        self.stdout.write(word)
-        self.stdout.flush()
+        """Write a line at once, and end the process if the demo is gone."""
+        try:
+            self.stdout.write(word)
+            self.stdout.flush()
+        except BrokenPipeError:
+            os._exit(0)
 
 
 def outcome(fire: Callable[[], None]) -> str:
