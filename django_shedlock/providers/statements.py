@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 6
 PATIENCE = 1.0
-"""Seconds after which a conflict is final: a busy SQLite has waited by itself."""
+"""Seconds after which a conflict of one writer is final: it has waited by itself."""
 SHORTEST_PAUSE = 0.005
 LONGEST_PAUSE = 0.03
 
@@ -48,7 +49,7 @@ def run(statement: Callable[[], T], using: str, *, is_urgent: bool = False) -> T
     """
     own = _in_callers_transaction(connections[using])
     may_reconnect = True
-    give_up_at = time.monotonic() + PATIENCE
+    give_up_at = time.monotonic() + _patience(connections[using])
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
             with _copied(using) if own else _here(using, is_urgent=is_urgent):
@@ -81,6 +82,11 @@ def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 def _shares_one_writer(connection: BaseDatabaseWrapper) -> bool:
     return connection.vendor in SHARES_ONE_WRITER
+
+
+def _patience(connection: BaseDatabaseWrapper) -> float:
+    # A server tells of a conflict only after a wait for the row, or for a deadlock.
+    return PATIENCE if _shares_one_writer(connection) else math.inf
 
 
 def _close_if_dead(connection: BaseDatabaseWrapper) -> None:

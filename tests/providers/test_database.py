@@ -294,12 +294,12 @@ def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None
 def test_long_conflict_is_not_waited_for_again(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database that was busy for its whole timeout is not asked six times."""
+    """SQLite that was busy for its whole timeout is not asked six times."""
     monkeypatch.setattr(statements, "PATIENCE", 0)
     failing = Failing(conflict(), times=1000)
     with connection.execute_wrapper(failing):
         assert provider.acquire(configure()) is CONTENDED
-    assert failing.calls == 1
+    assert failing.calls == (1 if connection.vendor == "sqlite" else 6)
 
 
 @pytest.mark.django_db
