@@ -38,7 +38,7 @@ def attempt(
     """
     Run the body with the lock, or with who holds it; release the lock after it.
 
-    While it waits for the lock it sleeps with ``sleep``, for some seconds at a time.
+    While it waits for the lock it sleeps with ``sleep``, a second at most at a time.
     """
     configuration = request.configuration()
     lock = _without_store(request, configuration)

@@ -32,8 +32,7 @@ class Signals:
     def __init__(self) -> None:
         self._child: Child | None = None
         self._is_starting = False
-        self._received: int | None = None
-        self._pending: list[int] = []
+        self._received: list[int] = []
 
     @contextmanager
     def started(self, command: Sequence[str]) -> Iterator[Child]:
@@ -46,7 +45,7 @@ class Signals:
         self.end_if_received()
         child = self._child = Child(command)
         try:
-            for number in self._pending:
+            for number in self._received:
                 child.pass_on(number)
             yield child
         finally:
@@ -58,9 +57,9 @@ class Signals:
         self.end_if_received()
 
     def end_if_received(self) -> None:
-        """Raise ``SystemExit`` if a signal came that nobody has seen to yet."""
-        if self._received is not None:
-            sys.exit(SIGNALLED + self._received)
+        """Raise ``SystemExit`` if a signal came before there was a child."""
+        if self._received:
+            sys.exit(SIGNALLED + self._received[0])
 
     @contextmanager
     def handled(self) -> Iterator[None]:
@@ -82,10 +81,8 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._child is not None:
             self._child.pass_on(number)
-        elif self._is_starting:
-            self._pending.append(number)
-        elif self._received is None:
-            self._received = number
+        elif self._is_starting or not self._received:
+            self._received.append(number)
         else:
             sys.exit(SIGNALLED + number)
 

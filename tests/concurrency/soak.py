@@ -34,8 +34,8 @@ LEASE = timedelta(seconds=5)
 PAUSE = LEASE * 1.2
 """How long a worker is stopped: longer than its lease."""
 
-STANDSTILL = timedelta(seconds=1)
-"""A short sleep that takes so long tells that the whole machine stood still."""
+STANDSTILL = LEASE / 3
+"""A short sleep that misses a heartbeat tells that the whole machine stood still."""
 
 SLACK = 5
 """Seconds for which the machine may be busy with something else."""
