@@ -20,7 +20,8 @@ import pytest
 from django.core.management import CommandError
 from django.db import connections
 
-from django_shedlock import Lock
+from django_shedlock import Lock, process_signals
+from django_shedlock.children import Child
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.process_signals import PASSED_ON, Signals
@@ -451,6 +452,23 @@ def test_signal_is_never_raised_in_a_statement() -> None:
                 end()
         with pytest.raises(SystemExit), signals.started(["echo", "ran"]):
             pytest.fail("started")
+
+
+def test_signal_while_the_child_starts_is_for_the_child(
+    sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is passed on as soon as there is somebody to get it."""
+
+    class Signalled(Child):
+        def __init__(self, command: list[str]):
+            super().__init__(command)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(process_signals, "Child", Signalled)
+    signals = Signals()
+    with signals.handled(), signals.started(["sleep", "60"]) as child:
+        status = child.wait()
+    assert (status, sent) == (128 + signal.SIGTERM, [signal.SIGTERM])
 
 
 def test_second_signal_ends_at_once() -> None:
