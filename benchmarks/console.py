@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from benchmarks.databases import database
+from tests.support.locks import take
 
 FEW = 100
 ROUNDS = 5
@@ -31,9 +32,9 @@ def compare(runs: int) -> None:
     """Print the median of each page's times, and its queries."""
     from django.db import connection
 
-    from tests.admin.operators import ALL, operator, take
     from tests.admin.test_runs import add_many
-    from tests.lateness import be_overdue
+    from tests.support.lateness import be_overdue
+    from tests.support.operators import ALL, operator
 
     client = operator(*ALL)
     for number in range(50):
@@ -63,7 +64,7 @@ def pages(count: int) -> dict[str, str]:
     """Return the addresses that are measured with so many runs."""
     from django.urls import reverse
 
-    from tests.admin.operators import CHANGE, LIST, RUNS
+    from tests.support.operators import CHANGE, LIST, RUNS
 
     runs = reverse(RUNS)
     return {

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from tests.stores import (
+from tests.support.stores import (
     REQUIRED,
     STORE_VARIABLE,
     STORES,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stores import REQUIRED, chosen_store, missing_reason
+from tests.support.stores import REQUIRED, chosen_store, missing_reason
 
 collect_ignore_glob = ["apps/*"]
 

@@ -1,5 +1,48 @@
-"""The models of the test project."""
+"""Tables in which the workers of the tests leave their marks."""
 
-from tests.concurrency.models import Body, Counter, FencedWrite
+from django.db import models
 
-__all__ = ["Body", "Counter", "FencedWrite"]
+from django_shedlock.fields import UTCDateTimeField
+
+
+class Counter(models.Model):
+    """A number that loses steps if two workers write at once."""
+
+    name = models.CharField(max_length=20, unique=True)
+    value = models.IntegerField(default=0)
+
+    class Meta:
+        app_label = "tests"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}"
+
+
+class Body(models.Model):
+    """One body that ran under a lock, by the database's clock."""
+
+    name = models.CharField(max_length=20)
+    token = models.BigIntegerField()
+    worker = models.CharField(max_length=20)
+    begun_at = UTCDateTimeField()
+    ended_at = UTCDateTimeField(null=True)
+    was_refused = models.BooleanField(default=False)
+
+    class Meta:
+        app_label = "tests"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.token} on {self.worker}"
+
+
+class FencedWrite(models.Model):
+    """One write in a transaction that called fence()."""
+
+    body = models.ForeignKey(Body, models.CASCADE)
+    written_at = UTCDateTimeField()
+
+    class Meta:
+        app_label = "tests"
+
+    def __str__(self) -> str:
+        return f"of {self.body}"

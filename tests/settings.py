@@ -1,6 +1,6 @@
 """A project with one app, on the store that the environment names."""
 
-from tests.stores import chosen_store, databases
+from tests.support.stores import chosen_store, databases
 
 STORE = chosen_store()
 DATABASES = databases(STORE)

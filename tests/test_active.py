@@ -24,7 +24,7 @@ from django_shedlock import (
     hold,
 )
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
-from tests.leases import end_lease, end_own_count
+from tests.support.leases import end_lease, end_own_count
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT
-from tests.stores import SQLITE_VARIABLE
+from tests.support.documents import ROOT
+from tests.support.stores import SQLITE_VARIABLE
 
 pytestmark = pytest.mark.sqlite_only
 

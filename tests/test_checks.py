@@ -17,7 +17,7 @@ from django.test import override_settings
 
 from django_shedlock import checks, clocks, scheduler_lock
 from django_shedlock.providers.memory import MemoryLockProvider
-from tests.decorated import only_jobs_of
+from tests.support.jobs import only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 BOTH = ["default", "other"]

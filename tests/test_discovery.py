@@ -14,8 +14,8 @@ from django.test import override_settings
 from django_shedlock import checks
 from django_shedlock.discovery import import_decorated_modules, modules_of_apps
 from django_shedlock.models import LockRecord
-from tests.commands.calls import run
-from tests.decorated import only_jobs_of
+from tests.support.commands import run
+from tests.support.jobs import only_jobs_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,9 +14,9 @@ from docutils import nodes
 import django_shedlock
 from django_shedlock import ShedLockError, conf, signals
 from django_shedlock.options import LockOptions
-from tests.clocks import wait_for_calm
-from tests.documents import ROOT, Document, Example, all_documents
-from tests.readers import Machine, Reader
+from tests.support.clocks import wait_for_calm
+from tests.support.documents import ROOT, Document, Example, all_documents
+from tests.support.readers import Machine, Reader
 
 DOCUMENTS = {document.name: document for document in all_documents()}
 README = DOCUMENTS["README.rst"]

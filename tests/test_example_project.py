@@ -18,8 +18,8 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from tests.concurrency.processes import wait_for
-from tests.stores import chosen_store
+from tests.support.processes import wait_for
+from tests.support.stores import chosen_store
 
 pytestmark = pytest.mark.newcomers_only
 

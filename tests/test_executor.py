@@ -30,7 +30,8 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_acquired
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
-from tests.leases import end_lease, pass_time
+from tests.support.leases import end_lease, pass_time
+from tests.support.locks import Broken
 
 TWO_PROVIDERS = {
     alias: {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -42,10 +43,6 @@ TWO_PROVIDERS = {
 def in_memory() -> Iterator[None]:
     with locked_in_memory():
         yield
-
-
-class Broken(Exception):
-    """What a body raises in these tests."""
 
 
 def break_off() -> NoReturn:
@@ -117,7 +114,7 @@ def fail_to_release(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_failed_release_never_masks_the_bodys_exception(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error of the release is a note on the exception, and a log line (W4)."""
+    """An error of the release is a note on the exception, and a log line."""
     fail_to_release(monkeypatch)
     with pytest.raises(Broken, match="by the body") as caught:
         execute(break_off, "job")
@@ -182,7 +179,7 @@ def test_store_that_fails_means_that_the_job_does_not_run(
 
 
 def test_failed_extend_does_not_break_the_release() -> None:
-    """After LockLost, handled or not, the body's own outcome counts (W3)."""
+    """After LockLost, handled or not, the body's own outcome counts."""
 
     def body() -> str:
         free("job")
@@ -219,7 +216,7 @@ def test_reentry_knows_the_namespace() -> None:
 
 @override_settings(SHEDLOCK_PROVIDERS=TWO_PROVIDERS)
 def test_reentry_is_by_provider_and_name() -> None:
-    """A lock of the same name in another store is asked for (W12)."""
+    """A lock of the same name in another store is asked for."""
     with hold("job"), hold("job", provider="second"):
         assert is_held("job", provider="second")
 

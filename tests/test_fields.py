@@ -98,7 +98,7 @@ def test_names_type_is_the_standards_long_one() -> None:
 
 @pytest.mark.mariadb_only
 def test_names_collation_is_binary() -> None:
-    """The table compares names byte by byte, as Python does (W10)."""
+    """The table compares names byte by byte, as Python does."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT collation_name FROM information_schema.columns WHERE table_schema "

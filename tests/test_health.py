@@ -17,8 +17,9 @@ from django_shedlock.health import HealthView, find_problems
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import MEMORY
-from tests.admin.operators import expire, operator, take
-from tests.lateness import be_on_time, be_overdue
+from tests.support.lateness import be_on_time, be_overdue
+from tests.support.locks import expire, take
+from tests.support.operators import operator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 

@@ -11,7 +11,7 @@ import pytest
 from django_shedlock import LockProviderError, hold, locks_held, release_all
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
-from tests.leases import end_lease
+from tests.support.leases import end_lease
 
 
 @pytest.fixture(autouse=True)

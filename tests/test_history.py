@@ -22,7 +22,6 @@ from django.test.utils import CaptureQueriesContext
 from django_shedlock import (
     InvalidLockConfiguration,
     Lock,
-    LockConfiguration,
     aexecute,
     execute,
     hold,
@@ -34,18 +33,14 @@ from django_shedlock.functions import DatabaseNow
 from django_shedlock.history import described
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
-from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import free, held_elsewhere, locked_in_memory
-from tests.concurrency.processes import Parent, workers
+from tests.support.locks import Broken, take
+from tests.support.processes import Parent, workers
 
 pytestmark = pytest.mark.django_db
 
 committed = pytest.mark.django_db(transaction=True)
-
-
-class Broken(Exception):
-    """What a body raises in these tests."""
 
 
 def run_job(**options: Any) -> None:
@@ -54,12 +49,6 @@ def run_job(**options: Any) -> None:
 
 def outcomes() -> list[str]:
     return list(LockRun.objects.order_by("pk").values_list("outcome", flat=True))
-
-
-def take(name: str = "job") -> Lock:
-    lock = get_provider().acquire(LockConfiguration(name, "1m"))
-    assert isinstance(lock, Lock)
-    return lock
 
 
 def die(name: str = "job") -> LockRun:
@@ -101,7 +90,7 @@ def test_failure_is_recorded_with_its_exception() -> None:
         raise Broken("no more paper")
     run = LockRun.objects.get()
     assert run.outcome == "failed"
-    assert run.exception_type == f"{__name__}.Broken"
+    assert run.exception_type == f"{Broken.__module__}.Broken"
     assert run.exception_message == "no more paper"
 
 
@@ -135,7 +124,7 @@ def test_lost_run_keeps_its_exception() -> None:
         free("job")
         raise Broken
     run = LockRun.objects.get()
-    assert (run.outcome, run.exception_type) == ("lost", f"{__name__}.Broken")
+    assert (run.outcome, run.exception_type) == ("lost", f"{Broken.__module__}.Broken")
 
 
 def test_dead_holder_is_recorded_by_the_next_one() -> None:

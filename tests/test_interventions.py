@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from django_shedlock import Lock, LockConfiguration, signals
+from django_shedlock import signals
 from django_shedlock.interventions import Intervention
 from django_shedlock.providers import get_provider
 from django_shedlock.states import LockState
 from django_shedlock.test import locked_in_memory
+from tests.support.locks import take
 
 HOUR = timedelta(hours=1)
 
@@ -36,12 +37,6 @@ def told() -> Iterator[list[dict[str, Any]]]:
     yield heard
     signals.lock_force_released.disconnect(hear)
     signals.lock_force_extended.disconnect(hear)
-
-
-def take() -> Lock:
-    lock = get_provider().acquire(LockConfiguration("job", "1m"))
-    assert isinstance(lock, Lock)
-    return lock
 
 
 def intervention(locked_by: str | None = None) -> Intervention:

@@ -32,8 +32,9 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost
 from django_shedlock.test import free, is_held, locked_in_memory
-from tests.concurrency.processes import wait_for
-from tests.leases import beat_now, end_own_count, pass_time
+from tests.support.leases import beat_now, end_own_count, pass_time
+from tests.support.locks import configure
+from tests.support.processes import wait_for
 
 LEASE = timedelta(hours=1)
 """What really passes in a test is nothing to it."""
@@ -136,7 +137,7 @@ def test_thread_starts_again_after_its_end() -> None:
 
 
 def test_keeps_what_is_left_of_lock_at_least_for() -> None:
-    """Keep-alive changes nothing of how long a lock is kept after its job (W7)."""
+    """Keep-alive changes nothing of how long a lock is kept after its job."""
     options: Any = {"lock_at_most_for": LEASE, "lock_at_least_for": LEASE}
     with hold("job", **options, keep_alive=True) as lock:
         pass_time(HALF, lock)
@@ -161,7 +162,7 @@ def failing(times: int) -> Any:
 def test_error_does_not_stop_the_heartbeat(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception in the heartbeat is logged and tried again (W5)."""
+    """An exception in the heartbeat is logged and tried again."""
     monkeypatch.setattr(MemoryLockProvider, "extend", failing(2))
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         pass_time(HALF, lock)
@@ -289,7 +290,6 @@ def test_forked_child_begins_without_locks() -> None:
 
 
 def _configuration() -> Any:
-    from tests.providers.contract import configure
 
     return configure()
 

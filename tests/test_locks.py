@@ -28,9 +28,9 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost, lock_released
 from django_shedlock.test import free, is_held, locked_in_memory
-from tests.concurrency.processes import Parent, worker
-from tests.leases import end_lease, end_own_count
-from tests.providers.contract import MINUTE, configure, take
+from tests.support.leases import end_lease, end_own_count
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.processes import Parent, worker
 
 HOUR = timedelta(hours=1)
 
@@ -43,7 +43,7 @@ def in_memory() -> Iterator[None]:
 
 @pytest.fixture
 def lock() -> Lock:
-    return take(get_provider(), configure("job"))
+    return take_from(get_provider(), configure("job"))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_remaining_counts_from_before_the_store_was_asked(
         return real(self, lock)
 
     monkeypatch.setattr(MemoryLockProvider, "take", slow_take)
-    lock = take(get_provider(), configure("job"))
+    lock = take_from(get_provider(), configure("job"))
     assert lock.remaining() <= MINUTE - timedelta(milliseconds=50)
 
 
@@ -144,9 +144,9 @@ def test_release_that_failed_may_be_tried_again(
 
 
 def test_release_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None:
-    """Who finds at the end that another one has the lock is told so (W13)."""
+    """Who finds at the end that another one has the lock is told so."""
     end_lease(lock)
-    other = take(get_provider(), configure("job"))
+    other = take_from(get_provider(), configure("job"))
     assert not lock.release()
     assert lost == [lock]
     assert other.is_active
@@ -161,7 +161,7 @@ def test_extend_without_a_duration_takes_the_configured_one(lock: Lock) -> None:
 
 
 def test_extend_never_shortens(lock: Lock) -> None:
-    """A shorter lease than what is left changes nothing (W8)."""
+    """A shorter lease than what is left changes nothing."""
     lock.extend("1h")
     lock.extend("1s")
     assert lock.remaining() > timedelta(minutes=30)
@@ -188,9 +188,9 @@ def test_store_that_fails_to_extend_loses_nothing(
 
 
 def test_extend_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None:
-    """LockLost says who lost what, and the release after it is harmless (W3)."""
+    """LockLost says who lost what, and the release after it is harmless."""
     free("job")
-    other = take(get_provider(), configure("job"))
+    other = take_from(get_provider(), configure("job"))
     with pytest.raises(LockLost, match=f"'job' can't be extended: {lock.locked_by}"):
         lock.extend()
     assert lost == [lock]
@@ -250,7 +250,7 @@ def test_released_lock_can_do_nothing_but_is_not_lost(
 ) -> None:
     """After its own release a holder is refused, without a false alarm."""
     lock.release()
-    take(get_provider(), configure("job"))
+    take_from(get_provider(), configure("job"))
     with caplog.at_level(logging.WARNING), pytest.raises(LockLost, match="'job'"):
         STEPS[step](lock)
     assert (lost, lock.is_lost, caplog.text) == ([], False, "")
@@ -262,7 +262,7 @@ def test_taken_lock_is_lost_at_the_next_step(
 ) -> None:
     """Whatever the holder of a taken lock does next tells it so."""
     free("job")
-    take(get_provider(), configure("job"))
+    take_from(get_provider(), configure("job"))
     with pytest.raises(LockLost, match="'job'"):
         STEPS[step](lock)
     assert lost == [lock]

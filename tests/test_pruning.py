@@ -16,9 +16,8 @@ from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.pruning import prune_locks, prune_runs
-from tests.admin.operators import add_run
-from tests.commands.calls import run, take_default
-from tests.providers.contract import configure, take
+from tests.support.commands import run
+from tests.support.locks import add_run, configure, take, take_from
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +33,7 @@ def add_old_run(
 
 
 def add_lock(name: str, *, ended: timedelta) -> None:
-    take_default(name).release()
+    take(name).release()
     LockRecord.objects.filter(name=name).update(lock_until=DatabaseNow() - ended)
 
 
@@ -69,7 +68,7 @@ def test_runs_of_locks_without_a_record_are_deleted() -> None:
 
 def test_run_that_goes_on_is_kept() -> None:
     """However long ago it began, a run whose lock is still its own is no history."""
-    lock = take_default("endless")
+    lock = take("endless")
     add_old_run("endless", RunOutcome.RUNNING, locked_by=lock.locked_by)
     add_run("endless")
     assert prune_runs("default", 30 * DAY) == 0
@@ -77,7 +76,7 @@ def test_run_that_goes_on_is_kept() -> None:
 
 def test_abandoned_run_is_deleted() -> None:
     """A run whose worker died is as old as any other."""
-    take_default("job").release()
+    take("job").release()
     add_old_run("job", RunOutcome.RUNNING)
     add_run("job")
     assert prune_runs("default", 30 * DAY) == 1
@@ -118,7 +117,7 @@ def test_runs_of_one_instant_are_all_deleted(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_last_ended_run_is_kept_while_the_job_runs() -> None:
     """A run that goes on tells nothing yet of how the job does."""
-    lock = take_default("job")
+    lock = take("job")
     failure = add_old_run("job", RunOutcome.FAILED)
     going_on = add_old_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
     assert prune_runs("default", 30 * DAY) == 0
@@ -138,7 +137,7 @@ def test_last_run_of_each_provider_is_kept() -> None:
 def test_only_the_named_database_is_pruned() -> None:
     """Each provider's runs and locks are where it keeps them."""
     provider = DatabaseLockProvider("second", using="other")
-    take(provider, configure("import:7")).release()
+    take_from(provider, configure("import:7")).release()
     LockRun.objects.using("other").create_running(
         name="import:7", provider="second", locked_by="web-1:7:a"
     )
@@ -207,8 +206,8 @@ def test_lock_of_a_job_with_a_fixed_name_is_kept() -> None:
 
 def test_held_lock_is_never_deleted() -> None:
     """Not even if every age will do."""
-    take_default("job")
-    take_default("kept", lock_at_least_for=timedelta(minutes=1)).release()
+    take("job")
+    take("kept", lock_at_least_for=timedelta(minutes=1)).release()
     assert prune_locks("default", timedelta(0)) == 0
     assert names() == ["job", "kept"]
 
@@ -221,7 +220,7 @@ def test_lock_that_is_taken_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -
     def take_meanwhile(*args: Any) -> list[str]:
         found = unused_names(*args)
         if found:
-            take_default("import:7")
+            take("import:7")
         return found
 
     monkeypatch.setattr(pruning, "_unused_names", take_meanwhile)

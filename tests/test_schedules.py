@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration
 from django_shedlock.schedules import LONGEST_EXPRESSION, Schedule
-from tests.debian_cron import looks_at_clock, starts
+from tests.support.debian_cron import looks_at_clock, starts
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)

@@ -17,7 +17,8 @@ from django_shedlock.holders import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
-from tests.leases import end_lease
+from tests.support.leases import end_lease
+from tests.support.locks import Broken
 
 SIGNALS: dict[str, Signal] = {
     "acquired": signals.lock_acquired,
@@ -59,10 +60,6 @@ def story() -> Iterator[Story]:
     yield told
     for name, receiver in receivers.items():
         SIGNALS[name].disconnect(receiver)
-
-
-class Broken(Exception):
-    """What bodies and receivers raise in these tests."""
 
 
 def break_off(**kwargs: Any) -> NoReturn:
@@ -130,7 +127,7 @@ def test_extension(story: Story) -> None:
 
 
 def test_loss(story: Story, caplog: pytest.LogCaptureFixture) -> None:
-    """A body that overran its lease is a warning, once, and its release False (W13)."""
+    """A body that overran its lease is a warning, once, and its release False."""
     with hold("job", lock_at_most_for="9m") as lock:
         end_lease(lock)
         assert lock.release() is False

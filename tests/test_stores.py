@@ -14,7 +14,7 @@ import psutil
 import pytest
 from django.db import connections
 
-from tests.stores import (
+from tests.support.stores import (
     REDIS_VARIABLE,
     REQUIRED,
     STORE_VARIABLE,
@@ -30,8 +30,8 @@ VENDORS = {"sqlite": "sqlite", "postgres": "postgresql", "mariadb": "mysql"}
 
 START = """
 import time
-from tests.guardian import guarded_folder
-from tests.stores import start_postgres
+from tests.support.guardian import guarded_folder
+from tests.support.stores import start_postgres
 
 folder = guarded_folder("shedlock_postgres_")
 print(folder, start_postgres(folder).get_pid(), flush=True)

@@ -20,10 +20,8 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.states import LockState
 from django_shedlock.summaries import LockSummary, summarize
-from tests.admin.operators import add_run, expire, take
-from tests.lateness import HOUR, HOURLY, be_on_time, be_overdue, newest_tick
-from tests.providers.contract import configure
-from tests.providers.contract import take as take_from
+from tests.support.lateness import HOUR, HOURLY, be_on_time, be_overdue, newest_tick
+from tests.support.locks import add_run, configure, expire, take, take_from
 
 pytestmark = pytest.mark.django_db
 

@@ -15,9 +15,10 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_shedlock.outcomes import RunOutcome
-from tests.admin.operators import ALL, CHANGE, LIST, RUNS, add_run, ask, operator, take
-from tests.documents import ROOT
-from tests.lateness import be_overdue
+from tests.support.documents import ROOT
+from tests.support.lateness import be_overdue
+from tests.support.locks import add_run, take
+from tests.support.operators import ALL, CHANGE, LIST, RUNS, ask, operator
 
 PACKAGE = ROOT / "django_shedlock"
 LANGUAGES = ("en", "de", "ar")

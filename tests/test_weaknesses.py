@@ -25,6 +25,7 @@ from django_shedlock import (
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.test import free, held_elsewhere, is_held
+from tests.support.locks import Broken
 
 pytestmark = pytest.mark.django_db
 
@@ -33,10 +34,6 @@ TWO_DATABASES = {
     "default": {"BACKEND": BACKEND, "OPTIONS": {"using": "default"}},
     "second": {"BACKEND": BACKEND, "OPTIONS": {"using": "other"}},
 }
-
-
-class Broken(Exception):
-    """What a body raises in these tests."""
 
 
 def pass_time(by: timedelta) -> None:
@@ -60,7 +57,7 @@ def overtaken_lock() -> Iterator[Lock]:
 
 
 def test_stale_holder_does_not_unlock_the_next_one() -> None:
-    """Ownership is not the host's: a late release on the same host is none (W1)."""
+    """Ownership is not the host's: a late release on the same host is none."""
     with overtaken_lock() as late:
         before = record()
         assert not late.release()
@@ -68,7 +65,7 @@ def test_stale_holder_does_not_unlock_the_next_one() -> None:
 
 
 def test_stale_holder_does_not_extend_the_next_one() -> None:
-    """A late extension on the same host changes nothing, and says so (W2)."""
+    """A late extension on the same host changes nothing, and says so."""
     with overtaken_lock() as late:
         before = record()
         with pytest.raises(LockLost, match="'job'"):
@@ -77,7 +74,7 @@ def test_stale_holder_does_not_extend_the_next_one() -> None:
 
 
 def test_handled_loss_leaves_the_result_of_the_body() -> None:
-    """After a failed extension the release at the end is harmless (W3)."""
+    """After a failed extension the release at the end is harmless."""
 
     def body() -> str:
         assert free("job")
@@ -89,7 +86,7 @@ def test_handled_loss_leaves_the_result_of_the_body() -> None:
 
 
 def test_loss_that_was_not_handled_is_what_the_caller_sees() -> None:
-    """The LockLost of the extension comes out, and not an error of the release (W3)."""
+    """The LockLost of the extension comes out, and not an error of the release."""
 
     def body() -> None:
         assert free("job")
@@ -118,7 +115,7 @@ def missing_table() -> Iterator[Callable[[], None]]:
 
 @pytest.mark.django_db(transaction=True)
 def test_error_of_the_release_never_replaces_the_bodys() -> None:
-    """The table is gone when the lock is released: the body's exception wins (W4)."""
+    """The table is gone when the lock is released: the body's exception wins."""
     error = Broken("by the body")
     with missing_table() as take_away:
         with pytest.raises(Broken) as caught:
@@ -130,7 +127,7 @@ def test_error_of_the_release_never_replaces_the_bodys() -> None:
 
 
 def test_lock_at_least_for_does_not_begin_anew_with_an_extension() -> None:
-    """What is left of it counts from the acquisition, by one clock (W6)."""
+    """What is left of it counts from the acquisition, by one clock."""
     with hold("job", lock_at_most_for="1h", lock_at_least_for="10m") as lock:
         pass_time(timedelta(minutes=4))
         end = record()["lock_at_least_until"]
@@ -140,7 +137,7 @@ def test_lock_at_least_for_does_not_begin_anew_with_an_extension() -> None:
 
 
 def test_extension_never_shortens_the_lease() -> None:
-    """Extending by less than what is left leaves the row as it is (W8)."""
+    """Extending by less than what is left leaves the row as it is."""
     with hold("job", lock_at_most_for="1h") as lock:
         before = record()
         lock.extend("1s")
@@ -148,14 +145,14 @@ def test_extension_never_shortens_the_lease() -> None:
 
 
 def test_job_whose_row_was_deleted_runs_again() -> None:
-    """A process that knows the name makes the row again, and does so each time (W9)."""
+    """A process that knows the name makes the row again, and does so each time."""
     for _ in range(3):
         assert execute(lambda: is_held("job"), "job").value is True
         LockRecord.objects.all().delete()
 
 
 def test_row_that_is_deleted_in_the_body_stops_nobody() -> None:
-    """Its holder's release is harmless, and the next one makes the row again (W9)."""
+    """Its holder's release is harmless, and the next one makes the row again."""
     with hold("job") as lock:
         LockRecord.objects.all().delete()
     assert lock.is_lost
@@ -163,7 +160,7 @@ def test_row_that_is_deleted_in_the_body_stops_nobody() -> None:
 
 
 def test_long_name_is_refused_before_any_statement() -> None:
-    """A name that the column would cut never gets there (W10)."""
+    """A name that the column would cut never gets there."""
     with CaptureQueriesContext(connection) as queries:
         with pytest.raises(InvalidLockConfiguration, match="256 characters"):
             execute(lambda: 7, "x" * 256)
@@ -172,13 +169,13 @@ def test_long_name_is_refused_before_any_statement() -> None:
 
 @pytest.mark.parametrize("other", ["Job", "JOB", "jöb", "jób", "jo\u0301b", "job."])
 def test_names_that_look_alike_are_different_locks(other: str) -> None:
-    """No collation takes two names for one (W10)."""
+    """No collation takes two names for one."""
     with hold("job"):
         assert execute(lambda: 7, other).value == 7
 
 
 def test_lease_begins_when_the_lock_is_taken_not_with_the_transaction() -> None:
-    """A long transaction before it costs nothing of the lease (W11)."""
+    """A long transaction before it costs nothing of the lease."""
     with transaction.atomic():
         LockRecord.objects.count()
         before = read_clock()
@@ -211,7 +208,7 @@ def read_clock() -> Any:
 @pytest.mark.django_db(databases=["default", "other"])
 @override_settings(SHEDLOCK_PROVIDERS=TWO_DATABASES)
 def test_second_provider_is_asked_for_its_own_lock() -> None:
-    """Re-entry goes by provider and name: another store may refuse the name (W12)."""
+    """Re-entry goes by provider and name: another store may refuse the name."""
     with hold("job"), held_elsewhere("job", provider="second"):
         assert not execute(lambda: 7, "job", provider="second").was_executed
         assert execute(lambda: 7, "job").was_executed
@@ -219,7 +216,7 @@ def test_second_provider_is_asked_for_its_own_lock() -> None:
 
 @pytest.mark.parametrize("lease", [0, "0s", timedelta(0), -1, "PT0S"])
 def test_lease_of_no_time_is_refused(lease: Any) -> None:
-    """With it everybody would get the lock at once, so nobody may ask for it (W14)."""
+    """With it everybody would get the lock at once, so nobody may ask for it."""
     with pytest.raises(InvalidLockConfiguration, match="must be positive"):
         execute(lambda: 7, "job", lock_at_most_for=lease)
     assert not LockRecord.objects.exists()
@@ -227,7 +224,7 @@ def test_lease_of_no_time_is_refused(lease: Any) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "\t"])
 def test_blank_name_is_refused(name: str) -> None:
-    """Neither a call nor a decorator takes a lock without a name (W15)."""
+    """Neither a call nor a decorator takes a lock without a name."""
     with pytest.raises(InvalidLockConfiguration, match="is blank"):
         execute(lambda: 7, name)
     with pytest.raises(InvalidLockConfiguration, match="is blank"):
@@ -235,7 +232,7 @@ def test_blank_name_is_refused(name: str) -> None:
 
 
 def test_negative_lock_at_least_for_is_refused() -> None:
-    """It can't end before it begins (W15)."""
+    """It can't end before it begins."""
     with pytest.raises(InvalidLockConfiguration, match="must not be negative"):
         execute(lambda: 7, "job", lock_at_least_for=-1)
     assert not LockRecord.objects.exists()

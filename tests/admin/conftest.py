@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from tests.admin.operators import ALL, operator
+from tests.support.operators import ALL, operator
 
 
 @pytest.fixture

@@ -26,7 +26,15 @@ from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState
-from tests.admin.operators import (
+from tests.support.lateness import (
+    HOUR,
+    be_on_time,
+    be_overdue,
+    give_schedule,
+    newest_tick,
+)
+from tests.support.locks import add_run, expire, state, take
+from tests.support.operators import (
     ALL,
     CHANGE,
     DELETE,
@@ -34,19 +42,8 @@ from tests.admin.operators import (
     LIST,
     RUN,
     RUNS,
-    add_run,
     confirm,
-    expire,
     operator,
-    state,
-    take,
-)
-from tests.lateness import (
-    HOUR,
-    be_on_time,
-    be_overdue,
-    give_schedule,
-    newest_tick,
 )
 
 pytestmark = pytest.mark.django_db

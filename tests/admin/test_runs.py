@@ -18,17 +18,8 @@ from django_shedlock.admin.paginators import CappedPaginator
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRun
 from django_shedlock.outcomes import RunOutcome
-from tests.admin.operators import (
-    CHANGE,
-    HOSTILE,
-    LIST,
-    RUN,
-    RUNS,
-    add_run,
-    expire,
-    operator,
-    take,
-)
+from tests.support.locks import add_run, expire, take
+from tests.support.operators import CHANGE, HOSTILE, LIST, RUN, RUNS, operator
 
 pytestmark = pytest.mark.django_db
 

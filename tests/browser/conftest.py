@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.chromium import PATIENCE, chromium, missing_reason
+from tests.support.chromium import PATIENCE, chromium, missing_reason
 
 
 @pytest.fixture(scope="session")

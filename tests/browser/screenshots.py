@@ -24,7 +24,7 @@ def main() -> None:
     from django.contrib.auth.models import User
     from django.test.utils import get_runner, setup_test_environment
 
-    from tests.browser.scenes import bad_morning
+    from tests.support.scenes import bad_morning
 
     setup_test_environment()
     runner = get_runner(settings)(verbosity=0, interactive=False)
@@ -41,7 +41,7 @@ def take_pictures() -> None:
     """Take a picture of each page in both themes, and of the list on a phone."""
     from django.contrib.staticfiles.testing import StaticLiveServerTestCase
 
-    from tests.browser.chromium import chromium
+    from tests.support.chromium import chromium
 
     class Server(StaticLiveServerTestCase):
         host = "127.0.0.1"
@@ -72,7 +72,7 @@ def log_in(browser: Any, server: str) -> None:
 
 
 def visit(browser: Any, server: str, theme: str) -> None:
-    from tests.browser.scenes import STUCK
+    from tests.support.scenes import STUCK
 
     log_in(browser, server)
     locks = f"{server}/admin/django_shedlock/lockrecord/"

@@ -15,9 +15,10 @@ from django.urls import reverse
 
 from django_shedlock.providers import get_provider
 from django_shedlock.states import LockState
-from tests.admin.operators import ALL, CHANGE, HOSTILE, LIST, take
-from tests.browser.chromium import PATIENCE
-from tests.browser.scenes import HOLDER, STUCK, bad_morning
+from tests.support.chromium import PATIENCE
+from tests.support.locks import state, take
+from tests.support.operators import ALL, CHANGE, HOSTILE, LIST
+from tests.support.scenes import HOLDER, STUCK, bad_morning
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -114,10 +115,6 @@ class Console:
 def console(browser: Any, live_server: Any) -> Console:
     bad_morning()
     return Console(browser, live_server.url)
-
-
-def state(name: str) -> LockState:
-    return get_provider().statuses(name)[0].state
 
 
 def test_operator_finds_the_stuck_job_and_frees_it(console: Console) -> None:

@@ -18,8 +18,8 @@ from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState
-from tests.commands.calls import run
-from tests.scheduled import HOURLY, Jobs, make_late, ran, scheduled_jobs
+from tests.support.commands import run
+from tests.support.jobs import HOURLY, Jobs, make_late, ran, scheduled_jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

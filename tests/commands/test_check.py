@@ -22,11 +22,9 @@ from django_shedlock.models import LockRecord
 from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
-from tests.admin.operators import add_run, expire
-from tests.clocks import store_clock
-from tests.commands.calls import take_default
-from tests.lateness import HOUR, be_on_time, be_overdue, give_schedule
-from tests.providers.contract import MINUTE
+from tests.support.clocks import store_clock
+from tests.support.lateness import HOUR, be_on_time, be_overdue, give_schedule
+from tests.support.locks import MINUTE, add_run, expire, take
 
 pytestmark = pytest.mark.django_db
 
@@ -58,9 +56,9 @@ def age(name: str, duration: timedelta) -> None:
 
 def test_nothing_is_wrong() -> None:
     """Locks that are free or run as usual are no finding: exit status 0."""
-    take_default("free").release()
+    take("free").release()
     add_run("free", duration=MINUTE)
-    take_default("running")
+    take("running")
     add_run("running", RunOutcome.FAILED)
     add_run("running", duration=MINUTE)
     assert check("check") == (0, "No findings.\n")
@@ -77,7 +75,7 @@ def test_nothing_is_wrong() -> None:
 )
 def test_bad_last_run(outcome: RunOutcome, text: str) -> None:
     """A last run that went wrong is a line, with the lock's name: exit status 1."""
-    take_default("job").release()
+    take("job").release()
     add_run("job")
     add_run("job", outcome, exception_type="ValueError")
     status, printed = check("check")
@@ -104,7 +102,7 @@ def test_failures_in_a_row_are_counted() -> None:
 
 def test_expired_and_never_released() -> None:
     """A lock whose worker died is one finding, though its run is abandoned as well."""
-    lock = take_default("job")
+    lock = take("job")
     add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
     expire("job")
     assert [each["kind"] for each in found()] == ["expired"]
@@ -114,7 +112,7 @@ def test_expired_and_never_released() -> None:
 
 def test_job_that_takes_longer_than_usual() -> None:
     """A job is suspicious that runs for three times as long as it did."""
-    take_default("job", lock_at_most_for=timedelta(hours=2))
+    take("job", lock_at_most_for=timedelta(hours=2))
     add_run("job", duration=10 * MINUTE)
     age("job", 29 * MINUTE)
     assert found() == []
@@ -127,8 +125,8 @@ def test_job_that_takes_longer_than_usual() -> None:
 
 def test_job_that_takes_longer_than_it_may() -> None:
     """What is suspicious can be said; a lock that is only kept runs nothing."""
-    take_default("job", lock_at_most_for=timedelta(hours=2))
-    take_default("kept", lock_at_least_for=timedelta(seconds=50)).release()
+    take("job", lock_at_most_for=timedelta(hours=2))
+    take("kept", lock_at_least_for=timedelta(seconds=50)).release()
     age("kept", 31 * MINUTE)
     age("job", 31 * MINUTE)
     assert found() == []
@@ -177,7 +175,7 @@ def test_overdue_job(
     columns: dict[str, datetime], since: str, why: str, command: str
 ) -> None:
     """The line tells which tick, why it is late, and which command runs the job."""
-    take_default("job").release()
+    take("job").release()
     give_schedule("job", **{"tick": None, "succeeded": None, **columns})
     assert overdue_at(TEN + timedelta(minutes=10)) == [
         f"Lock 'job': it is overdue: the tick of 2026-03-02 {since}:00-06:00 "
@@ -209,7 +207,7 @@ def test_overdue_job_of_another_provider() -> None:
 
 def test_overdue_job_is_a_warning() -> None:
     """It is for the next working hour: exit status 1, and a success ends it."""
-    take_default("job").release()
+    take("job").release()
     be_overdue("job")
     status, printed = check("check")
     assert (status, len(printed.splitlines())) == (1, 1)
@@ -220,7 +218,7 @@ def test_overdue_job_is_a_warning() -> None:
 
 def test_job_is_overdue_after_the_grace() -> None:
     """The setting says how long that is, unless the call does."""
-    take_default("job").release()
+    take("job").release()
     give_schedule("job", tick=TEN, succeeded=TEN)
     late = TEN + HOUR + timedelta(minutes=10)
     assert len(overdue_at(late)) == 1
@@ -232,7 +230,7 @@ def test_job_is_overdue_after_the_grace() -> None:
 
 def test_running_job_is_not_overdue() -> None:
     """It may succeed yet; if it keeps later ticks from being run, it runs too long."""
-    take_default("job")
+    take("job")
     give_schedule("job", tick=TEN, succeeded=TEN - HOUR)
     soon, late = (TEN + HOUR + minutes * MINUTE for minutes in (4, 6))
     assert told_at("overdue", late) == told_at("long", soon) == []
@@ -244,7 +242,7 @@ def test_running_job_is_not_overdue() -> None:
 
 def test_job_that_runs_as_long_as_usual_may_skip_ticks() -> None:
     """What always takes longer than until the next tick is nothing to look at."""
-    take_default("job", lock_at_most_for=HOUR)
+    take("job", lock_at_most_for=HOUR)
     be_overdue("job")
     age("job", 30 * MINUTE)
     assert [each["kind"] for each in found()] == ["long"]
@@ -257,9 +255,9 @@ def test_job_that_runs_as_long_as_usual_may_skip_ticks() -> None:
 
 def test_overdue_job_does_not_hide_why_it_is() -> None:
     """That it failed, or that its worker died, is a finding of its own below."""
-    take_default("failed").release()
+    take("failed").release()
     add_run("failed", RunOutcome.FAILED, exception_type="ValueError")
-    take_default("dead")
+    take("dead")
     expire("dead")
     for name in ("failed", "dead"):
         be_overdue(name)
@@ -273,7 +271,7 @@ def test_overdue_job_does_not_hide_why_it_is() -> None:
 
 def test_overdue_needs_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the library nobody can tell, and all else is found."""
-    take_default("job").release()
+    take("job").release()
     be_overdue("job")
     add_run("job", RunOutcome.FAILED)
     monkeypatch.setitem(sys.modules, "cronsim", None)
@@ -342,7 +340,7 @@ def test_every_provider_is_looked_at() -> None:
 def test_provider_without_history() -> None:
     """Locks in memory have a state, but no last run."""
     assert isinstance(get_provider(), MemoryLockProvider)
-    take_default("job", lock_at_most_for=timedelta(milliseconds=1))
+    take("job", lock_at_most_for=timedelta(milliseconds=1))
     time.sleep(0.01)
     assert [each["kind"] for each in found()] == ["expired"]
 
@@ -404,7 +402,7 @@ def test_warnings_can_be_let_pass() -> None:
 
 def test_findings_stay_on_their_lines() -> None:
     """What others wrote into the tables can't forge a line."""
-    take_default("job")
+    take("job")
     LockRecord.objects.update(locked_by="web\nCRITICAL all is lost:1:a")
     expire("job")
     _, printed = check("check")
@@ -423,7 +421,7 @@ def test_wrong_call(args: list[str]) -> None:
 def test_findings_cost_few_statements(django_assert_num_queries: Any) -> None:
     """The clock, the locks and their runs: four statements for any number of them."""
     for number in range(30):
-        take_default(f"job-{number}")
+        take(f"job-{number}")
         add_run(f"job-{number}", RunOutcome.FAILED)
     with django_assert_num_queries(4 * 3):  # each in a savepoint of the test's
         check("check")

@@ -14,8 +14,8 @@ from django.test import override_settings
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
-from tests.admin.operators import add_run
-from tests.commands.calls import run, take_default
+from tests.support.commands import run
+from tests.support.locks import add_run, take
 
 pytestmark = pytest.mark.django_db
 
@@ -63,7 +63,7 @@ def test_history_of_an_unknown_lock() -> None:
     with pytest.raises(CommandError, match="There is no lock 'jbo'") as caught:
         run("history", "jbo")
     assert caught.value.returncode == 1
-    take_default("job")
+    take("job")
     assert run("history", "job") == "No runs yet.\n"
 
 
@@ -86,7 +86,7 @@ ELSEWHERE = {
 def test_commands_look_into_the_database_of_the_provider() -> None:
     """Its runs are shown and its locks are pruned, and not those of another one."""
     add_run("here")
-    take_default("import:9").release()
+    take("import:9").release()
     LockRun.objects.using("other").create_running(
         name="there", provider="default", locked_by="web-1:7:a"
     )
@@ -120,7 +120,7 @@ def test_history_is_in_the_order_of_beginning() -> None:
 def test_history_by_outcome() -> None:
     """The outcome is the one by now: a run of a worker that died is abandoned."""
     add_run("dead", RunOutcome.RUNNING)
-    take_default("dead").release()
+    take("dead").release()
     add_run("good")
     assert names("--outcome", "abandoned") == ["dead"]
     assert "abandoned" in run("history", "dead")
@@ -152,7 +152,7 @@ def test_history_as_json() -> None:
         exception_message="x" * 1000,
         skips=3,
     )
-    add_run("job", RunOutcome.RUNNING, locked_by=take_default("job").locked_by)
+    add_run("job", RunOutcome.RUNNING, locked_by=take("job").locked_by)
     running, failed = json.loads(run("history", "--json"))
     assert (failed["outcome"], failed["duration"], failed["skips"]) == (
         "failed",

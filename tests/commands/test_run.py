@@ -28,10 +28,11 @@ from django_shedlock.process_signals import PASSED_ON, Signals
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_acquired
 from django_shedlock.states import LockState
-from tests.commands.calls import run, state, take_default
-from tests.concurrency.processes import wait_for
-from tests.documents import ROOT
-from tests.leases import end_own_count
+from tests.support.commands import run
+from tests.support.documents import ROOT
+from tests.support.leases import end_own_count
+from tests.support.locks import state, take
+from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,7 +42,7 @@ from tests.settings import *
 DATABASES["default"].update({address!r})
 """
 QUICK = """
-from tests.leases import beat_often
+from tests.support.leases import beat_often
 
 beat_often()
 """
@@ -285,14 +286,14 @@ def test_lock_is_held_while_the_child_runs(quick: Runner) -> None:
 
 def test_held_lock_skips(runner: Runner) -> None:
     """The command does not run; nothing is printed, and the status is 0."""
-    take_default("job")
+    take("job")
     assert runner.run("job", *sh("echo ran")) == (0, "", "")
     assert runner.run("job", "--on-skip-exit", "99", *sh("echo ran")) == (99, "", "")
 
 
 def test_waiting_for_a_held_lock(runner: Runner) -> None:
     """With --wait the command runs as soon as the other one has ended."""
-    lock = take_default("job")
+    lock = take("job")
     waiting = runner.start("job", "--wait", "30s", *sh("echo ran"))
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(1.5)
@@ -303,7 +304,7 @@ def test_waiting_for_a_held_lock(runner: Runner) -> None:
 
 def test_wait_that_ends_is_a_skip(runner: Runner) -> None:
     """A lock that is not got in time has the skip's status."""
-    take_default("job")
+    take("job")
     args = ("--wait", "100ms", "--on-skip-exit", "1")
     assert runner.run("job", *args, *sh("echo ran")) == (1, "", "")
 
@@ -418,7 +419,7 @@ def test_child_that_a_signal_ended(runner: Runner) -> None:
 
 def test_signal_while_waiting_ends_the_wait(runner: Runner) -> None:
     """Before the command begins, a signal ends all, and no lock stays behind."""
-    lock = take_default("job")
+    lock = take("job")
     waiting = runner.start("job", "--wait", "60s", *sh("echo ran"))
     wait_until_handled(waiting.pid, PASSED_ON[-1])
     waiting.terminate()
@@ -434,7 +435,7 @@ def test_signal_in_a_statement_leaves_no_lock(
 ) -> None:
     """What has been taken is given back, and what waits does not wait on."""
     runner.configure(SIGNALLED_IN_STATEMENT.format(statement=statement))
-    lock = take_default("job") if waits else None
+    lock = take("job") if waits else None
     status, out, _ = runner.run("job", "--wait", "60s", *sh("echo ran"))
     assert (status, out) == (128 + signal.SIGTERM, "")
     if lock is not None:
@@ -482,7 +483,7 @@ def test_second_signal_ends_at_once() -> None:
 def test_signal_that_comes_with_a_skip(runner: Runner) -> None:
     """The status says that it was ended, and not that it was skipped."""
     runner.configure(SIGNALLED_IN_STATEMENT.format(statement="UPDATE"))
-    take_default("job")
+    take("job")
     assert runner.run("job", *sh("echo ran"))[:2] == (128 + signal.SIGTERM, "")
 
 
@@ -700,5 +701,5 @@ def test_force_runs_a_tick_again(runner: Runner) -> None:
 
 def test_force_does_not_disturb_a_running_command(runner: Runner) -> None:
     """Not even by force does it run twice at a time."""
-    take_default("nightly")
+    take("nightly")
     assert runner.run("nightly", "--force", *sh("echo ran"))[:2] == (0, "")

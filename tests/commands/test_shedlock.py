@@ -27,10 +27,9 @@ from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState
-from tests.admin.operators import add_run
-from tests.commands.calls import run, state, take_default
-from tests.lateness import be_on_time, be_overdue
-from tests.providers.contract import MINUTE
+from tests.support.commands import run
+from tests.support.lateness import be_on_time, be_overdue
+from tests.support.locks import MINUTE, add_run, state, take
 
 pytestmark = pytest.mark.django_db
 
@@ -49,8 +48,8 @@ def test_list_without_locks() -> None:
 
 def test_list_is_a_table() -> None:
     """Each lock is a line, below the names of the columns."""
-    lock = take_default("billing")
-    take_default("a.much.longer.name").release()
+    lock = take("billing")
+    take("a.much.longer.name").release()
     add_run("a.much.longer.name", RunOutcome.FAILED)
     header, first, second = run("list").splitlines()
     assert header.split() == [
@@ -72,7 +71,7 @@ def test_list_is_a_table() -> None:
 
 def test_list_as_json() -> None:
     """Programs get instants in ISO-8601 and durations in seconds."""
-    lock = take_default("billing")
+    lock = take("billing")
     add_run("billing", RunOutcome.LOST)
     [listed] = json.loads(run("list", "--json"))
     assert listed["name"] == "billing"
@@ -86,7 +85,7 @@ def test_list_as_json() -> None:
 def test_list_of_schedules() -> None:
     """Where a lock has a schedule, a last column tells its next tick."""
     for name in ("late", "quick", "unplanned"):
-        take_default(name).release()
+        take(name).release()
     be_overdue("late")
     be_on_time("quick")
     header, *lines = run("list").splitlines()
@@ -101,7 +100,7 @@ def test_list_of_schedules() -> None:
 def test_list_of_schedules_as_json() -> None:
     """Programs get the schedule, its next tick, and since when the job is overdue."""
     for name in ("late", "quick", "unplanned"):
-        take_default(name).release()
+        take(name).release()
     since = be_overdue("late")
     be_on_time("quick")
     keys = ("schedule", "next_tick", "overdue_since")
@@ -117,7 +116,7 @@ def test_list_of_schedules_as_json() -> None:
 
 def test_list_marks_what_is_overdue_after_the_grace() -> None:
     """The setting says how long that is."""
-    take_default("job").release()
+    take("job").release()
     be_overdue("job")
     with override_settings(SHEDLOCK_GRACE="30d"):
         assert "overdue" not in run("list")
@@ -132,7 +131,7 @@ def test_list_of_a_lock_that_nobody_ever_held() -> None:
 
 def test_list_without_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the library nobody knows the ticks, and all else is listed."""
-    take_default("job").release()
+    take("job").release()
     be_overdue("job")
     monkeypatch.setitem(sys.modules, "cronsim", None)
     [listed] = json.loads(run("list", "--json"))
@@ -151,11 +150,11 @@ def test_list_without_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_list_of_one_state(wanted: str, name: str) -> None:
     """Only the locks in a state are shown, in JSON as well."""
-    take_default("runs")
-    take_default("kept", lock_at_least_for=MINUTE).release()
-    take_default("expired")
+    take("runs")
+    take("kept", lock_at_least_for=MINUTE).release()
+    take("expired")
     LockRecord.objects.filter(name="expired").update(lock_until=DatabaseNow())
-    take_default("free").release()
+    take("free").release()
     assert [
         line.split()[0] for line in run("list", "--state", wanted).splitlines()
     ] == [
@@ -168,7 +167,7 @@ def test_list_of_one_state(wanted: str, name: str) -> None:
 
 def test_list_of_a_state_that_no_lock_has() -> None:
     """It is said in words that no lock is in the state, and not that there are none."""
-    take_default("runs")
+    take("runs")
     assert run("list", "--state", "free") == "No lock is free.\n"
 
 
@@ -181,20 +180,20 @@ def test_list_of_an_unknown_state() -> None:
 @override_settings(USE_TZ=False)
 def test_list_without_time_zones() -> None:
     """Projects with naive datetimes see their locks as well."""
-    take_default("billing")
+    take("billing")
     assert "billing" in run("list")
 
 
 def test_release_of_a_kept_lock() -> None:
     """A lock that is only held by lock_at_least_for is released at once."""
-    take_default("job", lock_at_least_for=timedelta(seconds=30)).release()
+    take("job", lock_at_least_for=timedelta(seconds=30)).release()
     assert run("release", "job") == "Lock 'job' is released.\n"
     assert state("job") is LockState.FREE
 
 
 def test_release_of_a_running_lock_needs_force() -> None:
     """A running job's lock is not released by mistake; that is exit status 3."""
-    lock = take_default("job")
+    lock = take("job")
     with pytest.raises(CommandError, match=f"running as {lock.locked_by}") as caught:
         run("release", "job")
     assert caught.value.returncode == 3
@@ -214,7 +213,7 @@ def test_intervention_is_told_with_its_reason(
     args: tuple[str, ...], verb: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says who did it, and why."""
-    take_default("job")
+    take("job")
     with caplog.at_level(logging.WARNING, "django_shedlock"):
         run(*args, "--reason", "the pod is gone")
     assert verb in caplog.text
@@ -233,7 +232,7 @@ def test_operator_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_moves_the_cursor_of_a_terminal() -> None:
     """What others wrote into the table is shown with its escapes written out."""
-    take_default("job")
+    take("job")
     LockRecord.objects.update(locked_by="evil\x1b[2J\nhost")
     assert r"evil\x1b[2J\nhost" in run("list")
     with pytest.raises(CommandError, match=r"as evil\\x1b\[2J\\nhost\. With"):
@@ -257,7 +256,7 @@ class Watcher:
 
 def test_watch_shows_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is printed again and again, as it is then, until Ctrl-C."""
-    lock = take_default("job")
+    lock = take("job")
     watcher = Watcher(lock.release)
     monkeypatch.setattr(listing, "time", watcher)
     first, second = (
@@ -271,7 +270,7 @@ def test_watch_shows_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_watch_goes_on_when_the_store_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error is shown in place of the table; the next time it may work again."""
-    take_default("job")
+    take("job")
     provider = get_provider()
     statuses = provider.statuses
 
@@ -300,7 +299,7 @@ def test_watch_clears_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
         def isatty(self) -> bool:
             return True
 
-    take_default("job")
+    take("job")
     monkeypatch.setattr(listing, "time", Watcher())
     terminal = Terminal()
     call_command("shedlock", "list", "--watch", stdout=terminal)
@@ -327,7 +326,7 @@ def test_reader_that_stops_early(args: list[str]) -> None:
 @pytest.mark.parametrize("args", [("release", "job"), ("extend", "job", "1m")])
 def test_free_lock_is_not_held(args: tuple[str, ...]) -> None:
     """There is nothing to release or extend: exit status 1."""
-    take_default("job").release()
+    take("job").release()
     with pytest.raises(CommandError, match="'job' is not held") as caught:
         run(*args)
     assert caught.value.returncode == 1
@@ -343,7 +342,7 @@ def test_unknown_lock(args: tuple[str, ...]) -> None:
 
 def test_extend() -> None:
     """A running lock's lease is lengthened from now on, and never shortened."""
-    take_default("job")
+    take("job")
     told = run("extend", "job", "10m")
     assert re.search(r"is held for (10m|9m\d+s) more", told)
     run("extend", "job", "1s")
@@ -353,7 +352,7 @@ def test_extend() -> None:
 @pytest.mark.parametrize("duration", ["soon", "0s", ""])
 def test_bad_duration(duration: str) -> None:
     """A duration that is none changes nothing: exit status 1."""
-    take_default("job")
+    take("job")
     with pytest.raises(CommandError, match="'job'") as caught:
         run("extend", "job", duration)
     assert caught.value.returncode == 1

@@ -13,8 +13,8 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.states import LockState
 from django_shedlock.test import held_elsewhere
-from tests.commands.calls import run
-from tests.scheduled import HOURLY, Jobs, ran, scheduled_jobs
+from tests.support.commands import run
+from tests.support.jobs import HOURLY, Jobs, ran, scheduled_jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

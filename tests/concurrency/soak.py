@@ -18,15 +18,15 @@ from itertools import pairwise
 
 from django.db import Error, connections, transaction
 
-import tests.concurrency.preload  # noqa: F401
+import tests.support.preload  # noqa: F401
 from django_shedlock import LockConfiguration, LockLost, ShedLockError, hold
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from tests.concurrency.models import Body, FencedWrite
-from tests.concurrency.processes import Parent, Worker, wait_for
-from tests.concurrency.servers import Server, own_server
+from tests.models import Body, FencedWrite
+from tests.support.processes import Parent, Worker, wait_for
+from tests.support.servers import Server, own_server
 
 WORKERS = 12
 NAMES = [f"lock-{number}" for number in range(6)]

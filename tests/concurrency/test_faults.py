@@ -27,11 +27,12 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_extended
 from django_shedlock.states import LockState
 from django_shedlock.test import is_held, locked_in_memory
-from tests.concurrency.models import Counter
-from tests.concurrency.processes import Parent, wait_for, worker
-from tests.concurrency.servers import Server, own_server
-from tests.leases import beat_now, beat_often, end_own_count
-from tests.providers.contract import MINUTE, configure, take, take_at_last
+from tests.models import Counter
+from tests.providers.contract import take_at_last
+from tests.support.leases import beat_now, beat_often, end_own_count
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.processes import Parent, wait_for, worker
+from tests.support.servers import Server, own_server
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -231,7 +232,7 @@ def test_wrong_clock_of_a_worker_changes_nothing(
     """A worker an hour early or late neither takes a held lock nor a longer lease."""
     if not is_fake_clock_possible():
         pytest.skip("faketime is not installed")
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     assert at_another_time(offset) == lock.locked_by
     assert lock.release()
     assert at_another_time(offset) == "me"
@@ -242,7 +243,7 @@ def test_wrong_clock_of_a_worker_changes_nothing(
 def at_another_time(offset: int) -> str:
     """Return who holds the lock, by a process whose clock is wrong by ``offset``."""
     database = connections["default"].settings_dict["NAME"]
-    command = [sys.executable, "-m", "tests.concurrency.other_clock", database, "job"]
+    command = [sys.executable, "-m", "tests.support.other_clock", database, "job"]
     answer = subprocess.run(
         ["faketime", "-f", f"{offset:+d}s", *command],
         env={**os.environ, "FAKETIME_DONT_FAKE_MONOTONIC": "1"},

@@ -13,13 +13,14 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from django_shedlock.holders import CONTENDED, LockHolder
+from django_shedlock.holders import CONTENDED
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from tests.concurrency.models import Counter
-from tests.concurrency.processes import Parent, context, worker, workers
-from tests.providers.contract import ROUNDS, WORKERS, configure, take, take_at_last
+from tests.models import Counter
+from tests.providers.contract import ROUNDS, WORKERS, take_at_last
+from tests.support.locks import configure, take_from, try_once
+from tests.support.processes import Parent, context, worker, workers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,7 +56,7 @@ def names() -> list[str]:
 def run_race(isolation: str | None) -> list[str]:
     provider = DatabaseLockProvider("default")
     for turn in range(RACES):
-        take(provider, configure(f"expired {turn}"))
+        take_from(provider, configure(f"expired {turn}"))
     LockRecord.objects.update(lock_until=F("lock_until") - timedelta(days=1))
     barrier = context.Barrier(RACERS)
     with workers(RACERS, race, barrier, isolation) as racers:
@@ -144,17 +145,11 @@ def test_processes_never_overlap_on_sqlite(in_transaction: bool) -> None:
     assert totals() == [WORKERS * ROUNDS // 2] * 2
 
 
-def try_once(parent: Parent) -> str:
-    """Return who holds the lock, by the eyes of another process."""
-    lock = DatabaseLockProvider("default").acquire(configure())
-    return str(lock) if isinstance(lock, LockHolder) else "nobody"
-
-
 @pytest.mark.servers_only
 def test_lock_taken_in_a_transaction_is_seen_at_once() -> None:
     """Others skip while the caller's transaction is open, and do not wait for it."""
     with transaction.atomic():
-        lock = take(DatabaseLockProvider("default"), configure())
+        lock = take_from(DatabaseLockProvider("default"), configure())
         with worker(try_once) as other:
             assert other.result() == lock.locked_by
 
@@ -164,7 +159,7 @@ def test_rollback_keeps_the_lock() -> None:
     """A rollback of the caller's transaction does not free the lock."""
     lock = None
     with transaction.atomic():
-        lock = take(DatabaseLockProvider("default"), configure())
+        lock = take_from(DatabaseLockProvider("default"), configure())
         transaction.set_rollback(True)
     with worker(try_once) as other:
         assert other.result() == lock.locked_by
@@ -175,7 +170,7 @@ def test_release_after_a_swallowed_error() -> None:
     """A transaction that is broken already does not keep the lock from its release."""
     provider = DatabaseLockProvider("default")
     with transaction.atomic():
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         transaction.set_rollback(True)
         assert provider.release(lock)
     with worker(try_once) as other:
@@ -186,7 +181,7 @@ def test_release_after_a_swallowed_error() -> None:
 def test_rollback_on_sqlite_frees_the_lock() -> None:
     """SQLite has one writer, so there a rollback also takes back the lock."""
     with transaction.atomic():
-        take(DatabaseLockProvider("default"), configure())
+        take_from(DatabaseLockProvider("default"), configure())
         transaction.set_rollback(True)
     with worker(try_once) as other:
         assert other.result() == "nobody"
@@ -202,7 +197,7 @@ def try_impatiently(parent: Parent) -> str:
 def test_open_transaction_on_sqlite_counts_as_held() -> None:
     """Others can't see into it: they skip after SQLite's timeout, without an error."""
     with transaction.atomic():
-        take(DatabaseLockProvider("default"), configure())
+        take_from(DatabaseLockProvider("default"), configure())
         with worker(try_impatiently) as other:
             assert other.result() == str(CONTENDED)
 
@@ -211,7 +206,7 @@ def test_open_transaction_on_sqlite_counts_as_held() -> None:
 def test_commit_on_sqlite_shows_the_lock() -> None:
     """After the commit others see who took the lock in the transaction."""
     with transaction.atomic():
-        lock = take(DatabaseLockProvider("default"), configure())
+        lock = take_from(DatabaseLockProvider("default"), configure())
     with worker(try_once) as other:
         assert other.result() == lock.locked_by
 
@@ -220,7 +215,7 @@ def test_jitter_never_starves_a_waiter() -> None:
     """Somebody who tries again and again gets the lock once it is released."""
     random.seed(1)
     provider = DatabaseLockProvider("default")
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     with worker(take_in_the_end) as waiting:
         assert waiting.heard() == "waiting"
         provider.release(lock)

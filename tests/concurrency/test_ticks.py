@@ -14,9 +14,9 @@ from django_shedlock.executor import execute_request
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.options import LockRequest
-from tests.clocks import both_clocks
-from tests.concurrency.models import Body
-from tests.concurrency.processes import Parent, Worker, context, workers
+from tests.models import Body
+from tests.support.clocks import both_clocks
+from tests.support.processes import Parent, Worker, context, workers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

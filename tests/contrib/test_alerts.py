@@ -17,7 +17,7 @@ from django_shedlock import execute, hold
 from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.durations import parse_duration
 from django_shedlock.test import free, held_elsewhere
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 FOLDER = ROOT / "docs" / "operations"
 METRIC = re.compile(r"\bshedlock_\w+")

@@ -15,7 +15,7 @@ from django.core.checks import run_checks
 from django_shedlock import scheduler_lock
 from django_shedlock.contrib.celery.apps import CeleryConfig
 from django_shedlock.contrib.celery.checks import check_celery
-from tests.decorated import only_jobs_of
+from tests.support.jobs import only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 pytestmark = pytest.mark.django_db(databases=["default", "other"])

@@ -11,8 +11,7 @@ import pytest
 
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
-from tests.concurrency.processes import wait_for
-from tests.contrib.celery_workers import (
+from tests.support.celery_workers import (
     MARKS,
     RAN,
     SKIPPED,
@@ -22,6 +21,7 @@ from tests.contrib.celery_workers import (
     ended,
     started,
 )
+from tests.support.processes import wait_for
 
 pytestmark = MARKS
 

@@ -13,9 +13,9 @@ import pytest
 from django.db import connections
 
 from django_shedlock.models import LockRun
-from tests.concurrency.processes import wait_for
-from tests.contrib.cron_hosts import Host, hosts, missing_reason
-from tests.documents import ROOT
+from tests.support.cron_hosts import Host, hosts, missing_reason
+from tests.support.documents import ROOT
+from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 
@@ -71,7 +71,7 @@ def everywhere():
 MORTAL = """
 import sys
 from pathlib import Path
-from tests.contrib.cron_hosts import Host
+from tests.support.cron_hosts import Host
 
 host = Host(Path(sys.argv[1]), "mortal")
 host.start_cron()

@@ -17,7 +17,8 @@ from django_shedlock import InvalidLockConfiguration
 from django_shedlock.contrib.crontab import locked_command
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
-from tests.contrib.crontabs import CRONTAB_SETTINGS, Report, calls, command, take
+from tests.support.crontabs import CRONTAB_SETTINGS, Report, calls, command
+from tests.support.locks import take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -23,14 +23,14 @@ from django_shedlock.contrib.crontab import zones
 from django_shedlock.contrib.crontab.checks import check_crontab
 from django_shedlock.contrib.crontab.targets import target_modules
 from django_shedlock.providers.database import DatabaseLockProvider
-from tests.contrib import crontabs
-from tests.contrib.crontabs import Digest, Report, command
-from tests.decorated import only_jobs_of
+from tests.support import crontabs
+from tests.support.crontabs import Digest, Report, command
+from tests.support.jobs import only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
-JOBS = "tests.contrib.crontabs"
+JOBS = "tests.support.crontabs"
 CALL = "django.core.management.call_command"
 LOCKED = "django_shedlock.contrib.crontab.locked_command"
 ZERO_EDIT = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]

@@ -17,9 +17,9 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
-from tests.concurrency.processes import wait_for
-from tests.contrib.crontabs import CRONTAB_SETTINGS
-from tests.documents import ROOT
+from tests.support.crontabs import CRONTAB_SETTINGS
+from tests.support.documents import ROOT
+from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

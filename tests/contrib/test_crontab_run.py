@@ -23,22 +23,16 @@ from django_shedlock.contrib.crontab.requests import request_for
 from django_shedlock.durations import format_duration
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
-from tests.clocks import wait_for_calm
-from tests.contrib.crontabs import (
-    CRONTAB_SETTINGS,
-    Digest,
-    Report,
-    calls,
-    command,
-    take,
-)
-from tests.decorated import only_jobs_of
-from tests.documents import ROOT
+from tests.support.clocks import wait_for_calm
+from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
+from tests.support.documents import ROOT
+from tests.support.jobs import only_jobs_of
+from tests.support.locks import take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SQLITE = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
-JOBS = "tests.contrib.crontabs"
+JOBS = "tests.support.crontabs"
 LOCKED = "django_shedlock.contrib.crontab.locked_command"
 APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 

@@ -24,13 +24,13 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.pruning import prune_locks
 from django_shedlock.schedules import Schedule
-from tests.clocks import both_clocks
-from tests.contrib.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
-from tests.decorated import only_jobs_of
+from tests.support.clocks import both_clocks
+from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
+from tests.support.jobs import only_jobs_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-JOBS = "tests.contrib.crontabs"
+JOBS = "tests.support.crontabs"
 CALL = "django.core.management.call_command"
 LOCKED = "django_shedlock.contrib.crontab.locked_command"
 APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.concurrency.processes import wait_for
-from tests.contrib.workers import Workers
+from tests.support.processes import wait_for
+from tests.support.queue_workers import Workers
 
 RESULTS = "SELECT success, result IS NULL FROM django_q_task"
 
@@ -14,7 +14,7 @@ RESULTS = "SELECT success, result IS NULL FROM django_q_task"
 @pytest.mark.django_db(transaction=True)
 def test_one_of_two_tasks_runs_the_body(workers: Workers) -> None:
     """Of two tasks of one job, in two workers at once, one runs and one is skipped."""
-    workers.call("tests.contrib.queues.enqueue", "django-q", "digest")
+    workers.call("tests.support.queues.enqueue", "django-q", "digest")
     workers.start("django", "qcluster")
     workers.notes.wait_for("run")
     workers.notes.wait_for("skip")

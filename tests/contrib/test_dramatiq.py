@@ -9,9 +9,9 @@ from dramatiq.brokers.stub import StubBroker
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
-from tests.contrib.workers import Workers
+from tests.support.queue_workers import Workers
 
-ACTORS = "tests.contrib.queues.actors"
+ACTORS = "tests.support.queues.actors"
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 

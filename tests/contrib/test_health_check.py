@@ -15,8 +15,8 @@ from health_check.views import HealthCheckView
 from django_shedlock.contrib.health_check import ShedLock
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
-from tests.admin.operators import take
-from tests.lateness import be_overdue
+from tests.support.lateness import be_overdue
+from tests.support.locks import take
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
 

@@ -32,15 +32,16 @@ from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules import Schedule
 from django_shedlock.test import MEMORY, free, held_elsewhere
-from tests.admin.operators import add_run, operator, take
-from tests.lateness import (
+from tests.support.lateness import (
     HOUR,
     be_on_time,
     be_overdue,
     give_schedule,
     newest_tick,
 )
-from tests.leases import end_own_count
+from tests.support.leases import end_own_count
+from tests.support.locks import Broken, add_run, take
+from tests.support.operators import operator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
@@ -53,10 +54,6 @@ urlpatterns = [
     path("empty", MetricsView.as_view(token="")),
     path("public", MetricsView.as_view(public=True)),
 ]
-
-
-class Broken(Exception):
-    """What a body raises in these tests."""
 
 
 @pytest.fixture

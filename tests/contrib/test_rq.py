@@ -15,14 +15,14 @@ from rq.job import Job
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.outcomes import RunOutcome
-from tests.contrib.workers import Workers
-from tests.stores import REDIS_VARIABLE, missing_redis_reason
+from tests.support.queue_workers import Workers
+from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 
 reason = missing_redis_reason()
 needs_redis = pytest.mark.skipif(reason is not None, reason=str(reason))
-WORKER = "tests.contrib.queues.rq_worker"
+WORKER = "tests.support.queues.rq_worker"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def enqueue(queue: Queue) -> Iterator[Callable[..., Job]]:
     jobs = []
 
     def by_name(name: str, **options: int) -> Job:
-        jobs.append(queue.enqueue(f"tests.contrib.queues.jobs.{name}", **options))
+        jobs.append(queue.enqueue(f"tests.support.queues.jobs.{name}", **options))
         return jobs[-1]
 
     yield by_name

@@ -17,25 +17,11 @@ from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState
+from tests.support.locks import MINUTE, configure, take_from
 
-MINUTE = timedelta(minutes=1)
 SHORT = timedelta(milliseconds=50)
 WORKERS = 8
 ROUNDS = 12
-
-
-def configure(
-    name: str = "job",
-    lock_at_most_for: timedelta = MINUTE,
-    lock_at_least_for: timedelta = timedelta(0),
-) -> LockConfiguration:
-    return LockConfiguration(name, lock_at_most_for, lock_at_least_for)
-
-
-def take(provider: LockProvider, configuration: LockConfiguration) -> Lock:
-    lock = provider.acquire(configuration)
-    assert isinstance(lock, Lock)
-    return lock
 
 
 def is_held(provider: LockProvider, configuration: LockConfiguration) -> bool:
@@ -46,8 +32,8 @@ def is_held(provider: LockProvider, configuration: LockConfiguration) -> bool:
     return False
 
 
-def end_lease(lock: Lock) -> None:
-    """Wait until a short lease is over."""
+def outlast(lock: Lock) -> None:
+    """Let a short lease pass: no provider has to offer another way to its end."""
     time.sleep(SHORT.total_seconds() + 0.02)
     assert not lock.remaining()
 
@@ -57,14 +43,14 @@ class ProviderContract:
 
     def test_lock_is_created_and_freed(self, provider: LockProvider) -> None:
         """A released lock can be taken again."""
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         assert is_held(provider, configure())
         assert provider.release(lock)
         assert not is_held(provider, configure())
 
     def test_second_holder_is_told_who_holds(self, provider: LockProvider) -> None:
         """Who comes second learns the holder and what is left of the lease."""
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         holder = provider.acquire(configure())
         assert isinstance(holder, LockHolder)
         assert holder.locked_by == lock.locked_by
@@ -72,8 +58,8 @@ class ProviderContract:
 
     def test_two_locks_are_independent(self, provider: LockProvider) -> None:
         """Releasing one lock leaves the other one held."""
-        first = take(provider, configure("first"))
-        take(provider, configure("second"))
+        first = take_from(provider, configure("first"))
+        take_from(provider, configure("second"))
         provider.release(first)
         assert not is_held(provider, configure("first"))
         assert is_held(provider, configure("second"))
@@ -81,25 +67,25 @@ class ProviderContract:
     def test_lock_twice_in_a_row(self, provider: LockProvider) -> None:
         """The same caller takes and releases a lock again and again."""
         for _ in range(2):
-            assert provider.release(take(provider, configure()))
+            assert provider.release(take_from(provider, configure()))
 
     def test_lease_times_out(self, provider: LockProvider) -> None:
         """A lock that nobody releases is free when its lease of 50 ms is over."""
-        lock = take(provider, configure(lock_at_most_for=SHORT))
-        end_lease(lock)
+        lock = take_from(provider, configure(lock_at_most_for=SHORT))
+        outlast(lock)
         assert not is_held(provider, configure())
 
     def test_taken_ten_times_right_after_release(self, provider: LockProvider) -> None:
         """A lock can be taken in the very instant after its release."""
         configuration = configure()
         for _ in range(10):
-            assert provider.release(take(provider, configuration))
+            assert provider.release(take_from(provider, configuration))
 
     def test_kept_for_lock_at_least_for(self, provider: LockProvider) -> None:
         """After a short run the lock stays held, and no longer than it has to."""
         keep = timedelta(milliseconds=400)
         started = time.monotonic()
-        lock = take(provider, configure(lock_at_least_for=keep))
+        lock = take_from(provider, configure(lock_at_least_for=keep))
         taken = time.monotonic()
         assert provider.release(lock)
         assert is_held(provider, configure()) or time.monotonic() - started > 0.4
@@ -109,7 +95,7 @@ class ProviderContract:
     def test_two_of_four_minutes_at_least(self, provider: LockProvider) -> None:
         """Released at once, a lock of 4 m at most and 2 m at least stays for 2 m."""
         two, four = 2 * MINUTE, 4 * MINUTE
-        provider.release(take(provider, configure("job", four, two)))
+        provider.release(take_from(provider, configure("job", four, two)))
         [status] = provider.statuses("job")
         assert status.state is LockState.HELD_AT_LEAST
         assert timedelta(0) < status.remaining <= two
@@ -117,17 +103,17 @@ class ProviderContract:
     def test_extend(self, provider: LockProvider) -> None:
         """An extended lock outlives its first lease."""
         lease = timedelta(milliseconds=600)
-        lock = take(provider, configure(lock_at_most_for=lease))
+        lock = take_from(provider, configure(lock_at_most_for=lease))
         while not provider.extend(lock, MINUTE):
             assert not lock.remaining()  # the machine is too slow for so short a lease
-            lock = take(provider, configure(lock_at_most_for=lease))
+            lock = take_from(provider, configure(lock_at_most_for=lease))
         time.sleep(lease.total_seconds())
         assert is_held(provider, configure())
         assert provider.release(lock)
 
     def test_extend_three_times(self, provider: LockProvider) -> None:
         """A lock can be extended again and again, always from now on."""
-        lock = take(provider, configure(lock_at_most_for=MINUTE / 2))
+        lock = take_from(provider, configure(lock_at_most_for=MINUTE / 2))
         for lease in (MINUTE, 2 * MINUTE, 3 * MINUTE):
             assert provider.extend(lock, lease)
             [status] = provider.statuses("job")
@@ -135,28 +121,28 @@ class ProviderContract:
 
     def test_expired_lock_is_not_extended(self, provider: LockProvider) -> None:
         """A lease that is over stays over."""
-        lock = take(provider, configure(lock_at_most_for=SHORT))
-        end_lease(lock)
+        lock = take_from(provider, configure(lock_at_most_for=SHORT))
+        outlast(lock)
         assert not provider.extend(lock, MINUTE)
         assert not is_held(provider, configure())
 
     def test_released_lock_is_not_extended(self, provider: LockProvider) -> None:
         """A released lock stays free."""
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         provider.release(lock)
         assert not provider.extend(lock, MINUTE)
         assert not is_held(provider, configure())
 
     def test_kept_lock_is_not_extended(self, provider: LockProvider) -> None:
         """A released lock that lock_at_least_for keeps is not extended either."""
-        lock = take(provider, configure(lock_at_least_for=timedelta(seconds=10)))
+        lock = take_from(provider, configure(lock_at_least_for=timedelta(seconds=10)))
         provider.release(lock)
         assert not provider.extend(lock, 2 * MINUTE)
 
     def test_extend_keeps_lock_at_least_for(self, provider: LockProvider) -> None:
-        """lock_at_least_for counts from the start, whatever was extended (W6)."""
+        """lock_at_least_for counts from the start, whatever was extended."""
         keep = timedelta(seconds=10)
-        lock = take(provider, configure(lock_at_least_for=keep))
+        lock = take_from(provider, configure(lock_at_least_for=keep))
         assert provider.extend(lock, 2 * MINUTE)
         assert provider.release(lock)
         [status] = provider.statuses("job")
@@ -164,71 +150,71 @@ class ProviderContract:
         assert timedelta(0) < status.remaining <= keep
 
     def test_extend_never_shortens(self, provider: LockProvider) -> None:
-        """Extending by less than what is left changes nothing (W8)."""
-        lock = take(provider, configure())
+        """Extending by less than what is left changes nothing."""
+        lock = take_from(provider, configure())
         assert provider.extend(lock, SHORT)
         [status] = provider.statuses("job")
         assert status.remaining > MINUTE / 2
 
     def test_late_release_spares_the_next_holder(self, provider: LockProvider) -> None:
-        """A holder whose lease ended frees nobody else's lock, even here (W1)."""
-        late = take(provider, configure(lock_at_most_for=SHORT))
-        end_lease(late)
-        take(provider, configure())
+        """A holder whose lease ended frees nobody else's lock, even here."""
+        late = take_from(provider, configure(lock_at_most_for=SHORT))
+        outlast(late)
+        take_from(provider, configure())
         assert not provider.release(late)
         assert is_held(provider, configure())
 
     def test_late_extend_spares_the_next_holder(self, provider: LockProvider) -> None:
-        """A holder whose lease ended extends nobody else's lock (W2)."""
-        late = take(provider, configure(lock_at_most_for=SHORT))
-        end_lease(late)
-        take(provider, configure())
+        """A holder whose lease ended extends nobody else's lock."""
+        late = take_from(provider, configure(lock_at_most_for=SHORT))
+        outlast(late)
+        take_from(provider, configure())
         assert not provider.extend(late, timedelta(hours=1))
         [status] = provider.statuses("job")
         assert status.remaining <= MINUTE
 
     def test_second_release_changes_nothing(self, provider: LockProvider) -> None:
         """Only the first release says that the lock was still ours."""
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         assert provider.release(lock)
         assert not provider.release(lock)
 
     def test_names_are_case_sensitive(self, provider: LockProvider) -> None:
-        """Names that look alike to some collations are different locks (W10)."""
+        """Names that look alike to some collations are different locks."""
         names = {"job", "Job", "JOB", "jöb", "job.", "job x"}
         for name in names:
-            take(provider, configure(name))
+            take_from(provider, configure(name))
         assert {status.name for status in provider.statuses()} == names
 
     def test_longest_name(self, provider: LockProvider) -> None:
         """Two names of 255 characters that differ in the last one are two locks."""
-        take(provider, configure("é" * 254 + "a"))
-        take(provider, configure("é" * 254 + "b"))
+        take_from(provider, configure("é" * 254 + "a"))
+        take_from(provider, configure("é" * 254 + "b"))
         assert is_held(provider, configure("é" * 254 + "a"))
 
     def test_token_grows_with_each_acquisition(self, provider: LockProvider) -> None:
         """Each acquisition has the number after the last one's."""
         tokens = []
         for _ in range(3):
-            lock = take(provider, configure())
+            lock = take_from(provider, configure())
             tokens.append(lock.fencing_token)
             lock.release()
         assert tokens == [1, 2, 3]
 
     def test_token_of_a_lost_lock_is_none(self, provider: LockProvider) -> None:
         """Who lost the lock does not get the next holder's number."""
-        late = take(provider, configure(lock_at_most_for=SHORT))
-        end_lease(late)
-        take(provider, configure())
+        late = take_from(provider, configure(lock_at_most_for=SHORT))
+        outlast(late)
+        take_from(provider, configure())
         assert provider.fencing_token(late) is None
 
     def test_status_of_each_state(self, provider: LockProvider) -> None:
         """Statuses come in the order of names, with states by the store's clock."""
-        take(provider, configure("a"))
+        take_from(provider, configure("a"))
         keep = timedelta(seconds=10)
-        provider.release(take(provider, configure("b", MINUTE, keep)))
-        end_lease(take(provider, configure("c", SHORT)))
-        provider.release(take(provider, configure("d")))
+        provider.release(take_from(provider, configure("b", MINUTE, keep)))
+        outlast(take_from(provider, configure("c", SHORT)))
+        provider.release(take_from(provider, configure("d")))
         assert [(s.name, s.state) for s in provider.statuses()] == [
             ("a", LockState.RUNNING),
             ("b", LockState.HELD_AT_LEAST),
@@ -250,7 +236,7 @@ class ProviderContract:
     def test_kept_lock_is_force_released(self, provider: LockProvider) -> None:
         """An operator needs no force where no job runs."""
         keep = timedelta(seconds=10)
-        lock = take(provider, configure(lock_at_least_for=keep))
+        lock = take_from(provider, configure(lock_at_least_for=keep))
         assert not provider.force_release("job")
         provider.release(lock)
         assert provider.force_release("job")
@@ -259,7 +245,7 @@ class ProviderContract:
     def test_running_lock_is_force_released(self, provider: LockProvider) -> None:
         """With force a running job loses its lock, and its release changes nothing."""
         keep = timedelta(seconds=10)
-        lock = take(provider, configure(lock_at_least_for=keep))
+        lock = take_from(provider, configure(lock_at_least_for=keep))
         assert provider.force_release("job", running=True)
         assert not provider.extend(lock, MINUTE)
         assert not provider.release(lock)
@@ -267,7 +253,7 @@ class ProviderContract:
 
     def test_force_release_of_another_acquisition(self, provider: LockProvider) -> None:
         """Given a holder, only that acquisition's lock is released or extended."""
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         assert not provider.force_release("job", running=True, locked_by="someone")
         assert not provider.force_extend("job", 2 * MINUTE, locked_by="someone")
         assert provider.force_extend("job", 2 * MINUTE, locked_by=lock.locked_by)
@@ -275,14 +261,14 @@ class ProviderContract:
 
     def test_force_release_of_a_free_lock(self, provider: LockProvider) -> None:
         """There is nothing to release or extend where nothing is held."""
-        provider.release(take(provider, configure()))
+        provider.release(take_from(provider, configure()))
         assert not provider.force_release("job", running=True)
         assert not provider.force_extend("job", MINUTE)
         assert not provider.force_release("unknown", running=True)
 
     def test_force_extend_never_shortens(self, provider: LockProvider) -> None:
         """An operator lengthens a lease, and never shortens it."""
-        take(provider, configure())
+        take_from(provider, configure())
         assert provider.force_extend("job", SHORT)
         assert provider.force_extend("job", 2 * MINUTE)
         [status] = provider.statuses("job")

@@ -12,9 +12,9 @@ from django_shedlock.functions import DatabaseNow
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from tests.concurrency.processes import Parent, Worker, worker
-from tests.providers.contract import MINUTE, configure, take
-from tests.providers.sessions import (
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.processes import Parent, Worker, worker
+from tests.support.sessions import (
     read_clock,
     session_number,
     wait_until_blocked,
@@ -29,7 +29,7 @@ FAILING_LEVELS = ("repeatable read", "serializable")
 @pytest.fixture
 def known_lock() -> None:
     provider = DatabaseLockProvider("default")
-    assert provider.release(take(provider, configure()))
+    assert provider.release(take_from(provider, configure()))
 
 
 def take_when_told(parent: Parent, isolation: str | None = None) -> str:
@@ -77,7 +77,7 @@ def test_row_that_was_taken_during_the_wait_is_held() -> None:
 @pytest.mark.postgres_only  # MariaDB's clock in UTC is the statement's start
 @pytest.mark.usefixtures("known_lock")
 def test_lock_that_expired_during_the_wait_is_taken() -> None:
-    """A statement that waited goes by the time at which it got the row (W11)."""
+    """A statement that waited goes by the time at which it got the row."""
     with worker(take_when_told) as late:
         with transaction.atomic():
             keep_row()
@@ -89,7 +89,7 @@ def test_lock_that_expired_during_the_wait_is_taken() -> None:
 @pytest.mark.postgres_only  # MariaDB's clock in UTC is the statement's start
 @pytest.mark.usefixtures("known_lock")
 def test_wait_for_the_row_costs_nothing_of_the_lease() -> None:
-    """The lease begins when the statement gets the row, not when it was sent (W11)."""
+    """The lease begins when the statement gets the row, not when it was sent."""
     with worker(take_when_told) as late:
         with transaction.atomic():
             keep_row()
@@ -155,7 +155,7 @@ def count_the_lease(parent: Parent) -> tuple[timedelta, timedelta]:
     parent.wait()
     parent.say(number)
     provider = DatabaseLockProvider("default")
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     return provider.statuses("job")[0].remaining, lock.remaining()
 
 

@@ -21,10 +21,10 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
 from django_shedlock.test import is_held
-from tests.concurrency.processes import worker
-from tests.concurrency.test_races import try_once
-from tests.providers.contract import MINUTE, configure, run_threads, take
-from tests.providers.sessions import kill_session, session_number
+from tests.providers.contract import run_threads
+from tests.support.locks import MINUTE, configure, take_from, try_once
+from tests.support.processes import worker
+from tests.support.sessions import kill_session, session_number
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -62,7 +62,7 @@ def test_testcase_sees_its_own_lock_and_fixtures() -> None:
         locked_by="the test",
     )
     assert str(provider.acquire(configure("fixture"))) == "the test"
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     assert LockRecord.objects.get(name="job").locked_by == lock.locked_by
     assert lock.release()
 
@@ -72,7 +72,7 @@ def test_atomic_inside_testcase_stays_on_the_connection() -> None:
     """The user's own atomic() in a TestCase sees the lock, too."""
     provider = DatabaseLockProvider("default")
     with transaction.atomic():
-        take(provider, configure())
+        take_from(provider, configure())
         assert LockRecord.objects.get().name == "job"
         assert provider.statuses("job")[0].state is LockState.RUNNING
 
@@ -84,7 +84,7 @@ def test_own_connection_is_closed_and_put_back() -> None:
     mine = connections["default"]
     with transaction.atomic():
         Group.objects.create(name="of the caller")
-        lock = take(DatabaseLockProvider("default"), configure())
+        lock = take_from(DatabaseLockProvider("default"), configure())
         assert connections["default"] is mine
         assert lock.release()
         assert connections["default"] is mine
@@ -97,7 +97,7 @@ def test_without_autocommit_the_lock_is_committed() -> None:
     """A caller that commits by hand still takes locks that others see."""
     transaction.set_autocommit(False)
     try:
-        lock = take(DatabaseLockProvider("default"), configure())
+        lock = take_from(DatabaseLockProvider("default"), configure())
         with worker(try_once) as other:
             assert other.result() == lock.locked_by
     finally:
@@ -110,7 +110,7 @@ def test_without_autocommit_the_lock_is_committed() -> None:
 def test_row_lock_of_the_caller_ends_in_held() -> None:
     """Who has locked the row in its own transaction does not wait for itself."""
     provider = DatabaseLockProvider("default")
-    take(provider, configure()).release()
+    take_from(provider, configure()).release()
     with transaction.atomic():
         LockRecord.objects.update(locked_by="caller")
         assert not isinstance(provider.acquire(configure()), Lock)
@@ -154,7 +154,7 @@ def test_pool_with_every_connection_in_a_transaction() -> None:
 def test_pool_of_dead_connections_does_not_keep_a_lock() -> None:
     """If every connection of the pool died, the lock is released all the same."""
     provider = DatabaseLockProvider("default")
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     both_connected = threading.Barrier(2)
 
     def connect_and_die() -> None:

@@ -25,10 +25,12 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
-from tests.clocks import store_clock
-from tests.providers.contract import MINUTE, ProviderContract, configure, take
-from tests.providers.sessions import kill_session, session_number
+from tests.providers.contract import ProviderContract
 from tests.providers.ticks import TickContract
+from tests.support.clocks import store_clock
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.sessions import kill_session, session_number
+from tests.support.statements import Failing, Only
 
 sqlite_only = pytest.mark.sqlite_only
 servers_only = pytest.mark.servers_only
@@ -63,7 +65,7 @@ class TestClockSetBack:
     ) -> None:
         """Given back, it is free, or kept for lock_at_least_for from then on."""
         with store_clock(NOON):
-            lock = take(provider, configure(lock_at_least_for=at_least))
+            lock = take_from(provider, configure(lock_at_least_for=at_least))
         with store_clock(SET_BACK):
             assert provider.release(lock)
             [status] = provider.statuses("job")
@@ -71,14 +73,14 @@ class TestClockSetBack:
             expected = LockState.HELD_AT_LEAST if at_least else LockState.FREE
             assert status.state is expected
         with store_clock(SET_BACK + at_least + MINUTE):
-            take(provider, configure())
+            take_from(provider, configure())
 
     def test_released_by_force_it_is_no_crash(
         self, provider: DatabaseLockProvider
     ) -> None:
         """What an operator gave back is free, and not expired."""
         with store_clock(NOON):
-            take(provider, configure())
+            take_from(provider, configure())
         with store_clock(SET_BACK):
             assert provider.force_release("job", running=True)
             [status] = provider.statuses("job")
@@ -99,14 +101,14 @@ class TestStatements:
         self, provider: DatabaseLockProvider
     ) -> None:
         """A lock that is known costs one UPDATE to take and one to give back."""
-        take(provider, configure()).release()
+        take_from(provider, configure()).release()
         assert self.count(lambda: provider.acquire(configure())) == 1
         lock = take_again(provider)
         assert self.count(lock.release) == 1
 
     def test_failed_try_is_two_statements(self, provider: DatabaseLockProvider) -> None:
         """Who comes second pays one UPDATE, and one SELECT of the holder."""
-        take(provider, configure())
+        take_from(provider, configure())
         assert self.count(lambda: provider.acquire(configure())) == 2
 
     def test_first_take_is_three_statements(
@@ -121,28 +123,28 @@ class TestStatements:
 
     def test_extend_is_one_statement(self, provider: DatabaseLockProvider) -> None:
         """An extension is one UPDATE."""
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         assert self.count(lock.extend) == 1
 
 
 @committed
 def test_autocommit_take_sends_nothing_else(provider: DatabaseLockProvider) -> None:
     """Outside a transaction there is no BEGIN, COMMIT or savepoint around it."""
-    take(provider, configure()).release()
+    take_from(provider, configure()).release()
     with CaptureQueriesContext(connection) as queries:
-        take(provider, configure()).release()
+        take_from(provider, configure()).release()
     assert [q["sql"].split()[0] for q in queries] == ["UPDATE", "UPDATE"]
 
 
 def take_again(provider: DatabaseLockProvider) -> Lock:
     provider.force_release("job", running=True)
-    return take(provider, configure())
+    return take_from(provider, configure())
 
 
 @pytest.mark.django_db
 def test_row_a_day_old_is_taken(provider: DatabaseLockProvider) -> None:
     """A lock whose holder vanished yesterday is free."""
-    take(provider, configure())
+    take_from(provider, configure())
     LockRecord.objects.update(
         lock_until=F("lock_until") - timedelta(days=1),
         locked_at=F("locked_at") - timedelta(days=1),
@@ -156,7 +158,7 @@ def test_lock_is_acquirable_from_the_instant_its_lease_ends(
 ) -> None:
     """lock_until <= now is free: an update to the very now can be taken."""
     for _ in range(50):
-        take(provider, configure())
+        take_from(provider, configure())
         LockRecord.objects.update(lock_until=DatabaseNow() + timedelta(0))
         assert isinstance(provider.acquire(configure()), Lock)
         LockRecord.objects.all().delete()
@@ -164,8 +166,8 @@ def test_lock_is_acquirable_from_the_instant_its_lease_ends(
 
 @pytest.mark.django_db
 def test_deleted_row_is_made_again(provider: DatabaseLockProvider) -> None:
-    """Somebody who deletes the row by hand does not stop the job for ever (W9)."""
-    take(provider, configure()).release()
+    """Somebody who deletes the row by hand does not stop the job for ever."""
+    take_from(provider, configure()).release()
     LockRecord.objects.all().delete()
     assert isinstance(provider.acquire(configure()), Lock)
 
@@ -175,7 +177,7 @@ def test_release_of_a_deleted_row_changes_nothing(
     provider: DatabaseLockProvider,
 ) -> None:
     """A holder whose row was deleted gets False, and no error."""
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     LockRecord.objects.all().delete()
     assert not provider.release(lock)
     assert not LockRecord.objects.exists()
@@ -217,42 +219,6 @@ def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
         finally:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
     assert isinstance(caught.value.__cause__, Error)
-
-
-class Failing:
-    """Fails the first statements with the driver's own error, before or after them."""
-
-    def __init__(self, error: Exception, *, times: int, after: bool = False):
-        self.error = error
-        self.times = times
-        self.after = after
-        self.calls = 0
-
-    def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
-        if not sql.startswith(("UPDATE", "INSERT")):
-            return execute(sql, params, many, ctx)
-        self.calls += 1
-        if self.calls > self.times:
-            return execute(sql, params, many, ctx)
-        if self.after:
-            execute(sql, params, many, ctx)
-        raise self.error
-
-
-class Only:
-    """Passes on only the statements that begin with a word."""
-
-    def __init__(self, word: str, wrapper: Failing):
-        self.word = word
-        self.wrapper = wrapper
-
-    def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
-        wrapped = sql.startswith(self.word)
-        return (
-            self.wrapper(execute, sql, params, many, ctx)
-            if wrapped
-            else execute(sql, params, many, ctx)
-        )
 
 
 def conflict() -> OperationalError:
@@ -317,7 +283,7 @@ def test_lock_timeout_counts_as_held(provider: DatabaseLockProvider) -> None:
 @committed
 def test_lost_reply_of_a_take_is_recognised(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the UPDATE, the lock is ours all the same."""
-    take(provider, configure()).release()
+    take_from(provider, configure()).release()
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         lock = provider.acquire(configure())
@@ -342,7 +308,7 @@ def test_lost_reply_of_the_first_take_is_recognised(
 @committed
 def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the release, the lock was still ours."""
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         assert provider.release(lock)
@@ -355,7 +321,7 @@ def test_late_second_try_of_a_release_keeps_nothing(
 ) -> None:
     """After a force-release, a release that is sent again does not lock again."""
     keep = timedelta(seconds=30)
-    lock = take(provider, configure(lock_at_least_for=keep))
+    lock = take_from(provider, configure(lock_at_least_for=keep))
     assert provider.force_release("job", running=True)
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
@@ -401,7 +367,7 @@ def test_unreachable_store_is_a_clear_error(provider: DatabaseLockProvider) -> N
 @committed
 def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -> None:
     """A connection that died while idle is replaced when a lock is taken."""
-    take(provider, configure()).release()
+    take_from(provider, configure()).release()
     kill_session(session_number())
     assert isinstance(provider.acquire(configure()), Lock)
 
@@ -410,7 +376,7 @@ def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -
 @committed
 def test_killed_connection_does_not_keep_a_lock(provider: DatabaseLockProvider) -> None:
     """A connection that died in the body is replaced when the lock is released."""
-    lock = take(provider, configure())
+    lock = take_from(provider, configure())
     kill_session(session_number())
     assert lock.release()
     assert provider.statuses("job")[0].state is LockState.FREE
@@ -423,5 +389,5 @@ def test_caller_has_a_sound_connection_afterwards(
 ) -> None:
     """The body of a job does not inherit the dead connection."""
     kill_session(session_number())
-    take(provider, configure())
+    take_from(provider, configure())
     assert LockRecord.objects.count() == 1

@@ -7,8 +7,9 @@ import pytest
 from django_shedlock import Lock
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.memory import MemoryLockProvider
-from tests.providers.contract import ProviderContract, configure, take
+from tests.providers.contract import ProviderContract
 from tests.providers.ticks import TickContract
+from tests.support.locks import configure, take_from
 
 
 class TestMemoryLockProvider(ProviderContract, TickContract):
@@ -21,13 +22,13 @@ class TestMemoryLockProvider(ProviderContract, TickContract):
 
 def test_memory_cannot_fence() -> None:
     """A store outside the database refuses to fence, and says what to use."""
-    lock = take(MemoryLockProvider("local"), configure("job"))
+    lock = take_from(MemoryLockProvider("local"), configure("job"))
     with pytest.raises(LockProviderError, match="'local'.*Use fencing_token"):
         lock.fence()
 
 
 def test_each_instance_has_locks_of_its_own() -> None:
     """Two providers never exclude each other."""
-    take(MemoryLockProvider("one"), configure("job"))
+    take_from(MemoryLockProvider("one"), configure("job"))
     lock = MemoryLockProvider("two").acquire(configure("job"))
     assert isinstance(lock, Lock)

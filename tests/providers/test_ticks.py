@@ -23,11 +23,11 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.schedules import Schedule
 from django_shedlock.triggers import Trigger
-from tests.clocks import both_clocks, store_clock
-from tests.concurrency.processes import Parent, context, workers
-from tests.providers.contract import MINUTE, configure, take
-from tests.providers.test_database import Failing
 from tests.providers.ticks import configure_tick
+from tests.support.clocks import both_clocks, store_clock
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.processes import Parent, context, workers
+from tests.support.statements import Failing, Once
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -63,24 +63,6 @@ def end_lease() -> None:
     LockRecord.objects.update(lock_until=NOON - timedelta(days=999))
 
 
-class Once:
-    """Does something before or after the first statement that begins with a word."""
-
-    def __init__(self, word: str, step: Callable[[], Any], *, before: bool = False):
-        self.word, self.step, self.before = word, step, before
-        self.is_done = False
-
-    def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
-        is_first = not self.is_done and sql.startswith(self.word)
-        self.is_done = self.is_done or is_first
-        if is_first and self.before:
-            self.step()
-        result = execute(sql, params, many, ctx)
-        if is_first and not self.before:
-            self.step()
-        return result
-
-
 @pytest.mark.django_db
 class TestStatements:
     """How many statements a lock of a schedule takes."""
@@ -95,19 +77,19 @@ class TestStatements:
     ) -> None:
         """A schedule costs no further statement where its tick is to run."""
         with both_clocks(NOON):
-            take(provider, quarters()).release()
+            take_from(provider, quarters()).release()
         with both_clocks(NOON + QUARTER):
             assert self.count(lambda: provider.acquire(quarters())) == 1
             [status] = provider.statuses("job")
             assert status.progress.tick == NOON + QUARTER
             provider.force_release("job", running=True)
         with both_clocks(NOON + 2 * QUARTER):
-            lock = take(provider, quarters())
+            lock = take_from(provider, quarters())
             assert self.count(lock.release) == 1
 
     def test_skip_is_two_statements(self, provider: DatabaseLockProvider) -> None:
         """Who comes for a tick that runs or is done pays an UPDATE and a SELECT."""
-        lock = take(provider, quarters())
+        lock = take_from(provider, quarters())
         assert self.count(lambda: provider.acquire(quarters())) == 2
         lock.release()
         assert self.count(lambda: provider.acquire(quarters())) == 2
@@ -124,7 +106,7 @@ class TestStatements:
     ) -> None:
         """With ticks that are not near the store's clock, it pays a second UPDATE."""
         with both_clocks(NOON):
-            take(provider, quarters()).release()
+            take_from(provider, quarters()).release()
         with both_clocks(NOON + QUARTER, host_ahead=wrong):
             assert self.count(lambda: provider.acquire(quarters())) == 3
             assert progress(provider).tick == NOON + QUARTER
@@ -134,7 +116,7 @@ class TestStatements:
 @pytest.mark.django_db
 def test_lock_that_is_freed_meanwhile_is_taken(provider: DatabaseLockProvider) -> None:
     """A job that was over after our UPDATE does not pass for one that ran our tick."""
-    take(provider, configure())
+    take_from(provider, configure())
     free = Once("UPDATE", lambda: provider.force_release("job", running=True))
     with connection.execute_wrapper(free):
         assert isinstance(provider.acquire(quarters()), Lock)
@@ -192,7 +174,7 @@ def test_lost_reply_loses_no_tick(provider: DatabaseLockProvider) -> None:
 def test_lost_reply_of_a_release_is_a_success(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the release, its tick has succeeded."""
     with both_clocks(NOON):
-        lock = take(provider, quarters())
+        lock = take_from(provider, quarters())
         lost = OperationalError("server closed the connection unexpectedly")
         with connection.execute_wrapper(Failing(lost, times=1, after=True)):
             assert lock.release()
@@ -203,7 +185,7 @@ def test_lost_reply_of_a_release_is_a_success(provider: DatabaseLockProvider) ->
 def test_deleted_row_loses_its_ticks_only(provider: DatabaseLockProvider) -> None:
     """A row that was deleted is made again, with the tick of this moment."""
     with both_clocks(NOON):
-        lock = take(provider, quarters())
+        lock = take_from(provider, quarters())
         LockRecord.objects.all().delete()
         assert not lock.release()
         assert runs(provider)
@@ -273,19 +255,19 @@ def test_clock_that_was_ahead_hides_no_missed_run(
     with both_clocks(NOON + timedelta(minutes=6)):
         [status] = provider.statuses("job")
         assert status.overdue_since(timedelta(minutes=5)) == NOON
-        assert take(provider, quarters(Trigger.CATCH_UP))
+        assert take_from(provider, quarters(Trigger.CATCH_UP))
 
 
 @pytest.mark.django_db
 def test_lost_lock_leaves_its_tick_to_catch_up(provider: DatabaseLockProvider) -> None:
     """A worker that vanished has its tick: no scheduler runs it, catch-up does."""
     with both_clocks(NOON):
-        lock = take(provider, quarters())
+        lock = take_from(provider, quarters())
         LockRecord.objects.update(lock_until=DatabaseNow())
         assert not runs(provider)
         assert not lock.refresh() or lock.is_active
     with both_clocks(NOON + timedelta(minutes=5)):
-        again = take(provider, quarters(Trigger.CATCH_UP))
+        again = take_from(provider, quarters(Trigger.CATCH_UP))
         assert not provider.release(lock)
         assert progress(provider).newest_success is None
         assert provider.release(again)
@@ -316,7 +298,7 @@ def test_catch_up_and_scheduler_at_one_tick_make_one_run(
         assert runs(provider, succeeded=False)
     catch_up = configure_tick(Trigger.CATCH_UP, expression=QUARTERS, grace=QUARTER)
     with both_clocks(NOON + QUARTER):
-        assert provider.release(take(provider, catch_up))
+        assert provider.release(take_from(provider, catch_up))
         assert progress(provider).succeeded == NOON + QUARTER
         assert not runs(provider)
     with both_clocks(NOON + 2 * QUARTER):

@@ -20,8 +20,8 @@ from django_shedlock.occasions import Occasion
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules import Schedule
 from django_shedlock.triggers import Trigger
-from tests.clocks import both_clocks
-from tests.providers.contract import MINUTE, configure, take
+from tests.support.clocks import both_clocks
+from tests.support.locks import MINUTE, configure, take_from
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,7 +73,7 @@ def test_lease_is_exact_in_every_zone(
     """A lock is held for its lease and no longer, and its times read right."""
     with project(use_tz=use_tz, zone=zone, database_zone=database_zone):
         provider = DatabaseLockProvider("default")
-        take(provider, configure())
+        take_from(provider, configure())
         holder = provider.acquire(configure())
         assert isinstance(holder, LockHolder)
         assert timedelta(seconds=50) < holder.remaining <= MINUTE
@@ -103,7 +103,7 @@ def test_sessions_in_different_zones_exclude_each_other(
     """Two sessions whose zones differ see one and the same lease."""
     provider = DatabaseLockProvider("default")
     set_session_zone(first)
-    take(provider, configure())
+    take_from(provider, configure())
     set_session_zone(second)
     holder = provider.acquire(configure())
     assert isinstance(holder, LockHolder)
@@ -127,7 +127,7 @@ def test_session_zone_changes_no_lease(
         connections["default"].ensure_connection()
         set_session_zone(session_zone)
         provider = DatabaseLockProvider("default")
-        lock = take(provider, configure())
+        lock = take_from(provider, configure())
         holder = provider.acquire(configure())
         assert isinstance(holder, LockHolder)
         assert timedelta(seconds=50) < holder.remaining <= MINUTE
@@ -191,7 +191,7 @@ def test_first_tick_in_an_hour_that_is_repeated() -> None:
             "job", MINUTE, occasion=Occasion(Trigger.SCHEDULER, QUARTERS)
         )
         with both_clocks(REPEATED):
-            assert provider.release(take(provider, configuration))
+            assert provider.release(take_from(provider, configuration))
             assert isinstance(provider.acquire(configuration), LockHolder)
             [status] = provider.statuses("job")
         assert status.progress.tick == REPEATED

@@ -12,7 +12,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState
 from django_shedlock.triggers import Trigger
-from tests.providers.contract import MINUTE, configure, take
+from tests.support.locks import MINUTE, configure, take_from
 
 YEARLY = "0 0 29 2 *"
 """No test sees two of its ticks."""
@@ -50,7 +50,7 @@ class TickContract:
 
     def test_tick_runs_once(self, provider: LockProvider) -> None:
         """A lock of a schedule is not given again for a tick that was run."""
-        lock = take(provider, configure_tick())
+        lock = take_from(provider, configure_tick())
         assert provider.release(lock)
         holder = provider.acquire(configure_tick())
         assert isinstance(holder, LockHolder)
@@ -60,7 +60,7 @@ class TickContract:
 
     def test_tick_that_runs_is_held(self, provider: LockProvider) -> None:
         """Who comes second for a tick is told of the holder, and need not wait."""
-        lock = take(provider, configure_tick())
+        lock = take_from(provider, configure_tick())
         holder = provider.acquire(configure_tick())
         assert isinstance(holder, LockHolder)
         assert holder.tick == self.progress(provider).tick
@@ -68,7 +68,7 @@ class TickContract:
 
     def test_lock_that_is_held_is_waited_for(self, provider: LockProvider) -> None:
         """Who comes for another tick, or for none, may wait for the lock."""
-        lock = take(provider, configure_tick(expression=LONG_BEHIND))
+        lock = take_from(provider, configure_tick(expression=LONG_BEHIND))
         others = [
             configure_tick(expression=BEHIND),
             configure_tick(Trigger.OPERATOR),
@@ -82,7 +82,7 @@ class TickContract:
 
     def test_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
         """The record knows the newest tick that was run, and the one that succeeded."""
-        lock = take(provider, configure_tick())
+        lock = take_from(provider, configure_tick())
         started = self.progress(provider)
         assert started.tick is not None
         assert started.newest_success is None
@@ -92,7 +92,7 @@ class TickContract:
 
     def test_failure_is_no_success(self, provider: LockProvider) -> None:
         """A tick whose job failed was run, and has not succeeded."""
-        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
         assert self.progress(provider).newest_success is None
         assert isinstance(provider.acquire(configure_tick()), LockHolder)
 
@@ -100,57 +100,59 @@ class TickContract:
         self, provider: LockProvider
     ) -> None:
         """The same lock can be taken for no tick, which changes no tick."""
-        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
         before = self.progress(provider)
-        assert provider.release(take(provider, configure()))
+        assert provider.release(take_from(provider, configure()))
         assert self.progress(provider) == before
 
     def test_operator_may_run_a_tick_again(self, provider: LockProvider) -> None:
         """By force a job runs though its tick is done, and is kept by at-least."""
         configuration = configure_tick(lock_at_least_for=MINUTE)
-        assert provider.release(take(provider, configuration))
+        assert provider.release(take_from(provider, configuration))
         forced = configure_tick(Trigger.OPERATOR)
-        assert provider.release(take(provider, forced))
+        assert provider.release(take_from(provider, forced))
         assert isinstance(provider.acquire(configuration), LockHolder)
 
     def test_operator_may_run_a_lock_without_schedule(
         self, provider: LockProvider
     ) -> None:
         """So it is where there are no ticks, only ``lock_at_least_for``."""
-        assert provider.release(take(provider, configure(lock_at_least_for=MINUTE)))
+        assert provider.release(
+            take_from(provider, configure(lock_at_least_for=MINUTE))
+        )
         occasion = Occasion(Trigger.OPERATOR)
-        take(provider, LockConfiguration("job", MINUTE, occasion=occasion))
+        take_from(provider, LockConfiguration("job", MINUTE, occasion=occasion))
 
     def test_operator_does_not_disturb_a_running_job(
         self, provider: LockProvider
     ) -> None:
         """Not even by force does a job run twice at a time."""
-        lock = take(provider, configure_tick())
+        lock = take_from(provider, configure_tick())
         holder = provider.acquire(configure_tick(Trigger.OPERATOR))
         assert isinstance(holder, LockHolder)
         assert provider.release(lock)
 
     def test_operator_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
         """A run by force is for the newest tick that is past, not for the next."""
-        assert provider.release(take(provider, configure_tick(Trigger.OPERATOR)))
+        assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
         tick = self.progress(provider).tick
         assert tick is not None
         assert tick < datetime.now(UTC)
 
     def test_retry_runs_a_tick_until_it_succeeds(self, provider: LockProvider) -> None:
         """What failed may be run again for its tick; what succeeded may not."""
-        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
         tick = self.progress(provider).tick
         retry = configure_tick(Trigger.RETRY)
-        assert provider.release(take(provider, retry), succeeded=False)
-        assert provider.release(take(provider, retry))
+        assert provider.release(take_from(provider, retry), succeeded=False)
+        assert provider.release(take_from(provider, retry))
         assert isinstance(provider.acquire(retry), LockHolder)
         assert self.progress(provider).tick == tick
 
     def test_retry_runs_what_is_registered_only(self, provider: LockProvider) -> None:
         """Where no tick was run yet, there is none that has succeeded."""
         provider.register("job", Schedule(YEARLY, "UTC"))
-        assert provider.release(take(provider, configure_tick(Trigger.RETRY)))
+        assert provider.release(take_from(provider, configure_tick(Trigger.RETRY)))
 
     def test_retry_runs_what_was_registered_during_its_tick(
         self, provider: LockProvider
@@ -158,16 +160,16 @@ class TickContract:
         """Only a run that succeeded keeps a retry from the tick."""
         provider.register("job", Schedule(BEHIND, "UTC"))
         first = configure_tick(expression=BEHIND)
-        assert provider.release(take(provider, first), succeeded=False)
+        assert provider.release(take_from(provider, first), succeeded=False)
         retry = configure_tick(Trigger.RETRY, expression=BEHIND)
-        assert provider.release(take(provider, retry))
+        assert provider.release(take_from(provider, retry))
         assert isinstance(provider.acquire(retry), LockHolder)
 
     def test_lock_gets_a_schedule_later(self, provider: LockProvider) -> None:
         """A lock that had none is overdue from its first tick on, too."""
-        assert provider.release(take(provider, configure()))
+        assert provider.release(take_from(provider, configure()))
         first = configure_tick(expression=BEHIND)
-        assert provider.release(take(provider, first), succeeded=False)
+        assert provider.release(take_from(provider, first), succeeded=False)
         progress = self.progress(provider)
         assert progress.tick is not None
         late = progress.tick + timedelta(days=300)
@@ -175,10 +177,12 @@ class TickContract:
 
     def test_retry_runs_a_tick_that_never_began(self, provider: LockProvider) -> None:
         """Who tries again since nothing began, as without a store, has its tick."""
-        assert provider.release(take(provider, configure_tick(expression=LONG_BEHIND)))
+        assert provider.release(
+            take_from(provider, configure_tick(expression=LONG_BEHIND))
+        )
         older = self.progress(provider).tick
         retry = configure_tick(Trigger.RETRY, expression=BEHIND)
-        assert provider.release(take(provider, retry))
+        assert provider.release(take_from(provider, retry))
         newer = self.progress(provider).tick
         assert older is not None
         assert newer is not None
@@ -190,15 +194,15 @@ class TickContract:
     def test_late_retry_is_for_the_newer_tick(self, provider: LockProvider) -> None:
         """Of a tick that failed and the next one only the next one is run."""
         older = configure_tick(expression=LONG_BEHIND)
-        assert provider.release(take(provider, older), succeeded=False)
+        assert provider.release(take_from(provider, older), succeeded=False)
         retry = configure_tick(Trigger.RETRY, expression=BEHIND)
-        assert provider.release(take(provider, retry))
+        assert provider.release(take_from(provider, retry))
         holder = provider.acquire(configure_tick(expression=BEHIND))
         assert isinstance(holder, LockHolder)
 
     def test_retry_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
         """What comes again long after a success is not run for the next tick."""
-        assert provider.release(take(provider, configure_tick(expression=BEHIND)))
+        assert provider.release(take_from(provider, configure_tick(expression=BEHIND)))
         retry = configure_tick(Trigger.RETRY, expression=AHEAD)
         assert isinstance(provider.acquire(retry), LockHolder)
 
@@ -206,12 +210,12 @@ class TickContract:
         """A tick that has not succeeded is caught up, but no second time."""
         self.fail_at_newest_tick(provider)
         catch_up = configure_tick(Trigger.CATCH_UP)
-        assert provider.release(take(provider, catch_up), succeeded=False)
+        assert provider.release(take_from(provider, catch_up), succeeded=False)
         assert isinstance(provider.acquire(catch_up), LockHolder)
 
     def test_catch_up_leaves_what_succeeded(self, provider: LockProvider) -> None:
         """There is nothing to catch up where the newest tick has succeeded."""
-        assert provider.release(take(provider, configure_tick(Trigger.OPERATOR)))
+        assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
         holder = provider.acquire(configure_tick(Trigger.CATCH_UP))
         assert isinstance(holder, LockHolder)
 
@@ -220,38 +224,38 @@ class TickContract:
         self.fail_at_newest_tick(provider)
         early = configure_tick(Trigger.CATCH_UP, grace=timedelta(days=5 * 366))
         assert isinstance(provider.acquire(early), LockHolder)
-        take(provider, configure_tick(Trigger.CATCH_UP, grace=timedelta(0)))
+        take_from(provider, configure_tick(Trigger.CATCH_UP, grace=timedelta(0)))
 
     def test_tick_that_was_caught_up_is_run(self, provider: LockProvider) -> None:
         """A scheduler that is very late does not run again what was caught up."""
         older = configure_tick(expression=LONG_BEHIND)
-        assert provider.release(take(provider, older), succeeded=False)
+        assert provider.release(take_from(provider, older), succeeded=False)
         catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
-        assert provider.release(take(provider, catch_up))
+        assert provider.release(take_from(provider, catch_up))
         holder = provider.acquire(configure_tick(expression=BEHIND))
         assert isinstance(holder, LockHolder)
 
     def test_no_older_tick_is_caught_up(self, provider: LockProvider) -> None:
         """Where a newer tick was run, the overdue one is not run after it."""
-        assert provider.release(take(provider, configure_tick(Trigger.OPERATOR)))
+        assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
         newer = configure_tick(expression=AHEAD)
-        assert provider.release(take(provider, newer), succeeded=False)
+        assert provider.release(take_from(provider, newer), succeeded=False)
         catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
         assert isinstance(provider.acquire(catch_up), LockHolder)
 
     def fail_at_newest_tick(self, provider: LockProvider) -> None:
-        lock = take(provider, configure_tick(Trigger.OPERATOR))
+        lock = take_from(provider, configure_tick(Trigger.OPERATOR))
         assert provider.release(lock, succeeded=False)
 
     def test_tick_of_another_schedule_is_no_obstacle(
         self, provider: LockProvider
     ) -> None:
         """A schedule that was changed is not held up by a tick that is far ahead."""
-        assert provider.release(take(provider, configure_tick(expression=AHEAD)))
+        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
         progress = self.progress(provider)
         assert progress.tick is not None
         assert progress.tick > datetime.now(UTC) + timedelta(hours=1)
-        lock = take(provider, configure_tick(expression="* * * * *"))
+        lock = take_from(provider, configure_tick(expression="* * * * *"))
         assert self.progress(provider).schedule == Schedule("* * * * *", "UTC")
         assert provider.release(lock)
 
@@ -263,20 +267,20 @@ class TickContract:
         [status] = provider.statuses("job")
         assert status.state is LockState.FREE
         assert status.overdue_since(timedelta(0)) is None
-        take(provider, configure_tick(expression=BEHIND))
+        take_from(provider, configure_tick(expression=BEHIND))
 
     def test_registered_schedule_forgets_ticks_beyond_it(
         self, provider: LockProvider
     ) -> None:
         """What another schedule ran ahead is no run of this one: it becomes overdue."""
-        assert provider.release(take(provider, configure_tick(expression=AHEAD)))
+        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
         provider.register("job", Schedule("* * * * *", "UTC"))
         assert self.progress(provider).tick is None
         assert self.progress(provider).caught_up is None
 
     def test_running_job_keeps_its_schedule(self, provider: LockProvider) -> None:
         """Another one is registered when it ended, so its success is not mixed up."""
-        lock = take(provider, configure_tick(expression=AHEAD))
+        lock = take_from(provider, configure_tick(expression=AHEAD))
         running = self.progress(provider)
         provider.register("job", Schedule("* * * * *", "UTC"))
         assert self.progress(provider) == running
@@ -289,8 +293,8 @@ class TickContract:
         self, provider: LockProvider
     ) -> None:
         """A success that is far ahead does not hide that the next runs fail."""
-        assert provider.release(take(provider, configure_tick(expression=AHEAD)))
-        lock = take(provider, configure_tick(expression="* * * * *"))
+        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
+        lock = take_from(provider, configure_tick(expression="* * * * *"))
         assert provider.release(lock, succeeded=False)
         progress = self.progress(provider)
         assert progress.newest_success is None
@@ -300,7 +304,7 @@ class TickContract:
 
     def test_registering_again_changes_nothing(self, provider: LockProvider) -> None:
         """Only another schedule begins anew."""
-        assert provider.release(take(provider, configure_tick()), succeeded=False)
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
         before = self.progress(provider)
         provider.register("job", Schedule(YEARLY, "UTC"))
         assert self.progress(provider) == before

@@ -1,7 +1,7 @@
 """
 Schedulers of APScheduler, which run one job at one moment and end.
 
-``python -m tests.contrib.queues.schedules <kind> <seconds since 1970>``
+``python -m tests.support.queues.schedules <kind> <seconds since 1970>``
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.schedulers.blocking import BlockingScheduler
 
-from tests.contrib.queues import jobs
+from tests.support.queues import jobs
 
 
 def run_blocking(moment: datetime) -> None:

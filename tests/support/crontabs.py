@@ -6,7 +6,6 @@ import asyncio
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +13,6 @@ import pytest
 from django.core.management import BaseCommand, get_commands
 
 from django_shedlock import (
-    LockConfiguration,
     NoActiveLock,
     assert_locked,
     current_lock,
@@ -22,8 +20,7 @@ from django_shedlock import (
 )
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
-from django_shedlock.providers import get_provider
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 CRONTAB_SETTINGS = {
     "CRONTAB_DJANGO_MANAGE_PATH": str(ROOT / "example_project" / "manage.py")
@@ -51,11 +48,6 @@ def command(name: str, instance: BaseCommand) -> Iterator[None]:
     """Make the command known."""
     with patch.dict(get_commands(), {name: instance}):
         yield
-
-
-def take(name: str) -> None:
-    """Hold the lock as another host would."""
-    get_provider("default").acquire(LockConfiguration(name, timedelta(hours=1)))
 
 
 def plain(*args: Any, **kwargs: Any) -> None:

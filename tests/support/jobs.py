@@ -1,4 +1,4 @@
-"""Jobs that have a schedule, and how late they are."""
+"""The decorated jobs of this process: which there are, and some with a schedule."""
 
 from __future__ import annotations
 
@@ -11,14 +11,27 @@ from django.core.management import BaseCommand
 from django.db.models import F
 
 from django_shedlock import scheduler_lock
+from django_shedlock.jobs import registered_jobs
 from django_shedlock.models import LockRecord
-from tests.clocks import wait_for_calm
-from tests.decorated import only_jobs_of
+from tests.support.clocks import wait_for_calm
 
 HOURLY = {"lock_at_most_for": "1m", "schedule": "@hourly"}
 
 ran: list[str] = []
 """Which jobs ran."""
+
+
+@contextmanager
+def only_jobs_of(*modules: str) -> Iterator[None]:
+    """Forget the jobs of all other modules in the body, where new ones may come."""
+    before = list(registered_jobs)
+    registered_jobs.clear()
+    registered_jobs.update(job for job in before if job.path.startswith(modules))
+    try:
+        yield
+    finally:
+        registered_jobs.clear()
+        registered_jobs.update(before)
 
 
 class Jobs:

@@ -22,9 +22,9 @@ import django
 from django.core.management import get_commands, load_command_class
 from django.test import override_settings
 
-from tests.decorated import only_jobs_of
-from tests.documents import ROOT, Example
-from tests.stores import chosen_store
+from tests.support.documents import ROOT, Example
+from tests.support.jobs import only_jobs_of
+from tests.support.stores import chosen_store
 
 FILE = re.compile(r"# ([\w/]+\.py)$", re.MULTILINE)
 """The first line of an example that is a file of the reader's project."""

@@ -8,7 +8,7 @@ import signal
 from asgiref.sync import sync_to_async
 
 from django_shedlock import scheduler_lock
-from tests.contrib.queues.notes import notes, run_until_allowed
+from tests.support.queues.notes import notes, run_until_allowed
 
 
 @scheduler_lock("digest", lock_at_most_for="2m")

@@ -16,7 +16,7 @@ from django.db import connections
 
 # Forked from a clean process: a fork of pytest would share its sockets and threads.
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.concurrency.preload"])
+context.set_forkserver_preload(["tests.support.preload"])
 
 TIMEOUT = 90
 

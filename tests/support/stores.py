@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.guardian import guarded_folder
+from tests.support.guardian import guarded_folder
 
 REQUIRED = "SHEDLOCK_REQUIRE_STORES"
 """With this variable a skipped test is a failure: CI must run everything."""

@@ -8,10 +8,10 @@ from django.apps import AppConfig
 class QueuesConfig(AppConfig):
     """Tells the test of each skip."""
 
-    name = "tests.contrib.queues"
+    name = "tests.support.queues"
 
     def ready(self) -> None:
         from django_shedlock.signals import lock_not_acquired
-        from tests.contrib.queues.notes import note_skip
+        from tests.support.queues.notes import note_skip
 
         lock_not_acquired.connect(note_skip)

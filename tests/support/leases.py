@@ -10,7 +10,8 @@ from unittest.mock import patch
 from django_shedlock import Lock, keepalive
 from django_shedlock.keepalive import heartbeat
 from django_shedlock.providers.memory import MemoryLockProvider
-from tests.concurrency.processes import wait_for
+from tests.support.locks import expire
+from tests.support.processes import wait_for
 
 OFTEN = 0.3
 """Seconds between two beats of a heartbeat that beats often."""
@@ -18,7 +19,10 @@ OFTEN = 0.3
 
 def end_lease(lock: Lock) -> None:
     """Let the lease be over now, in the store and by its holder's own count."""
-    _entry(lock).lock_until = time.monotonic()
+    if isinstance(lock.provider, MemoryLockProvider):
+        _entry(lock).lock_until = time.monotonic()
+    else:
+        expire(lock.name)
     end_own_count(lock)
 
 

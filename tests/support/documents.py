@@ -14,7 +14,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import Directive, directives, roles
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SPHINX_ROLES = ("doc", "download", "ref", "class", "func", "exc", "mod")
 SPHINX_DIRECTIVES = (
     "attribute",

@@ -1,5 +1,5 @@
 """
-Worker processes of the project in ``tests.contrib.queues``, on the tests' store.
+Worker processes of the project in ``tests.support.queues``, on the tests' store.
 
 Run as a program, it is the beginning of such a process: it ends itself, and what it
 started, when the test's end of its standard input closes, however the test ends.
@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 from django.db import connections
 
-from tests.contrib.queues.notes import Notes
-from tests.documents import ROOT
+from tests.support.documents import ROOT
+from tests.support.queues.notes import Notes
 
 TIMEOUT = 60
 ADDRESS = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
@@ -50,11 +50,11 @@ class Workers:
         """Start ``python -m`` with this module and its arguments."""
         with Path(self.folder, "output").open("ab") as output:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "tests.contrib.workers", *command],
+                [sys.executable, "-m", "tests.support.queue_workers", *command],
                 cwd=ROOT,
                 env={
                     **os.environ,
-                    "DJANGO_SETTINGS_MODULE": "tests.contrib.queues.settings",
+                    "DJANGO_SETTINGS_MODULE": "tests.support.queues.settings",
                     "PYTHONPATH": str(ROOT),
                     "SHEDLOCK_TEST_FOLDER": str(self.folder),
                     **environment,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from django_shedlock.models import LockRecord
 from django_shedlock.schedules import Schedule
-from tests.clocks import wait_for_calm
+from tests.support.clocks import wait_for_calm
 
 HOURLY = Schedule("0 * * * *", "UTC")
 DAYS = timedelta(days=3)

@@ -1,4 +1,4 @@
-"""Enqueue a task twice: ``python -m tests.contrib.queues.enqueue <queue> <task>``."""
+"""Enqueue a task twice: ``python -m tests.support.queues.enqueue <queue> <task>``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from django.core.management import call_command
 def enqueue(queue: str, task: str) -> None:
     """Give the task to the queue."""
     if queue == "django-tasks":
-        from tests.contrib.queues import django_tasks
+        from tests.support.queues import django_tasks
 
         getattr(django_tasks, task).enqueue()
     elif queue == "django-q":
         from django_q.tasks import async_task
 
-        async_task(f"tests.contrib.queues.jobs.{task}")
+        async_task(f"tests.support.queues.jobs.{task}")
     elif queue == "huey":
-        from tests.contrib.queues import tasks
+        from tests.support.queues import tasks
 
         getattr(tasks, task)()
 

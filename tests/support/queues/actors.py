@@ -1,4 +1,4 @@
-"""Actors of Dramatiq, and their worker: ``python -m tests.contrib.queues.actors``."""
+"""Actors of Dramatiq, and their worker: ``python -m tests.support.queues.actors``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import dramatiq
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import AsyncIO, TimeLimit, default_middleware
 
-from tests.contrib.queues import jobs
-from tests.contrib.queues.notes import notes
+from tests.support.queues import jobs
+from tests.support.queues.notes import notes
 
 
 class TimeLimitOfBodies(TimeLimit):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from huey.contrib.djhuey import db_task
 
 from django_shedlock import scheduler_lock
-from tests.contrib.queues.notes import run_until_allowed
+from tests.support.queues.notes import run_until_allowed
 
 
 @db_task()

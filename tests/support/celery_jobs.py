@@ -18,7 +18,7 @@ from celery.signals import task_prerun, worker_init
 from django.conf import settings
 
 from django_shedlock import NoActiveLock, current_lock, hold, locks_held, scheduler_lock
-from tests.contrib.celery_workers import (
+from tests.support.celery_workers import (
     HOLD,
     HOLD_RETRIES,
     LEASE,

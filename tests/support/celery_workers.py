@@ -21,9 +21,9 @@ from celery.result import AsyncResult
 from django.db import connections
 
 from django_shedlock import launcher
-from tests.concurrency.processes import wait_for
-from tests.documents import ROOT
-from tests.stores import REDIS_VARIABLE, missing_redis_reason
+from tests.support.documents import ROOT
+from tests.support.processes import wait_for
+from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
 
 reason = missing_redis_reason()
 MARKS = [
@@ -46,7 +46,7 @@ LONGEST_BODY = 60
 """Seconds after which a body ends even if its test died."""
 
 SETTINGS = """
-from tests.leases import beat_often
+from tests.support.leases import beat_often
 from tests.settings import *
 
 import os
@@ -150,7 +150,7 @@ class Project:
     def _start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         # So that it also ends if the tests are killed.
         launched = [sys.executable, launcher.__file__, str(os.getpid())]
-        celery = [sys.executable, "-m", "celery", "-A", "tests.contrib.celery_jobs"]
+        celery = [sys.executable, "-m", "celery", "-A", "tests.support.celery_jobs"]
         with Path(self.folder, f"{uuid.uuid4().hex}.log").open("w") as log:
             process = subprocess.Popen(
                 [*launched, *celery, *arguments],

@@ -23,13 +23,13 @@ DATABASES = {
         "OPTIONS": {"timeout": 30},
     },
 }
-DATABASE_ROUTERS = ["tests.contrib.queues.routers.QueueRouter"]
+DATABASE_ROUTERS = ["tests.support.queues.routers.QueueRouter"]
 INSTALLED_APPS = [
     "django_shedlock",
     "django_q",
     "django_tasks_db",
     "huey.contrib.djhuey",
-    "tests.contrib.queues",
+    "tests.support.queues",
 ]
 if django.VERSION < (6,):
     INSTALLED_APPS.append("django_tasks")

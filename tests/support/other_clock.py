@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-import tests.concurrency.preload  # noqa: F401
+import tests.support.preload  # noqa: F401
+from tests.support.locks import configure
 
 
 def main(database: str, name: str) -> None:
@@ -14,7 +15,6 @@ def main(database: str, name: str) -> None:
 
     from django_shedlock.locks import Lock
     from django_shedlock.providers.database import DatabaseLockProvider
-    from tests.providers.contract import configure
 
     connections["default"].settings_dict["NAME"] = database
     acquired = DatabaseLockProvider("default").acquire(configure(name))

@@ -6,7 +6,7 @@ import django
 from asgiref.sync import sync_to_async
 
 from django_shedlock import scheduler_lock
-from tests.contrib.queues.notes import run_until_allowed
+from tests.support.queues.notes import run_until_allowed
 
 if django.VERSION >= (6,):
     from django.tasks import task

@@ -1,4 +1,4 @@
-"""A worker of RQ: ``python -m tests.contrib.queues.rq_worker <address> <queue>``."""
+"""A worker of RQ: ``python -m tests.support.queues.rq_worker <address> <queue>``."""
 
 from __future__ import annotations
 

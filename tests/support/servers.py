@@ -16,8 +16,8 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connections
 
-from tests.guardian import guarded_folder, remove
-from tests.stores import chosen_store, parse_url, start_postgres
+from tests.support.guardian import guarded_folder, remove
+from tests.support.stores import chosen_store, parse_url, start_postgres
 
 
 class Server(ABC):

@@ -1,0 +1,73 @@
+"""Locks and runs as a test wants to find them, and what became of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django_shedlock.configuration import LockConfiguration
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.holders import LockHolder
+from django_shedlock.locks import Lock
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.outcomes import RunOutcome
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.states import LockState
+
+MINUTE = timedelta(minutes=1)
+
+
+class Broken(Exception):
+    """What the bodies and receivers of tests raise."""
+
+
+def configure(
+    name: str = "job",
+    lock_at_most_for: timedelta = MINUTE,
+    lock_at_least_for: timedelta = timedelta(0),
+) -> LockConfiguration:
+    return LockConfiguration(name, lock_at_most_for, lock_at_least_for)
+
+
+def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
+    """Acquire the lock, which has to be free."""
+    lock = provider.acquire(configuration)
+    assert isinstance(lock, Lock)
+    return lock
+
+
+def take(name: str = "job", **durations: timedelta) -> Lock:
+    """Acquire the lock, which has to be free, from the default provider."""
+    return take_from(get_provider(), configure(name, **durations))
+
+
+def try_once(parent: Any) -> str:
+    """Return who holds the lock, by the eyes of another process."""
+    lock = DatabaseLockProvider("default").acquire(configure())
+    return str(lock) if isinstance(lock, LockHolder) else "nobody"
+
+
+def state(name: str) -> LockState:
+    return get_provider().statuses(name)[0].state
+
+
+def expire(name: str) -> None:
+    """End the lease of a record, as if its time had passed."""
+    LockRecord.objects.filter(name=name).update(lock_until=DatabaseNow())
+
+
+def add_run(
+    name: str,
+    outcome: RunOutcome = RunOutcome.SUCCEEDED,
+    *,
+    locked_by: str = "web-1:7:a",
+    provider: str = "default",
+    **columns: Any,
+) -> LockRun:
+    run = LockRun.objects.create_running(
+        name=name, provider=provider, locked_by=locked_by
+    )
+    LockRun.objects.filter(pk=run.pk).update(outcome=outcome, **columns)
+    return run
