@@ -21,7 +21,7 @@ from pytest_django import DjangoDbBlocker
 from tests.support.processes import wait_for
 from tests.support.stores import chosen_store
 
-pytestmark = pytest.mark.newcomers_only
+pytestmark = pytest.mark.once
 
 MANAGE = Path(__file__).resolve().parent.parent / "example_project" / "manage.py"
 ROUND = re.compile(r"^  \d +(\S+) +(\w+) +(\w+) +(\w+) +(\w+) +(\d+)$", re.MULTILINE)
