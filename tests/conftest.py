@@ -58,7 +58,8 @@ def pytest_collection_modifyitems(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    statements.take()  # of the migrations, which the first test finds
     yield
     item.user_properties += [(once.PROPERTY, form) for form in statements.take()]
 
