@@ -25,6 +25,7 @@ from django_shedlock import (
 )
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
 from tests.support.leases import end_lease, end_own_count
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +152,7 @@ def test_thread_that_outlives_the_body_is_under_no_lock() -> None:
 
     def left_behind() -> None:
         assert_locked()
-        released.wait(20)
+        released.wait(PATIENCE)
         results.append(runs_at_once())
 
     with hold("job"):

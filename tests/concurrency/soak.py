@@ -25,8 +25,9 @@ from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.models import Body, FencedWrite
-from tests.support.processes import Parent, Worker, wait_for
+from tests.support.processes import Parent, Worker
 from tests.support.servers import Server, own_server
+from tests.support.waiting import wait_for
 
 WORKERS = 12
 NAMES = [f"lock-{number}" for number in range(6)]
@@ -183,7 +184,7 @@ class Soak:
         begun_at = now()
         self.server.stop()
         self.server.start()
-        wait_for(is_answering, timeout=60)
+        wait_for(is_answering)
         # The heartbeat tries again within a third of the lease.
         self.pauses.append(Pause(None, begun_at, now() + LEASE / 3))
         self.counts.restarts += 1

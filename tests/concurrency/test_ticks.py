@@ -17,6 +17,7 @@ from django_shedlock.options import LockRequest
 from tests.models import Body
 from tests.support.clocks import both_clocks
 from tests.support.processes import Parent, Worker, context, workers
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -89,7 +90,7 @@ def test_two_hosts_20_seconds_apart_run_each_tick_once() -> None:
 
 def at_once(parent: Parent, barrier: Any) -> None:
     for tick in TICKS[:50]:
-        barrier.wait(60)
+        barrier.wait(PATIENCE)
         with both_clocks(tick):
             execute_request(write_body, REQUEST)
 

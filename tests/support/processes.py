@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +13,14 @@ from typing import Any
 
 from django.db import connections
 
+from tests.support.waiting import PATIENCE
+from tests.support.waiting import wait_for as wait_for
+
 # Forked from a clean process: a fork of pytest would share its sockets and threads.
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["tests.support.preload"])
 
-TIMEOUT = 90
+TIMEOUT = PATIENCE
 
 
 class Parent:
@@ -113,16 +115,6 @@ def worker(function: Callable[..., Any], *args: Any) -> Iterator[Worker]:
     """Run ``function`` in one process."""
     with workers(1, function, *args) as [started]:
         yield started
-
-
-def wait_for(condition: Callable[[], Any], timeout: float = 30) -> Any:
-    """Return the first true result of ``condition``, asked every few milliseconds."""
-    deadline = time.monotonic() + timeout
-    while not (result := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError("it did not happen in time")
-        time.sleep(0.005)
-    return result
 
 
 def _address(settings: dict[str, Any]) -> dict[str, Any]:
