@@ -1,0 +1,133 @@
+"""A reader of the tutorial, with a shell and a project of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from sybil import Document, Example, Region
+from sybil.parsers.rest.lexers import DirectiveInCommentLexer
+from sybil.typing import Evaluator, Parser
+
+from tests.support.examples import (
+    FILE,
+    console,
+    find_examples,
+    parse_console,
+    run_examples,
+)
+
+TIMEOUT = 600
+
+NAP = """
+import time
+from pathlib import Path
+
+def sleep(seconds):
+    Path("asleep").touch()
+    until = time.monotonic() + 600
+    while not Path("awake").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+"""
+"""Stands for ``time`` in the jobs of the tutorial."""
+
+NIGHT = "while [ ! -e asleep ] && kill -0 $!; do sleep 0.1; done"
+"""Stands for the seconds in which the reader lets a job begin, before they kill it."""
+
+
+class Tutorial:
+    """
+    Runs the examples of the tutorial in a shell, in a project that they make.
+
+    A job in the background, or one that is to be killed, sleeps for as long as the
+    reader needs for that; the others don't sleep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._awake = folder / "awake"
+        self._awake.touch()
+        (folder / "nap.py").write_text(NAP)
+        without = {"DJANGO_SETTINGS_MODULE", "PYTHONPATH"}
+        self._environment = {
+            **{key: os.environ[key] for key in os.environ if key not in without},
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "PYTHONUNBUFFERED": "1",
+            "LOGNAME": "deploy",
+        }
+
+    def run(self, page: Path) -> None:
+        """Run all examples of the page."""
+        document = find_examples(
+            page,
+            marks("in the background", self._before),
+            marks("after the background", self._after),
+            python=self._write,
+            console=console(self._call),
+        )
+        try:
+            run_examples(document)
+        finally:
+            self._awake.touch()
+
+    def _before(self, comment: Example) -> None:
+        comment.document.push_evaluator(self._start_in_background)
+
+    def _start_in_background(self, example: Example) -> None:
+        example.document.pop_evaluator(self._start_in_background)
+        [(command, expected)] = parse_console(example.parsed)
+        first, _, self._promised = expected.partition("\n")
+        self._awake.unlink()
+        self._background = self._start(command)
+        assert self._background.stdout
+        assert self._background.stdout.readline().strip() == first
+
+    def _after(self, comment: Example) -> None:
+        self._awake.touch()
+        status, output = end(self._background)
+        assert (status, output.strip()) == (0, self._promised)
+
+    def _write(self, example: Example) -> None:
+        file = FILE.match(example.parsed)
+        assert file, "The tutorial should say of which file this is."
+        path = self._folder / file[1]
+        before = path.read_text() if path.name == "settings.py" else ""
+        text = example.parsed.replace("import time\n", "import nap as time\n")
+        path.write_text(before + text)
+
+    def _call(self, command: str) -> tuple[int, str]:
+        if "kill -9" in command:
+            command = command.replace("sleep 3", NIGHT)
+            command = f"rm awake asleep; {command} && touch awake"
+        status, output = end(self._start(command))
+        return status, output.replace("Killed", "")
+
+    def _start(self, command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def end(shell: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for the shell's end; return its exit status and what it printed."""
+    output, _ = shell.communicate(timeout=TIMEOUT)
+    return shell.returncode, output
+
+
+def marks(text: str, evaluator: Evaluator) -> Parser:
+    """Return a parser of comments with this text. They are evaluated in their place."""
+
+    def parse(document: Document) -> Iterable[Region]:
+        for region in DirectiveInCommentLexer(text)(document):
+            region.evaluator = evaluator
+            yield region
+
+    return parse
