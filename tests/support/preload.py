@@ -6,3 +6,13 @@ import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
+
+# What the workers of most tests need. Each would import it again.
+import cronsim  # noqa: E402, F401
+import django.test  # noqa: E402
+import pytest  # noqa: E402, F401
+
+import django_shedlock.executor  # noqa: E402
+import django_shedlock.providers.database  # noqa: E402
+import tests.support.clocks  # noqa: E402
+import tests.support.processes  # noqa: E402, F401
