@@ -62,6 +62,18 @@ def test_released_lock_is_not_current() -> None:
         assert current_lock() is a
 
 
+def test_locks_may_end_in_the_order_in_which_they_began() -> None:
+    """The end of the outer lock leaves the inner one as the current one."""
+    outer, inner = hold("a"), hold("b")
+    outer.__enter__()
+    lock = inner.__enter__()
+    outer.__exit__(None, None, None)
+    assert current_lock() is lock
+    inner.__exit__(None, None, None)
+    with pytest.raises(NoActiveLock):
+        current_lock()
+
+
 def test_assert_locked_after_the_lease() -> None:
     """A body that outlives its lease is told when it asks."""
     with hold("job") as lock:

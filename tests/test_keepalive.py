@@ -26,6 +26,7 @@ from django_shedlock import (
     current_lock,
     execute,
     hold,
+    keepalive,
 )
 from django_shedlock.keepalive import heartbeat
 from django_shedlock.providers import get_provider
@@ -172,6 +173,23 @@ def test_error_does_not_stop_the_heartbeat(
     assert caplog.text.count("could not be extended") == 2
 
 
+def test_pauses_after_errors_grow_to_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is jittered below a ceiling that doubles, up to a second."""
+    drawn: list[tuple[float, float]] = []
+
+    def longest(low: float, high: float) -> float:
+        drawn.append((low, high))
+        return high
+
+    monkeypatch.setattr(keepalive.random, "uniform", longest)
+    monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        beat = keepalive._Beat(lock)
+        assert all(beat() for _ in range(6))
+    ceilings = [0.1, 0.2, 0.4, 0.8, 1, 1]
+    assert drawn == [(ceiling / 2, ceiling) for ceiling in ceilings]
+
+
 def test_errors_until_the_lease_ends_lose_the_lock(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -311,6 +329,23 @@ def test_async_body_of_a_lost_lock_is_cancelled() -> None:
         beat_now(current_lock())
 
     assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
+
+
+def test_loss_that_is_known_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is slow does not delay the cancellation: nobody asks it again."""
+    asked: list[Lock] = []
+
+    def remaining(self: MemoryLockProvider, lock: Lock) -> timedelta:
+        asked.append(lock)
+        return timedelta(0)
+
+    def lose() -> None:
+        free("job")
+        beat_now(current_lock())
+
+    monkeypatch.setattr(MemoryLockProvider, "remaining", remaining)
+    assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
+    assert asked == []
 
 
 def end_own_count_soon() -> None:
