@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.support import once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
 
 collect_ignore_glob = ["apps/*"]
+if find_spec("cosmic_ray") is None:  # it is in the extra 'mutants', and brings many
+    collect_ignore_glob.append("test_mutants.py")
 
 ONLY_OF_STORE = {
     "sqlite": {"sqlite_only"},
@@ -51,6 +54,8 @@ def pytest_collection_modifyitems(
     left_out += once.left_out(items, config)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+    # What takes longest begins first, beside all others.
+    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
     reason = missing_reason(chosen_store())
     if reason:
         for item in items:
