@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -136,12 +136,11 @@ class Soak:
         names = [f"worker-{number}" for number in range(WORKERS)]
         self._workers = {name: self._start(name) for name in names}
 
-    def run(self, duration: timedelta) -> Counts:
-        """Do harm for so long, and return what came of it."""
-        end = now() + duration
+    def run(self, is_enough: Callable[[Counts], bool]) -> Counts:
+        """Do harm until it is enough, and return what came of it."""
         next_restart = now() + timedelta(seconds=10)
         try:
-            while now() < end:
+            while not is_enough(self.counts):
                 self._do_harm()
                 if now() > next_restart:
                     self._restart_server()
@@ -238,10 +237,10 @@ def is_free_within(name: str, lease: timedelta) -> bool:
         time.sleep(0.02)
 
 
-def soak(duration: timedelta, seed: int) -> Counts:
+def soak(is_enough: Callable[[Counts], bool], seed: int) -> Counts:
     """Run the soak on a server of its own; return its counts."""
     with own_server() as server:
-        return Soak(server, seed).run(duration)
+        return Soak(server, seed).run(is_enough)
 
 
 def main() -> None:
@@ -251,7 +250,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"seed            {options.seed}")
-    counts = soak(timedelta(minutes=options.minutes), options.seed)
+    end = now() + timedelta(minutes=options.minutes)
+    counts = soak(lambda counts: now() > end, options.seed)
     print(counts, *counts.violations, sep="\n")
     raise SystemExit(bool(counts.violations))
 
