@@ -26,7 +26,7 @@ from tests.support.waiting import PATIENCE
 pytestmark = pytest.mark.django_db(transaction=True)
 
 RACERS = 16
-RACES = 50
+RACES = 10
 Barrier = multiprocessing.synchronize.Barrier
 
 SERIALIZABLE = {

@@ -326,7 +326,7 @@ def test_hosts_of_two_releases_run_each_tick_once(
 
 
 SCHEDULES = ("* * * * *", QUARTERS, "@hourly", "30 3 * * *", "0 0 29 2 *")
-STEPS = 250
+STEPS = 90
 
 
 @contextmanager
@@ -383,7 +383,7 @@ SET_LEVEL = {
     "postgresql": "SET default_transaction_isolation = '{}'",
     "mysql": "SET SESSION TRANSACTION ISOLATION LEVEL {}",
 }
-ROUNDS = 5
+ROUNDS = 3
 
 
 def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
