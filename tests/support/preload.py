@@ -6,3 +6,13 @@ import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
+
+# What each of them would import by itself, and none of it reads settings or a clock.
+from django.core.management import get_commands, load_command_class  # noqa: E402
+
+import tests.support.leases  # noqa: E402
+import tests.support.run_conditions  # noqa: E402
+import tests.support.warm  # noqa: E402, F401
+
+get_commands()
+load_command_class("django_shedlock", "shedlock")

@@ -18,7 +18,8 @@ from django.db import connections
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["tests.support.preload"])
 
-TIMEOUT = 90
+TIMEOUT = 180
+"""Seconds that no event takes, however busy the machine is."""
 
 
 class Parent:
@@ -43,9 +44,8 @@ class Worker:
 
     def __init__(self, function: Callable[..., Any], *args: Any):
         self._pipe, theirs = context.Pipe()
-        databases = {a: _address(connections[a].settings_dict) for a in connections}
         self.process = context.Process(
-            target=_run, args=(theirs, databases, function, args), daemon=True
+            target=_run, args=(theirs, addresses(), function, args), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -115,7 +115,7 @@ def worker(function: Callable[..., Any], *args: Any) -> Iterator[Worker]:
         yield started
 
 
-def wait_for(condition: Callable[[], Any], timeout: float = 30) -> Any:
+def wait_for(condition: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
     """Return the first true result of ``condition``, asked every few milliseconds."""
     deadline = time.monotonic() + timeout
     while not (result := condition()):
@@ -125,10 +125,17 @@ def wait_for(condition: Callable[[], Any], timeout: float = 30) -> Any:
     return result
 
 
-def _address(settings: dict[str, Any]) -> dict[str, Any]:
-    # The database or the server of the test, which the settings do not name.
+def addresses() -> dict[str, dict[str, Any]]:
+    """Return the databases of the test, which the settings do not name."""
     keys = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
-    return {key: settings[key] for key in keys}
+    databases = {alias: connections[alias].settings_dict for alias in connections}
+    return {alias: {key: of[key] for key in keys} for alias, of in databases.items()}
+
+
+def use(databases: dict[str, dict[str, Any]]) -> None:
+    """Connect to these databases, in another process than that of the test."""
+    for alias, address in databases.items():
+        connections[alias].settings_dict.update(address)
 
 
 def _run(
@@ -137,8 +144,7 @@ def _run(
     function: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> None:
-    for alias, address in databases.items():
-        connections[alias].settings_dict.update(address)
+    use(databases)
     try:
         report = ("returned", function(Parent(pipe), *args))
     except BaseException:
