@@ -16,7 +16,7 @@ from copy import copy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import SkipTest, TestCase, defaultTestLoader
+from unittest import SkipTest, TestCase, TestResult, defaultTestLoader
 from unittest.mock import AsyncMock, MagicMock, patch
 
 import django
@@ -227,9 +227,10 @@ def run_test_cases(names: dict[str, Any]) -> None:
     for case in names.values():
         is_test_case = isinstance(case, type) and issubclass(case, TestCase)
         if is_test_case and case.__module__ == names["__name__"]:
-            tests = defaultTestLoader.loadTestsFromTestCase(case)
-            assert tests.countTestCases()
-            tests.debug()
+            result = TestResult()
+            defaultTestLoader.loadTestsFromTestCase(case).run(result)
+            problems = [text for _, text in result.errors + result.failures]
+            assert result.testsRun and not problems, "\n".join(problems)
 
 
 def run_cronjobs() -> None:

@@ -76,19 +76,21 @@ class Tutorial:
     def _before(self, comment: Example) -> None:
         comment.document.push_evaluator(self._start_in_background)
 
-    def _start_in_background(self, example: Example) -> None:
+    def _start_in_background(self, example: Example) -> str | None:
         example.document.pop_evaluator(self._start_in_background)
         [(command, expected)] = parse_console(example.parsed)
         first, _, self._promised = expected.partition("\n")
         self._awake.unlink()
         self._background = self._start(command)
         assert self._background.stdout
-        assert self._background.stdout.readline().strip() == first
+        line = self._background.stdout.readline().strip()
+        return None if line == first else f"It began with {line!r}."
 
-    def _after(self, comment: Example) -> None:
+    def _after(self, comment: Example) -> str | None:
         self._awake.touch()
         status, output = end(self._background)
-        assert (status, output.strip()) == (0, self._promised)
+        as_promised = (status, output.strip()) == (0, self._promised)
+        return None if as_promised else f"It ended with {status} and {output!r}."
 
     def _write(self, example: Example) -> None:
         file = FILE.match(example.parsed)
