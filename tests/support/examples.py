@@ -6,7 +6,6 @@ import contextlib
 import doctest
 import importlib
 import io
-import os
 import re
 import shlex
 import subprocess
@@ -16,7 +15,7 @@ from copy import copy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import SkipTest, TestCase, defaultTestLoader
+from unittest import SkipTest, TestCase, TestResult, defaultTestLoader
 from unittest.mock import AsyncMock, MagicMock, patch
 
 import django
@@ -54,7 +53,9 @@ STAND_INS = (
     *("rebuild_index", "send_mail", "upload"),
 )
 LANGUAGES = ("python", "console")
-PYTEST = "-m pytest -q -p no:cacheprovider -p no:hypothesispytest -p no:xdist"
+PYTEST = (
+    "-m pytest -q -p no:cacheprovider -p no:hypothesispytest -p no:xdist --rootdir ."
+)
 
 run_python = PythonEvaluator()
 
@@ -202,15 +203,10 @@ class Project:
 
     def _run_pytest(self) -> None:
         (self._folder / "reader_settings.py").write_text(SETTINGS)
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "reader_settings",
-            "PYTHONPATH": os.pathsep.join([str(self._folder), str(ROOT)]),
-        }
-        command = [sys.executable, *PYTEST.split(), "--rootdir", self._folder]
-        done = subprocess.run(
-            command, env=environment, cwd=self._folder, capture_output=True, text=True
-        )
+        self._monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "reader_settings")
+        self._monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        command = [sys.executable, *PYTEST.split()]
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -227,9 +223,11 @@ def run_test_cases(names: dict[str, Any]) -> None:
     for case in names.values():
         is_test_case = isinstance(case, type) and issubclass(case, TestCase)
         if is_test_case and case.__module__ == names["__name__"]:
-            tests = defaultTestLoader.loadTestsFromTestCase(case)
-            assert tests.countTestCases()
-            tests.debug()
+            result = TestResult()
+            defaultTestLoader.loadTestsFromTestCase(case).run(result)
+            assert result.testsRun
+            problems = [text for _, text in result.errors + result.failures]
+            assert not problems, "\n".join(problems)
 
 
 def run_cronjobs() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from sybil import Document, Example, Region
 from sybil.parsers.rest.lexers import DirectiveInCommentLexer
 from sybil.typing import Evaluator, Parser
@@ -21,6 +21,7 @@ from tests.support.examples import (
 )
 
 TIMEOUT = 600
+AWAKE = Path("awake")
 
 NAP = """
 import time
@@ -46,18 +47,15 @@ class Tutorial:
     reader needs for that; the others don't sleep.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._awake = folder / "awake"
-        self._awake.touch()
-        (folder / "nap.py").write_text(NAP)
-        without = {"DJANGO_SETTINGS_MODULE", "PYTHONPATH"}
-        self._environment = {
-            **{key: os.environ[key] for key in os.environ if key not in without},
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "PYTHONUNBUFFERED": "1",
-            "LOGNAME": "deploy",
-        }
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(folder)
+        for variable in ("DJANGO_SETTINGS_MODULE", "PYTHONPATH"):
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+        monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+        monkeypatch.setenv("LOGNAME", "deploy")
+        Path("nap.py").write_text(NAP)
+        AWAKE.touch()
 
     def run(self, page: Path) -> None:
         """Run all examples of the page."""
@@ -71,29 +69,31 @@ class Tutorial:
         try:
             run_examples(document)
         finally:
-            self._awake.touch()
+            AWAKE.touch()
 
     def _before(self, comment: Example) -> None:
         comment.document.push_evaluator(self._start_in_background)
 
-    def _start_in_background(self, example: Example) -> None:
+    def _start_in_background(self, example: Example) -> str | None:
         example.document.pop_evaluator(self._start_in_background)
         [(command, expected)] = parse_console(example.parsed)
         first, _, self._promised = expected.partition("\n")
-        self._awake.unlink()
-        self._background = self._start(command)
+        AWAKE.unlink()
+        self._background = start(command)
         assert self._background.stdout
-        assert self._background.stdout.readline().strip() == first
+        line = self._background.stdout.readline().strip()
+        return None if line == first else f"It began with {line!r}."
 
-    def _after(self, comment: Example) -> None:
-        self._awake.touch()
+    def _after(self, comment: Example) -> str | None:
+        AWAKE.touch()
         status, output = end(self._background)
-        assert (status, output.strip()) == (0, self._promised)
+        as_promised = (status, output.strip()) == (0, self._promised)
+        return None if as_promised else f"It ended with {status} and {output!r}."
 
     def _write(self, example: Example) -> None:
         file = FILE.match(example.parsed)
         assert file, "The tutorial should say of which file this is."
-        path = self._folder / file[1]
+        path = Path(file[1])
         before = path.read_text() if path.name == "settings.py" else ""
         text = example.parsed.replace("import time\n", "import nap as time\n")
         path.write_text(before + text)
@@ -102,18 +102,18 @@ class Tutorial:
         if "kill -9" in command:
             command = command.replace("sleep 3", NIGHT)
             command = f"rm awake asleep; {command} && touch awake"
-        status, output = end(self._start(command))
+        status, output = end(start(command))
         return status, output.replace("Killed", "")
 
-    def _start(self, command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["bash", "-c", command],
-            cwd=self._folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+
+def start(command: str) -> subprocess.Popen[str]:
+    """Start the command in a shell."""
+    return subprocess.Popen(
+        ["bash", "-c", command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def end(shell: subprocess.Popen[str]) -> tuple[int, str]:
