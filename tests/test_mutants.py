@@ -112,6 +112,12 @@ def test_verdict_names_the_test_that_failed(laboratory: Laboratory) -> None:
     assert verdict(laboratory, "NET = 100\nTAX = 20\n") is None
 
 
+def test_run_without_tests_finds_nothing(laboratory: Laboratory) -> None:
+    """Where all tests near a file are about another store, the others decide."""
+    laboratory._arguments += ["-k", "another"]
+    assert verdict(laboratory, "NET = 101\nTAX = 19\n") is None
+
+
 def test_mutant_that_hangs_is_found(
     laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
