@@ -18,11 +18,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import cache_from_source
 from itertools import chain
 from pathlib import Path
+
+import pytest
 
 from tests.support.mutations import Mutant, draw
 from tests.support.stores import STORE_VARIABLE, SUFFIX_VARIABLE, missing_reason
@@ -51,6 +53,9 @@ OTHER_TESTS = {
     *("test_package", "test_stores", "test_test_helpers", "test_translations"),
 }
 """Those of something else than the core."""
+
+PASSED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+"""All tests passed, or all are about another store."""
 
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not soak", "--hypothesis-seed=0")
 
@@ -112,11 +117,15 @@ class Laboratory:
 
     async def failure(self, path: str = "") -> str | None:
         """Run the tests, those nearest to the file first; return how one failed."""
-        found = await self._failure("sqlite", self._tests(path, TESTS))
-        if found is None and missing_reason("postgres") is None:
-            tests = self._tests(path, (*TESTS, *SLOWER_TESTS))
-            found = await self._failure("postgres", ["--without-once", *tests])
-        return found
+        parts = self._parts(path)
+        runs = [("sqlite", part) for part in parts if part]
+        if missing_reason("postgres") is None:
+            slower = map(str, chain(*map(self._folder.glob, SLOWER_TESTS)))
+            runs.append(("postgres", [*chain(*parts), *slower, "--without-once"]))
+        for store, tests in runs:
+            if found := await self._failure(store, tests):
+                return found
+        return None
 
     @contextmanager
     def _mutated(self, mutant: Mutant) -> Iterator[None]:
@@ -130,13 +139,20 @@ class Laboratory:
             # The next mutant may have the same size, within the same second.
             Path(cache_from_source(str(file))).unlink(missing_ok=True)
 
-    def _tests(self, path: str, patterns: Iterable[str]) -> list[str]:
+    def _parts(self, path: str) -> list[list[str]]:
+        # Each is a run of its own: pytest-django puts tests with a database first.
         module = path.removesuffix(".py").replace("/", ".")
-        found = chain(*(sorted(self._folder.glob(pattern)) for pattern in patterns))
-        files = [file for file in found if file.stem not in OTHER_TESTS]
-        files.sort(key=lambda file: module not in file.read_text("utf-8"))
-        files.sort(key=lambda file: Path(path).stem not in file.stem)
-        return [file.relative_to(self._folder).as_posix() for file in files]
+        named: list[str] = []
+        importing: list[str] = []
+        others: list[str] = []
+        for file in sorted(chain(*map(self._folder.glob, TESTS))):
+            if file.stem in OTHER_TESTS:
+                continue
+            is_named = Path(path).stem in file.stem
+            imports = module in file.read_text("utf-8")
+            part = named if is_named else importing if imports else others
+            part.append(str(file))
+        return [named, importing, others]
 
     async def _failure(self, store: str, tests: list[str]) -> str | None:
         process = await asyncio.create_subprocess_exec(
@@ -164,7 +180,7 @@ class Laboratory:
         text = said.decode(errors="replace")
         failed = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", text, re.MULTILINE)
         first = [*failed, *text.splitlines()[-1:], "a silent end"][0]
-        return f"killed on {store} by {first}" if status else None
+        return None if status in PASSED else f"killed on {store} by {first}"
 
 
 async def examine_all(mutants: list[Mutant], jobs: int, arguments: list[str]) -> int:
