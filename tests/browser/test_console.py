@@ -17,19 +17,17 @@ from django.urls import reverse
 
 from django_shedlock.providers import get_provider
 from django_shedlock.states import LockState
-from tests.support.chromium import PATIENCE
 from tests.support.locks import state, take
 from tests.support.operators import ALL, CHANGE, HOSTILE, LIST
 from tests.support.scenes import HOLDER, STUCK, bad_morning
+from tests.support.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.sqlite_only,  # the pages are the same on every database
     pytest.mark.once,
 ]
 
 PASSWORD = "console"
-TIMEOUT = 60
 
 
 def make_user(*permissions: str) -> User:
@@ -86,7 +84,7 @@ class Console:
             StaleElementReferenceException,
         )
 
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 if condition():
