@@ -35,8 +35,12 @@ def sleep(seconds):
 """
 """Stands for ``time`` in the jobs of the tutorial."""
 
-NIGHT = "while [ ! -e asleep ] && kill -0 $!; do sleep 0.1; done"
-"""Stands for the seconds in which the reader lets a job begin, before they kill it."""
+NIGHT = "while [ ! -e asleep ] && kill -0 $!; do sleep 0.1; done; disown"
+"""
+Stands for the seconds in which the reader lets a job begin, before they kill it.
+
+The shell is to forget the job: it may or may not report that it was killed.
+"""
 
 
 class Tutorial:
@@ -102,8 +106,7 @@ class Tutorial:
         if "kill -9" in command:
             command = command.replace("sleep 3", NIGHT)
             command = f"rm awake asleep; {command} && touch awake"
-        status, output = end(start(command))
-        return status, output.replace("Killed", "")
+        return end(start(command))
 
 
 def start(command: str) -> subprocess.Popen[str]:
