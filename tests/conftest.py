@@ -1,33 +1,48 @@
-"""Fixtures that all tests share, and the rule on skipped tests."""
+"""Fixtures that all tests share, and the rules on which tests run where."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
+from tests.support import once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
 
 collect_ignore_glob = ["apps/*"]
+if find_spec("cosmic_ray") is None:  # it is in the extra 'mutants', and brings many
+    collect_ignore_glob.append("test_mutants.py")
 
 ONLY_OF_STORE = {
-    "sqlite": {"sqlite_only", "newcomers_only"},
-    "postgres": {"servers_only", "postgres_only", "newcomers_only"},
+    "sqlite": {"sqlite_only"},
+    "postgres": {"servers_only", "postgres_only"},
     "mariadb": {"servers_only", "mariadb_only"},
 }
 ONLY = set().union(*ONLY_OF_STORE.values())
 
 skipped: list[str] = []
+statements = once.Recorder()
+comparison = once.Comparison()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        once.OPTION,
+        action="store_true",
+        help="leave out what does not depend on the store: another store's run has it",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "once: shows the same on each store")
     config.addinivalue_line("markers", "servers_only: about transactions of a server")
     config.addinivalue_line("markers", "soak: takes minutes")
     config.addinivalue_line("markers", "sqlite_only: about a database in a file")
     config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
-    config.addinivalue_line("markers", "newcomers_only: about what needs no server")
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
+    statements.install()
 
 
 def pytest_collection_modifyitems(
@@ -36,29 +51,53 @@ def pytest_collection_modifyitems(
     """Leave out what is about other stores; skip all if the chosen one is missing."""
     others = ONLY - ONLY_OF_STORE[chosen_store()]
     left_out = [item for item in items if any(map(item.get_closest_marker, others))]
+    left_out += once.left_out(items, config)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+    # What takes longest begins first, beside all others.
+    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
     reason = missing_reason(chosen_store())
     if reason:
         for item in items:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    statements.take()  # of the migrations, which the first test finds
+    yield
+    item.user_properties += [(once.PROPERTY, form) for form in statements.take()]
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         skipped.append(f"{report.nodeid}: {report.longreprtext}")
+    if report.when == "teardown":
+        comparison.add(report)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if os.environ.get(REQUIRED) and skipped and session.exitstatus == 0:
+    if session.exitstatus == 0 and faults(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if os.environ.get(REQUIRED) and skipped:
-        terminalreporter.section(f"{REQUIRED} is set, so these count as failed")
-        for line in skipped:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for title, lines in faults(config).items():
+        terminalreporter.section(title)
+        for line in lines:
             terminalreporter.write_line(line)
+
+
+def faults(config: pytest.Config) -> dict[str, list[str]]:
+    """Return what is wrong with a run in which no test failed."""
+    found = {}
+    if os.environ.get(REQUIRED) and skipped:
+        found[f"{REQUIRED} is set, so these count as failed"] = skipped
+    if once.is_whole(config) and (alone := list(comparison.faults())):
+        found["Statements that only tests with the mark 'once' send"] = alone
+    return found
 
 
 @pytest.fixture(autouse=True)

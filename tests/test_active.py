@@ -25,6 +25,7 @@ from django_shedlock import (
 )
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
 from tests.support.leases import end_lease, end_own_count
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,18 @@ def test_released_lock_is_not_current() -> None:
     with hold("a") as a, hold("b") as b:
         b.release()
         assert current_lock() is a
+
+
+def test_locks_may_end_in_the_order_in_which_they_began() -> None:
+    """The end of the outer lock leaves the inner one as the current one."""
+    outer, inner = hold("a"), hold("b")
+    outer.__enter__()
+    lock = inner.__enter__()
+    outer.__exit__(None, None, None)
+    assert current_lock() is lock
+    inner.__exit__(None, None, None)
+    with pytest.raises(NoActiveLock):
+        current_lock()
 
 
 def test_assert_locked_after_the_lease() -> None:
@@ -151,7 +164,7 @@ def test_thread_that_outlives_the_body_is_under_no_lock() -> None:
 
     def left_behind() -> None:
         assert_locked()
-        released.wait(20)
+        released.wait(PATIENCE)
         results.append(runs_at_once())
 
     with hold("job"):

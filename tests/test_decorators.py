@@ -21,6 +21,7 @@ from django.test import override_settings
 from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_lock
 from django_shedlock.decorators import WAYS_TO_ENQUEUE
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -403,11 +404,11 @@ def test_threads_share_no_state() -> None:
 
     @scheduler_lock("job")
     def job() -> int:
-        done.wait(20)
+        done.wait(PATIENCE)
         return 1
 
     def call() -> None:
-        barrier.wait(20)
+        barrier.wait(PATIENCE)
         results.append(job())
         if results.count(None) == 7:
             done.set()

@@ -1,4 +1,4 @@
-"""The documentation: its examples run, and it is complete."""
+"""The documentation is complete, and fits the code."""
 
 from __future__ import annotations
 
@@ -14,72 +14,14 @@ from docutils import nodes
 import django_shedlock
 from django_shedlock import ShedLockError, conf, signals
 from django_shedlock.options import LockOptions
-from tests.support.clocks import wait_for_calm
-from tests.support.documents import ROOT, Document, Example, all_documents
-from tests.support.readers import Machine, Reader
+from tests.support.documents import ROOT, Document, all_documents
+from tests.support.examples import find_examples
 
 DOCUMENTS = {document.name: document for document in all_documents()}
 README = DOCUMENTS["README.rst"]
-TUTORIAL = DOCUMENTS["docs/tutorial.rst"]
 BEHAVIOURS = 17
-COMMANDS = [
-    'python3 -m venv .venv && .venv/bin/python -m pip install -e ".[crontab]" '
-    "&& .venv/bin/python example_project/manage.py demo",
-    'python3 -m venv .venv && .venv/bin/python -m pip install -e ".[test]" '
-    "&& .venv/bin/python -m tests",
-]
-"""With these a newcomer begins; CI takes them from the README."""
-
-NOT_RUN = {
-    ("CONTRIBUTING.rst", "$ python3 -m venv .venv"),
-    ("CONTRIBUTING.rst", "$ python -m benchmarks.imports --rounds 20"),
-    ("CONTRIBUTING.rst", "$ python -m tests"),
-    (
-        "CONTRIBUTING.rst",
-        "$ SHEDLOCK_TEST_STORE=postgres python -m pytest tests/providers",
-    ),
-    (
-        "CONTRIBUTING.rst",
-        "$ SHEDLOCK_TEST_STORE=postgres python -m tests.concurrency.soak --minutes 10",
-    ),
-    (
-        "CONTRIBUTING.rst",
-        "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000",
-    ),
-    (
-        "CONTRIBUTING.rst",
-        "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.ticks --rounds 1000",
-    ),
-    (
-        "CONTRIBUTING.rst",
-        "$ python -m django makemessages --all --no-location --no-obsolete",
-    ),
-    (
-        "CONTRIBUTING.rst",
-        "$ DJANGO_SETTINGS_MODULE=tests.settings python -m tests.browser.screenshots",
-    ),
-    ("CONTRIBUTING.rst", "$ tox -e py313-django61-postgres"),
-    ("CONTRIBUTING.rst", "$ sphinx-build -W docs docs/_build"),
-    ("README.rst", COMMANDS[0]),
-    ("README.rst", COMMANDS[1]),
-    ("README.rst", '$ python -m pip install "django-shedlock[postgres]"'),
-    ("docs/integrations.rst", "$ python manage.py crontab add"),
-    (
-        "docs/integrations.rst",
-        "$ python manage.py shedlock run --wait 10m --on-skip-exit 1 migrations -- "
-        "python manage.py migrate",
-    ),
-    ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),
-}
-"""Every example that no test runs. Add one only if it can't run."""
-
-MARKS = ("not run: ", "servers only: ", "in the background", "after the background")
 ENVIRONMENT = r"SHEDLOCK_(TEST_\w+|REQUIRE_STORES|OFF)"
 """Variables of the tests and of the example, which are no settings."""
-
-
-def examples() -> list[Example]:
-    return [example for page in DOCUMENTS.values() for example in page.examples]
 
 
 def package_source() -> str:
@@ -108,44 +50,6 @@ def test_page_is_valid(page: Document) -> None:
     assert page.titles
 
 
-@pytest.mark.django_db(transaction=True, databases=["default", "other"])
-@pytest.mark.parametrize("name", sorted(DOCUMENTS.keys() - {TUTORIAL.name}))
-def test_examples_run(name: str, tmp_path: Path) -> None:
-    """Every example of a page runs after those before it, and prints what it shows."""
-    wait_for_calm()
-    with Reader(tmp_path) as reader:
-        for example in DOCUMENTS[name].examples:
-            reader.run(example)
-
-
-@pytest.mark.sqlite_only
-def test_tutorial_runs(tmp_path: Path) -> None:
-    """Who types what the tutorial says sees what it shows, in a new project."""
-    machine = Machine(tmp_path)
-    for example in TUTORIAL.examples:
-        machine.run(example)
-
-
-def test_examples_that_do_not_run() -> None:
-    """Those few that can't run say why, and are known."""
-    marked = [example for example in examples() if example.mark.startswith("not run")]
-    assert {(example.document, example.first_line) for example in marked} == NOT_RUN
-    assert all(len(example.mark) > len("not run: ...") for example in marked)
-
-
-def test_examples_have_known_languages_and_marks() -> None:
-    """No example escapes its test because of a word that is misspelt."""
-    languages = {example.language for example in examples()}
-    assert languages <= {"python", "console", "doctest", "text", "hidden"}
-    assert all(example.mark.startswith(MARKS) for example in examples() if example.mark)
-
-
-def test_first_commands() -> None:
-    """The README has the two commands, each alone in a block and on one line."""
-    blocks = [e.text for e in README.examples if e.text.startswith("python3 -m venv")]
-    assert blocks == COMMANDS
-
-
 def test_every_check_has_its_heading() -> None:
     """Each check has one heading, and no page knows a check that is not in the code."""
     known = set(re.findall(r"shedlock\.[EW]\d{3}", package_source()))
@@ -171,8 +75,9 @@ def test_every_setting_has_its_heading() -> None:
 def test_default_of_setting(setting: conf.Setting[Any]) -> None:
     """The reference shows the default that the code has."""
     names: dict[str, Any] = {}
-    for example in DOCUMENTS["docs/reference/settings.rst"].examples:
-        exec(example.text, names)
+    page = DOCUMENTS["docs/reference/settings.rst"]
+    for example in find_examples(page.path).examples():
+        exec(example.parsed, names)
     assert names[setting.name] == setting.default
 
 

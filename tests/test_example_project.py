@@ -22,7 +22,7 @@ from tests.support.example import (
     manage,
     new_database,
 )
-from tests.support.processes import TIMEOUT, wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 once = pytest.mark.once
 
@@ -101,7 +101,7 @@ def end_demo(database: Database, ending: signal.Signals) -> tuple[int, str]:
             assert any("worker-1 began" in line for line in demo.stdout)
             demo.send_signal(ending)
             # The workers have this end of the pipe too: all have ended if it is closed.
-            _, errors = demo.communicate(timeout=TIMEOUT)
+            _, errors = demo.communicate(timeout=PATIENCE)
         finally:
             demo.kill()
     return demo.returncode, errors

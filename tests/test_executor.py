@@ -32,6 +32,7 @@ from django_shedlock.signals import lock_acquired
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
 from tests.support.leases import end_lease, pass_time
 from tests.support.locks import Broken
+from tests.support.waiting import PATIENCE
 
 TWO_PROVIDERS = {
     alias: {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -394,7 +395,7 @@ class SlowStep:
 
         def slow(self_: MemoryLockProvider, lock: Any, **options: Any) -> Any:
             self.reached.set()
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(PATIENCE)
             return step(self_, lock, **options)
 
         monkeypatch.setattr(MemoryLockProvider, name, slow)

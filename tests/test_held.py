@@ -12,6 +12,7 @@ from django_shedlock import LockProviderError, hold, locks_held, release_all
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
 from tests.support.leases import end_lease
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +35,11 @@ def test_locks_of_other_threads_are_held() -> None:
     def work() -> None:
         with hold("job"):
             entered.set()
-            leave.wait(20)
+            leave.wait(PATIENCE)
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert entered.wait(20)
+    assert entered.wait(PATIENCE)
     names = [lock.name for lock in locks_held()]
     leave.set()
     thread.join()

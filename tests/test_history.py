@@ -377,6 +377,7 @@ class TestFailures:
             lock.__enter__()
         lock.__exit__(None, None, None)
         assert outcomes() == ["succeeded"]
+        assert LockRun.objects.get().skips == 0
         assert "The history lacks a run of lock 'job'" in caplog.text
         assert "no INSERT today" in caplog.text
 

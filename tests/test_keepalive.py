@@ -26,20 +26,21 @@ from django_shedlock import (
     current_lock,
     execute,
     hold,
+    keepalive,
 )
-from django_shedlock.keepalive import Heartbeat, heartbeat
+from django_shedlock.keepalive import heartbeat
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost
 from django_shedlock.test import free, is_held, locked_in_memory
 from tests.support.leases import beat_now, end_own_count, pass_time
-from tests.support.locks import configure
-from tests.support.processes import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 LEASE = timedelta(hours=1)
 """What really passes in a test is nothing to it."""
 THIRD = LEASE / 3
 HALF = LEASE / 2
+SOON = timedelta(seconds=0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -69,11 +70,9 @@ def test_lock_outlives_its_lease() -> None:
 def test_thread_wakes_up_when_a_beat_is_due() -> None:
     """Nobody has to tell it that the time has come."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
-        with heartbeat._changed:
-            heartbeat._beats[lock].due = time.monotonic() + 0.2
-            heartbeat._changed.notify()
-        before = lock._deadline
-        assert wait_for(lambda: lock._deadline > before)
+        beat_now(lock, after=SOON)
+        before = lock.remaining()
+        assert wait_for(lambda: lock.remaining() > before)
 
 
 def test_without_keep_alive_there_is_no_thread() -> None:
@@ -174,6 +173,23 @@ def test_error_does_not_stop_the_heartbeat(
     assert caplog.text.count("could not be extended") == 2
 
 
+def test_pauses_after_errors_grow_to_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is jittered below a ceiling that doubles, up to a second."""
+    drawn: list[tuple[float, float]] = []
+
+    def longest(low: float, high: float) -> float:
+        drawn.append((low, high))
+        return high
+
+    monkeypatch.setattr(keepalive.random, "uniform", longest)
+    monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        beat = keepalive._Beat(lock)
+        assert all(beat() for _ in range(6))
+    ceilings = [0.1, 0.2, 0.4, 0.8, 1, 1]
+    assert drawn == [(ceiling / 2, ceiling) for ceiling in ceilings]
+
+
 def test_errors_until_the_lease_ends_lose_the_lock(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,7 +206,7 @@ def test_errors_until_the_lease_ends_lose_the_lock(
         wait_for(lambda: "could not be extended" in caplog.text)
         assert is_held("job")
         pass_time(HALF, lock)
-        assert lock.lost.wait(20)
+        assert lock.lost.wait(PATIENCE)
         assert not lock.remaining()
         with pytest.raises(LockLost):
             assert_locked()
@@ -207,7 +223,7 @@ def test_one_lost_lock_leaves_the_others_alive() -> None:
         with hold("b", lock_at_most_for=LEASE, keep_alive=True) as b:
             free("a")
             pass_time(THIRD, a)
-            assert a.lost.wait(20)
+            assert a.lost.wait(PATIENCE)
             for _ in range(4):
                 pass_time(THIRD, b)
             assert is_held("b")
@@ -223,14 +239,14 @@ def test_release_during_a_beat_is_no_loss(
 
     def extend(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
         extending.set()
-        assert released.wait(20)
+        assert released.wait(PATIENCE)
         return real(self, lock, lease)
 
     monkeypatch.setattr(MemoryLockProvider, "extend", extend)
     with caplog.at_level(logging.WARNING):
         with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
             beat_now(lock)
-            assert extending.wait(20)
+            assert extending.wait(PATIENCE)
         released.set()
         wait_for(lambda: not heartbeats())
     assert not lock.lost.is_set()
@@ -280,25 +296,6 @@ def test_provider_may_keep_all_its_locks_alive() -> None:
         assert not is_held("job")
 
 
-def test_forked_child_begins_without_locks() -> None:
-    """A child has no thread, so it must not believe in its parent's."""
-    child = Heartbeat()
-    child.add(Lock(get_provider(), _configuration()))
-    child.forget()
-    assert child._thread is None
-    assert not child._beats
-
-
-def _configuration() -> Any:
-
-    return configure()
-
-
-def test_heartbeat_is_one_per_process() -> None:
-    """The executor's heartbeat has nothing to do when no lock is kept alive."""
-    assert heartbeat._thread is None
-
-
 def run_lost(lose: Callable[[], Any], **options: Any) -> list[str]:
     """Run an async body that loses its lock; return its steps."""
     steps: list[str] = []
@@ -334,8 +331,25 @@ def test_async_body_of_a_lost_lock_is_cancelled() -> None:
     assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
 
 
+def test_loss_that_is_known_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is slow does not delay the cancellation: nobody asks it again."""
+    asked: list[Lock] = []
+
+    def remaining(self: MemoryLockProvider, lock: Lock) -> timedelta:
+        asked.append(lock)
+        return timedelta(0)
+
+    def lose() -> None:
+        free("job")
+        beat_now(current_lock())
+
+    monkeypatch.setattr(MemoryLockProvider, "remaining", remaining)
+    assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
+    assert asked == []
+
+
 def end_own_count_soon() -> None:
-    current_lock()._deadline = time.monotonic() + 0.2
+    end_own_count(current_lock(), after=SOON)
 
 
 def test_async_body_is_cancelled_when_its_lease_ends() -> None:

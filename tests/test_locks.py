@@ -31,6 +31,7 @@ from django_shedlock.test import free, is_held, locked_in_memory
 from tests.support.leases import end_lease, end_own_count
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.processes import Parent, worker
+from tests.support.waiting import PATIENCE
 
 HOUR = timedelta(hours=1)
 
@@ -313,7 +314,7 @@ def test_end_of_a_body_waits_until_its_loss_is_told(
     lock_lost.connect(receiver)
     heartbeat = threading.Thread(target=lock.declare_lost)
     heartbeat.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     assert not lock.release()
     assert told == [lock]
     heartbeat.join()
@@ -329,13 +330,13 @@ def test_end_of_a_body_does_not_wait_for_ever(
 
     def receiver(**kwargs: Any) -> None:
         begun.set()
-        end.wait(60)
+        end.wait(PATIENCE)
 
     free("job")
     lock_lost.connect(receiver)
     heartbeat = threading.Thread(target=lock.declare_lost)
     heartbeat.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     assert not lock.release()
     assert heartbeat.is_alive()
     end.set()
@@ -349,7 +350,7 @@ def test_loss_is_told_once_however_many_see_it(lock: Lock, lost: list[Lock]) -> 
     woken: list[int] = []
 
     def declare() -> None:
-        barrier.wait(20)
+        barrier.wait(PATIENCE)
         lock.declare_lost()
 
     with lock.watched_by(lambda: woken.append(1)):

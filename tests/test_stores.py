@@ -13,7 +13,6 @@ import psutil
 import pytest
 from django.db import connections
 
-from tests.support.processes import wait_for
 from tests.support.stores import (
     REDIS_VARIABLE,
     REQUIRED,
@@ -27,6 +26,7 @@ from tests.support.stores import (
     missing_redis_reason,
     parse_url,
 )
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 VENDORS = {"sqlite": "sqlite", "postgres": "postgresql", "mariadb": "mysql"}

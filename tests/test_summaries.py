@@ -20,7 +20,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.states import LockState
 from django_shedlock.summaries import LockSummary, summarize
-from tests.support.lateness import HOUR, HOURLY, be_on_time, be_overdue, newest_tick
+from tests.support.lateness import DAILY, DAY, be_on_time, be_overdue, newest_tick
 from tests.support.locks import add_run, configure, expire, take, take_from
 
 pytestmark = pytest.mark.django_db
@@ -62,8 +62,8 @@ def test_lock_with_a_schedule_tells_its_ticks() -> None:
     take("job").release()
     since = be_overdue("job")
     found = summary()
-    assert found.schedule == HOURLY
-    assert found.next_tick == newest_tick() + HOUR
+    assert found.schedule == DAILY
+    assert found.next_tick == newest_tick() + DAY
     assert found.overdue_since(MINUTE) == since
     assert found.overdue_for(MINUTE) > 60 * MINUTE
     assert found.overdue_since(timedelta(days=30)) is None

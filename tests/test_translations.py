@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from django_shedlock.outcomes import RunOutcome
 from tests.support.documents import ROOT
-from tests.support.lateness import be_overdue
+from tests.support.lateness import DAILY, be_overdue
 from tests.support.locks import add_run, take
 from tests.support.operators import ALL, CHANGE, LIST, RUNS, ask, operator
 
@@ -116,7 +116,7 @@ def test_pages_speak_the_language(
     for word in words:
         assert any(word in text for text in texts), word
     # A cron expression is read from the left everywhere.
-    assert '<code dir="ltr">0 * * * * UTC</code>' in texts[2]
+    assert f'<code dir="ltr">{DAILY}</code>' in texts[2]
     for english in (
         "running",
         "failed",

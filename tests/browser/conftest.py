@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.chromium import PATIENCE, chromium, missing_reason
+from tests.support.chromium import chromium, missing_reason
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(scope="session")

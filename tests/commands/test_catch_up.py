@@ -18,11 +18,14 @@ from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState
+from tests.support.clocks import daily_far_from_now
 from tests.support.commands import run
-from tests.support.jobs import HOURLY, Jobs, make_late, ran, scheduled_jobs
+from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+NIGHTLY = daily_far_from_now("Asia/Tokyo", hours_ago=2)
+"""Far from now in Berlin, too."""
 NAMES = ["digest now", "failing", "fetch", "remind", "report"]
 
 
@@ -52,7 +55,7 @@ def test_job_that_never_ran_becomes_overdue() -> None:
 def test_overdue_job_runs_once_for_all_its_ticks(jobs: Jobs) -> None:
     """Of all ticks that were missed only the newest is run, and only once."""
     jobs.report()
-    make_late("report", hours=30)
+    make_late("report", days=30)
     ran.clear()
     assert run("catch-up").endswith(": ran.\n")
     assert run("catch-up") == ""
@@ -94,7 +97,7 @@ def test_job_that_exits_does_not_stop_the_others(
 ) -> None:
     """A job that ends its process, as many commands do, ends only itself."""
 
-    @scheduler_lock("exits", **HOURLY)
+    @scheduler_lock("exits", **DAILY)
     def exits() -> None:
         raise SystemExit(status)
 
@@ -141,7 +144,7 @@ def test_job_without_a_signature_does_not_stop_the_others(
         def __call__(self) -> None:
             ran.append("unknown")
 
-    unknown = scheduler_lock("unknown", **HOURLY)(Unknown())
+    unknown = scheduler_lock("unknown", **DAILY)(Unknown())
     run("catch-up")
     make_late("unknown")
     make_late("report")
@@ -168,7 +171,7 @@ def test_running_job_is_left_alone(jobs: Jobs) -> None:
 
 def test_tick_that_follows_is_not_kept_away() -> None:
     """``lock_at_least_for`` does not outlive a run for a tick that was missed."""
-    job = scheduler_lock("kept", lock_at_least_for="1m", **HOURLY)(lambda: None)
+    job = scheduler_lock("kept", lock_at_least_for="1m", **DAILY)(lambda: None)
     run("catch-up")
     make_late("kept")
     assert run("catch-up").endswith(": ran.\n")
@@ -194,7 +197,7 @@ def test_job_that_needs_arguments_is_told() -> None:
 def test_command_that_needs_arguments_is_told() -> None:
     """So is a command that can't be called without them: it does not fail for ever."""
 
-    @scheduler_lock("export", **HOURLY)
+    @scheduler_lock("export", **DAILY)
     class Export(BaseCommand):
         def add_arguments(self, parser: CommandParser) -> None:
             parser.add_argument("tenant")
@@ -211,7 +214,7 @@ def test_command_that_needs_arguments_is_told() -> None:
 def test_command_that_takes_arguments_runs_without_them() -> None:
     """Those that may be left out are left out."""
 
-    @scheduler_lock("export", **HOURLY)
+    @scheduler_lock("export", **DAILY)
     class Export(BaseCommand):
         def add_arguments(self, parser: CommandParser) -> None:
             parser.add_argument("tenants", nargs="*")
@@ -229,7 +232,7 @@ def test_command_that_takes_arguments_runs_without_them() -> None:
 def test_command_that_is_broken_does_not_stop_the_others() -> None:
     """A command that can't tell its arguments fails when it is started."""
 
-    @scheduler_lock("broken", **HOURLY)
+    @scheduler_lock("broken", **DAILY)
     class Broken(BaseCommand):
         def add_arguments(self, parser: CommandParser) -> None:
             raise ZeroDivisionError("by nobody")
@@ -244,7 +247,7 @@ def test_command_that_is_broken_does_not_stop_the_others() -> None:
 
 def test_lock_that_no_job_has_is_told() -> None:
     """So is the lock of a program that ``shedlock run`` starts elsewhere."""
-    execute(lambda: None, "backup", **HOURLY)
+    execute(lambda: None, "backup", **DAILY)
     make_late("backup")
     assert "Lock 'backup', overdue since" in run("catch-up")
 
@@ -260,19 +263,21 @@ def test_changed_schedule_counts_from_now_on(jobs: Jobs) -> None:
     """A new schedule makes nothing overdue at once."""
     jobs.report()
     make_late("report")
-    LockRecord.objects.filter(name="report").update(schedule="@daily UTC")
+    LockRecord.objects.filter(name="report").update(schedule="@yearly UTC")
     ran.clear()
     assert run("catch-up") == ""
     assert ran == []
     [status] = get_provider().statuses("report")
-    assert str(status.progress.schedule).startswith("@hourly")
+    assert str(status.progress.schedule).startswith(DAILY["schedule"])
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC"])
+@pytest.mark.parametrize("zone", ["US/Central", "CST6CDT"])
 def test_other_name_of_a_time_zone_is_no_change(zone: str) -> None:
     """A host that calls its time zone otherwise does not make late ticks forgotten."""
     make_late("report")
-    LockRecord.objects.filter(name="report").update(schedule=f"@hourly {zone}")
+    LockRecord.objects.filter(name="report").update(
+        schedule=f"{DAILY['schedule']} {zone}"
+    )
     assert run("catch-up").endswith(": ran.\n")
 
 
@@ -283,16 +288,16 @@ def test_job_that_counts_in_another_time_zone_is_left_alone(
     job = nightly("Asia/Tokyo")
     run("catch-up")
     LockRecord.objects.filter(name="nightly").update(
-        schedule="30 2 * * * Europe/Berlin"
+        schedule=f"{NIGHTLY} Europe/Berlin"
     )
     assert run("catch-up") == ""
-    make_late("nightly", hours=48)
+    make_late("nightly", days=2)
     assert ": is left to other hosts: " in run("catch-up")
     assert caplog.text.count("WARNING") == 1
     for told in ("'nightly'", "Europe/Berlin", "Asia/Tokyo", "CRONTAB_TIME_ZONE"):
         assert told in caplog.text
     assert ran == []
-    assert schedule_of("nightly") == "30 2 * * * Europe/Berlin"
+    assert schedule_of("nightly") == f"{NIGHTLY} Europe/Berlin"
     assert job is not None
 
 
@@ -302,20 +307,20 @@ def test_next_start_settles_a_changed_time_zone(*, is_triggered: bool) -> None:
     job = nightly("Asia/Tokyo")
     run("catch-up")
     LockRecord.objects.filter(name="nightly").update(
-        schedule="30 2 * * * Europe/Berlin"
+        schedule=f"{NIGHTLY} Europe/Berlin"
     )
-    make_late("nightly", hours=48)
+    make_late("nightly", days=2)
     run("trigger", "nightly") if is_triggered else job()
-    assert schedule_of("nightly") == "30 2 * * * Asia/Tokyo"
+    assert schedule_of("nightly") == f"{NIGHTLY} Asia/Tokyo"
     assert run("catch-up") == ""
-    make_late("nightly", hours=48)
+    make_late("nightly", days=2)
     assert run("catch-up").endswith(": ran.\n")
     assert ran == ["nightly", "nightly"]
 
 
 def nightly(zone: str) -> Callable[[], None]:
     """Return a job that runs each night."""
-    schedule = Schedule("30 2 * * *", zone)
+    schedule = Schedule(NIGHTLY, zone)
 
     @scheduler_lock("nightly", lock_at_most_for="1m", schedule=schedule)
     def job() -> None:

@@ -23,7 +23,7 @@ from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.clocks import store_clock
-from tests.support.lateness import HOUR, be_on_time, be_overdue, give_schedule
+from tests.support.lateness import HOUR, HOURLY, be_on_time, be_overdue, give_schedule
 from tests.support.locks import MINUTE, add_run, expire, take
 
 pytestmark = pytest.mark.django_db
@@ -176,7 +176,9 @@ def test_overdue_job(
 ) -> None:
     """The line tells which tick, why it is late, and which command runs the job."""
     take("job").release()
-    give_schedule("job", **{"tick": None, "succeeded": None, **columns})
+    give_schedule(
+        "job", schedule=HOURLY, **{"tick": None, "succeeded": None, **columns}
+    )
     assert overdue_at(TEN + timedelta(minutes=10)) == [
         f"Lock 'job': it is overdue: the tick of 2026-03-02 {since}:00-06:00 "
         f"(0 * * * * UTC) has not succeeded, {why} If it is a job of this project, "
@@ -219,7 +221,7 @@ def test_overdue_job_is_a_warning() -> None:
 def test_job_is_overdue_after_the_grace() -> None:
     """The setting says how long that is, unless the call does."""
     take("job").release()
-    give_schedule("job", tick=TEN, succeeded=TEN)
+    give_schedule("job", tick=TEN, succeeded=TEN, schedule=HOURLY)
     late = TEN + HOUR + timedelta(minutes=10)
     assert len(overdue_at(late)) == 1
     assert overdue_at(late, "--grace", "11m") == []
@@ -231,7 +233,7 @@ def test_job_is_overdue_after_the_grace() -> None:
 def test_running_job_is_not_overdue() -> None:
     """It may succeed yet; if it keeps later ticks from being run, it runs too long."""
     take("job")
-    give_schedule("job", tick=TEN, succeeded=TEN - HOUR)
+    give_schedule("job", tick=TEN, succeeded=TEN - HOUR, schedule=HOURLY)
     soon, late = (TEN + HOUR + minutes * MINUTE for minutes in (4, 6))
     assert told_at("overdue", late) == told_at("long", soon) == []
     [long] = told_at("long", late)

@@ -28,9 +28,9 @@ from django_shedlock.providers import get_provider
 from django_shedlock.schedules import Schedule
 from django_shedlock.states import LockState
 from tests.support.commands import run
-from tests.support.lateness import be_on_time, be_overdue
+from tests.support.lateness import DAILY, be_on_time, be_overdue
 from tests.support.locks import MINUTE, add_run, state, take
-from tests.support.processes import TIMEOUT
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db
 
@@ -92,7 +92,7 @@ def test_list_of_schedules() -> None:
     header, *lines = run("list").splitlines()
     assert header.endswith("LAST RUN  NEXT")
     texts = [line[header.index("NEXT") :] for line in lines]
-    moment = r"\d{4}-\d\d-\d\d \d\d:00:00-0[56]:00"
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:00-0[56]:00"
     assert re.fullmatch(moment + r" \(overdue\)", texts[0])
     assert re.fullmatch(moment, texts[1])
     assert texts[2] == "-"
@@ -108,7 +108,7 @@ def test_list_of_schedules_as_json() -> None:
     late, quick, unplanned = (
         [lock[key] for key in keys] for lock in json.loads(run("list", "--json"))
     )
-    assert late[0] == quick[0] == "0 * * * * UTC"
+    assert late[0] == quick[0] == str(DAILY)
     assert datetime.fromisoformat(late[1]) > datetime.now(UTC)
     assert datetime.fromisoformat(late[2]) == since
     assert quick[2] is None
@@ -319,7 +319,11 @@ def test_reader_that_stops_early(args: list[str]) -> None:
     environment["PYTHONUNBUFFERED"] = "1"
     command = [sys.executable, "-m", "django", "shedlock", *args]
     done = subprocess.run(
-        command, stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=TIMEOUT
+        command,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env=environment,
+        timeout=PATIENCE,
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")

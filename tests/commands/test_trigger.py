@@ -14,7 +14,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.states import LockState
 from django_shedlock.test import held_elsewhere
 from tests.support.commands import run
-from tests.support.jobs import HOURLY, Jobs, ran, scheduled_jobs
+from tests.support.jobs import DAILY, Jobs, ran, scheduled_jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,7 +53,7 @@ def test_next_tick_is_still_run() -> None:
 
 def test_tick_that_follows_is_not_kept_away() -> None:
     """``lock_at_least_for`` does not outlive a run by hand of a job with a schedule."""
-    job = scheduler_lock("kept", lock_at_least_for="1m", **HOURLY)(lambda: None)
+    job = scheduler_lock("kept", lock_at_least_for="1m", **DAILY)(lambda: None)
     run("trigger", "kept")
     assert get_provider().statuses("kept")[0].state is LockState.FREE
     assert job is not None

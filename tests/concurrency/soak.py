@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,8 +25,9 @@ from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.models import Body, FencedWrite
-from tests.support.processes import Parent, Worker, wait_for
+from tests.support.processes import Parent, Worker
 from tests.support.servers import Server, own_server
+from tests.support.waiting import wait_for
 
 WORKERS = 12
 NAMES = [f"lock-{number}" for number in range(6)]
@@ -135,12 +136,11 @@ class Soak:
         names = [f"worker-{number}" for number in range(WORKERS)]
         self._workers = {name: self._start(name) for name in names}
 
-    def run(self, duration: timedelta) -> Counts:
-        """Do harm for so long, and return what came of it."""
-        end = now() + duration
+    def run(self, is_enough: Callable[[Counts], bool]) -> Counts:
+        """Do harm until it is enough, and return what came of it."""
         next_restart = now() + timedelta(seconds=10)
         try:
-            while now() < end:
+            while not is_enough(self.counts):
                 self._do_harm()
                 if now() > next_restart:
                     self._restart_server()
@@ -183,7 +183,7 @@ class Soak:
         begun_at = now()
         self.server.stop()
         self.server.start()
-        wait_for(is_answering, timeout=60)
+        wait_for(is_answering)
         # The heartbeat tries again within a third of the lease.
         self.pauses.append(Pause(None, begun_at, now() + LEASE / 3))
         self.counts.restarts += 1
@@ -237,10 +237,10 @@ def is_free_within(name: str, lease: timedelta) -> bool:
         time.sleep(0.02)
 
 
-def soak(duration: timedelta, seed: int) -> Counts:
+def soak(is_enough: Callable[[Counts], bool], seed: int) -> Counts:
     """Run the soak on a server of its own; return its counts."""
     with own_server() as server:
-        return Soak(server, seed).run(duration)
+        return Soak(server, seed).run(is_enough)
 
 
 def main() -> None:
@@ -250,7 +250,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"seed            {options.seed}")
-    counts = soak(timedelta(minutes=options.minutes), options.seed)
+    end = now() + timedelta(minutes=options.minutes)
+    counts = soak(lambda counts: now() > end, options.seed)
     print(counts, *counts.violations, sep="\n")
     raise SystemExit(bool(counts.violations))
 

@@ -21,11 +21,12 @@ from tests.models import Counter
 from tests.providers.contract import ROUNDS, WORKERS, take_at_last
 from tests.support.locks import configure, take_from, try_once
 from tests.support.processes import Parent, context, worker, workers
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 RACERS = 16
-RACES = 50
+RACES = 10
 Barrier = multiprocessing.synchronize.Barrier
 
 SERIALIZABLE = {
@@ -43,7 +44,7 @@ def race(parent: Parent, barrier: Any, isolation: str | None) -> list[str]:
     won = []
     for turn in range(RACES):
         for name in (f"fresh {turn}", f"expired {turn}"):
-            barrier.wait(60)
+            barrier.wait(PATIENCE)
             if isinstance(provider.acquire(configure(name)), Lock):
                 won.append(name)
     return won

@@ -14,14 +14,13 @@ from tests.support.celery_workers import (
     MARKS,
     RAN,
     SKIPPED,
-    TIMEOUT,
     MakeProject,
     Project,
     ended,
     kill,
     started,
 )
-from tests.support.processes import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = MARKS
 
@@ -50,7 +49,7 @@ def test_task_that_is_sent_twice_runs_once(
     for options in workers:
         project.worker(*options)
     sent = [project.send("append") for _ in range(2)]
-    wait_for(lambda: any(result.ready() for result in sent), TIMEOUT)
+    wait_for(lambda: any(result.ready() for result in sent))
     project.hold.unlink()
     assert sorted(map(ended, sent), key=str) == [RAN, SKIPPED]
     assert len(project.bodies("append")) == 1
@@ -72,7 +71,7 @@ def test_each_retry_takes_the_lock_anew(
     project.worker("--pool=threads")
     first = project.send(task, "acme")
     name = f"{task}:acme"
-    wait_for(lambda: any(run.outcome == "failed" for run in runs(name)), TIMEOUT)
+    wait_for(lambda: any(run.outcome == "failed" for run in runs(name)))
     assert not is_held(name)
     project.hold_retries.unlink()
     assert ended(first) == RAN
@@ -90,7 +89,7 @@ def test_retry_is_skipped_while_somebody_else_runs(project: Project) -> None:
     project.hold_retries.touch()
     project.worker("--pool=threads")
     first = project.send("retried", "acme")
-    wait_for(lambda: project.bodies("retried"), TIMEOUT)
+    wait_for(lambda: project.bodies("retried"))
     with hold("retried:acme", lock_at_most_for="10m", wait="1m"):
         project.hold_retries.unlink()
         assert ended(first) == SKIPPED
@@ -126,7 +125,7 @@ def test_redelivered_task_that_waits_runs_after_the_lease(project: Project) -> N
     killed = project.send("patient")
     os.kill(started(project, "patient"), signal.SIGKILL)
     project.hold.unlink()
-    wait_for(lambda: project.log().count("received") == 2, TIMEOUT)
+    wait_for(lambda: project.log().count("received") == 2)
     with pytest.raises(AssertionError, match="did not happen"):
         wait_for(killed.ready, timeout=1)
     LockRecord.objects.update(lock_until=DatabaseNow())
@@ -197,12 +196,12 @@ def test_warm_shutdown_keeps_the_lock_until_the_job_ends(project: Project) -> No
     sent = project.send("append")
     started(project, "append")
     worker.terminate()
-    wait_for(lambda: "Warm shutdown" in project.log(), TIMEOUT)
+    wait_for(lambda: "Warm shutdown" in project.log())
     [before] = LockRecord.objects.filter(name="append")
     wait_for(lambda: is_extended(before))
     assert is_held("append")
     project.hold.unlink()
-    assert worker.wait(TIMEOUT) == 0
+    assert worker.wait(PATIENCE) == 0
     assert ended(sent) == RAN
     assert not is_held("append")
     assert [run.outcome for run in runs("append")] == ["succeeded"]
@@ -215,10 +214,10 @@ def test_one_task_of_two_beats_runs(project: Project) -> None:
     for host in ("first", "second"):
         project.beat(host)
     started(project, "append")
-    wait_for(lambda: {"first", "second"} <= skipped_hosts(project), TIMEOUT)
+    wait_for(lambda: {"first", "second"} <= skipped_hosts(project))
     assert len(project.bodies("append")) == 1
     project.hold.unlink()
-    wait_for(lambda: len(project.bodies("append")) > 1, TIMEOUT)
+    wait_for(lambda: len(project.bodies("append")) > 1)
 
 
 def skipped_hosts(project: Project) -> set[str]:

@@ -15,13 +15,12 @@ from tests.support.celery_workers import (
     MARKS,
     RAN,
     SKIPPED,
-    TIMEOUT,
     MakeProject,
     Project,
     ended,
     started,
 )
-from tests.support.processes import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = MARKS
 
@@ -69,7 +68,7 @@ def test_tick_of_a_killed_process(make_project: MakeProject, apps: list[str]) ->
     killed = project.send("tick")
     os.kill(started(project, "tick"), signal.SIGKILL)
     project.hold.unlink()
-    wait_for(lambda: project.log().count("received") == 2, TIMEOUT)
+    wait_for(lambda: project.log().count("received") == 2)
     if apps:
         assert not killed.ready()
     LockRecord.objects.update(lock_until=DatabaseNow())
@@ -90,9 +89,9 @@ def test_message_that_comes_again_after_a_success_is_skipped(
     started(project, "tick")
     project.outlast_visibility()
     project.worker("--pool=threads")
-    wait_for(lambda: project.log().count(f"[{sent.id}] received") > 1, TIMEOUT)
+    wait_for(lambda: project.log().count(f"[{sent.id}] received") > 1)
     project.hold.unlink()
-    wait_for(lambda: project.log().count(f"[{sent.id}] succeeded") > 1, TIMEOUT)
+    wait_for(lambda: project.log().count(f"[{sent.id}] succeeded") > 1)
     assert len(project.bodies("tick")) == 1
     assert outcomes("tick") == ["succeeded"]
 
@@ -102,9 +101,9 @@ def test_message_that_a_worker_gave_back_runs(project: Project) -> None:
     LockRecord.objects.create_free("tick", **tick_of_last_year())
     worker = project.worker("--pool=threads")
     sent = project.send("tick", countdown=3600)
-    wait_for(lambda: f"[{sent.id}] received" in project.log(), TIMEOUT)
+    wait_for(lambda: f"[{sent.id}] received" in project.log())
     worker.terminate()
-    assert worker.wait(TIMEOUT) == 0
+    assert worker.wait(PATIENCE) == 0
     assert not sent.ready()
     project.hurry()
     project.worker("--pool=threads")
@@ -125,8 +124,8 @@ def test_tick_of_two_beats_runs_once(make_project: MakeProject) -> None:
     for host in ("first", "second"):
         project.beat(host)
         # Bodies of the two beats may meet, so that one of them is skipped.
-        wait_for(lambda host=host: "ran" in results(project, "append", host), TIMEOUT)
-        wait_for(lambda host=host: results(project, "tick", host), TIMEOUT)
+        wait_for(lambda host=host: "ran" in results(project, "append", host))
+        wait_for(lambda host=host: results(project, "tick", host))
     assert set(results(project, "tick", "second")) == {None}
     assert len(project.bodies("tick")) == 1
 

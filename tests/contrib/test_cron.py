@@ -15,14 +15,13 @@ from django.db import connections
 from django_shedlock.models import LockRun
 from tests.support.cron_hosts import Host, hosts, missing_reason
 from tests.support.documents import ROOT
-from tests.support.processes import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 
 HOSTS = ("cron-1", "cron-2", "late")
 ENTRIES = ("work.locked", "work.everywhere")
-TICKS = 3
-PATIENCE = 60 * (TICKS + 1)
+TICKS = 2
 MANAGE = """
 import os
 from django.core.management import execute_from_command_line
@@ -148,7 +147,7 @@ def test_each_tick_runs_on_one_host(project: Project, team: list[Host]) -> None:
         host.run(*project.crontab("add"))
     start_together(team)
     lines = TICKS * len(HOSTS) * len(ENTRIES)
-    wait_for(lambda: len(project.statuses) >= lines, timeout=PATIENCE)
+    wait_for(lambda: len(project.statuses) >= lines, timeout=2 * PATIENCE)
 
     everywhere = project.runs("everywhere")
     assert [sorted(names) for names in everywhere.values()] == [sorted(HOSTS)] * TICKS
@@ -191,7 +190,7 @@ def test_host_ends_with_the_tests(tmp_path: Path) -> None:
         wait_for(lambda: "cron" in [child.name() for child in descendants(tests)])
         processes = descendants(tests)
         tests.kill()
-    assert psutil.wait_procs(processes, timeout=30)[1] == []
+    assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
 
 
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:

@@ -10,7 +10,7 @@ import pytest
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from tests.support.crontab_hosts import Project, ended
-from tests.support.processes import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from django_shedlock.contrib.crontab.requests import request_for
 from django_shedlock.durations import format_duration
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
-from tests.support.clocks import wait_for_calm
+from tests.support.clocks import daily_far_from_now
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.documents import ROOT
 from tests.support.jobs import only_jobs_of
@@ -33,8 +34,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 SQLITE = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 JOBS = "tests.support.crontabs"
+NIGHTLY = daily_far_from_now()
 LOCKED = "django_shedlock.contrib.crontab.locked_command"
 APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
+
+
+in_utc = partial(override_settings, SHEDLOCK_CRONTAB_TIME_ZONE="UTC")
 
 
 @pytest.fixture(autouse=True)
@@ -262,25 +267,23 @@ def test_other_subcommands_are_django_crontabs(tmp_path: Path) -> None:
 
 def test_triggered_job_has_the_schedule_of_its_entry() -> None:
     """What runs by hand counts for the entry's newest tick, and is not overdue."""
-    wait_for_calm()
-    with override_settings(CRONJOBS=[("@daily", f"{JOBS}.decorated")]):
+    with in_utc(CRONJOBS=[(NIGHTLY, f"{JOBS}.decorated")]):
         call_command("shedlock", "trigger", "decorated", stdout=io.StringIO())
     record = LockRecord.objects.get(name="decorated")
-    assert str(record.schedule).startswith("@daily ")
+    assert str(record.schedule).startswith(NIGHTLY)
     assert record.tick == record.succeeded_tick
 
 
 def test_overdue_entries_are_caught_up() -> None:
     """Entries with and without their own locks run again, once, if they are overdue."""
-    wait_for_calm()
     entries = [
-        ("@daily", f"{JOBS}.decorated_coroutine"),
-        ("@daily", f"{JOBS}.plain", ["gold"]),
-        ("@daily", LOCKED, ["report"], {"lock_at_least_for": 1}),
-        ("@daily", "nowhere.at_all"),
+        (NIGHTLY, f"{JOBS}.decorated_coroutine"),
+        (NIGHTLY, f"{JOBS}.plain", ["gold"]),
+        (NIGHTLY, LOCKED, ["report"], {"lock_at_least_for": 1}),
+        (NIGHTLY, "nowhere.at_all"),
     ]
     with (
-        override_settings(CRONJOBS=entries),
+        in_utc(CRONJOBS=entries),
         command("report", Report()),
         only_jobs_of(JOBS),
     ):

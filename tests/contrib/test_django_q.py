@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.processes import wait_for
 from tests.support.queue_workers import Workers
+from tests.support.waiting import wait_for
 
 RESULTS = "SELECT success, result IS NULL FROM django_q_task"
 

@@ -33,7 +33,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules import Schedule
 from django_shedlock.test import MEMORY, free, held_elsewhere
 from tests.support.lateness import (
-    HOUR,
+    DAY,
     be_on_time,
     be_overdue,
     give_schedule,
@@ -203,7 +203,7 @@ def test_store_tells_what_is_overdue() -> None:
     age = (timezone.now() - since).total_seconds()
     assert values["shedlock_overdue_seconds", "late"] == pytest.approx(age, abs=30)
     assert values["shedlock_overdue_seconds", "quick"] == 0
-    coming = (newest_tick() + HOUR).timestamp()
+    coming = (newest_tick() + DAY).timestamp()
     assert values["shedlock_next_tick_timestamp_seconds", "late"] == coming
     assert ("shedlock_overdue_seconds", "unplanned") not in values
     assert ("shedlock_next_tick_timestamp_seconds", "unplanned") not in values
@@ -242,7 +242,7 @@ def test_worst_and_soonest_of_a_shared_label() -> None:
         values = stored()
     age = (timezone.now() - since).total_seconds()
     assert values["shedlock_overdue_seconds", "import"] == pytest.approx(age, abs=30)
-    coming = (newest_tick() + HOUR).timestamp()
+    coming = (newest_tick() + DAY).timestamp()
     assert values["shedlock_next_tick_timestamp_seconds", "import"] == coming
 
 

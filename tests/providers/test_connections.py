@@ -25,6 +25,7 @@ from tests.providers.contract import run_threads
 from tests.support.locks import MINUTE, configure, take_from, try_once
 from tests.support.processes import worker
 from tests.support.sessions import kill_session, session_number
+from tests.support.waiting import PATIENCE
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -140,9 +141,9 @@ def test_pool_with_every_connection_in_a_transaction() -> None:
     def lock_in_transaction() -> None:
         with transaction.atomic():
             Group.objects.count()
-            both_inside.wait(20)
+            both_inside.wait(PATIENCE)
             results.append(provider.acquire(configure(next(names))))
-            both_inside.wait(20)
+            both_inside.wait(PATIENCE)
 
     run_threads(2, lock_in_transaction)
     assert [type(result) for result in results] == [Lock, Lock]
@@ -159,7 +160,7 @@ def test_pool_of_dead_connections_does_not_keep_a_lock() -> None:
 
     def connect_and_die() -> None:
         number = session_number()
-        both_connected.wait(20)
+        both_connected.wait(PATIENCE)
         kill_session(number)
 
     connections["default"].close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -231,10 +232,23 @@ def conflict() -> OperationalError:
     return error
 
 
+class SteadyClock:
+    """Stands for ``time``: a tenth of a second passes between two looks at it."""
+
+    def __init__(self) -> None:
+        self.looks = count(10_000)
+
+    def monotonic(self) -> float:
+        return next(self.looks) / 10
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a machine that stands still for a moment be no reason to give up."""
-    monkeypatch.setattr(statements, "PATIENCE", 60)
+    monkeypatch.setattr(statements, "time", SteadyClock())
 
 
 @pytest.mark.django_db
@@ -361,6 +375,18 @@ def test_unreachable_store_is_a_clear_error(provider: DatabaseLockProvider) -> N
         with pytest.raises(LockProviderError, match="(?s)'job'.*reachable") as caught:
             provider.acquire(configure())
     assert caught.value.__cause__ is down
+
+
+@sqlite_only  # where others get a connection of their own, without the wrapper
+@committed
+def test_connection_that_breaks_again_is_an_error(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A statement that lost its connection is sent a second time, and no third."""
+    lost = Failing(OperationalError("unable to open database file"), times=1000)
+    with connection.execute_wrapper(lost), pytest.raises(LockProviderError):
+        provider.acquire(configure())
+    assert lost.calls == 2
 
 
 @servers_only

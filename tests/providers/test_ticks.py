@@ -28,6 +28,7 @@ from tests.support.clocks import both_clocks, store_clock
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.processes import Parent, context, workers
 from tests.support.statements import Failing, Once
+from tests.support.waiting import PATIENCE
 
 committed = pytest.mark.django_db(transaction=True)
 
@@ -325,7 +326,7 @@ def test_hosts_of_two_releases_run_each_tick_once(
 
 
 SCHEDULES = ("* * * * *", QUARTERS, "@hourly", "30 3 * * *", "0 0 29 2 *")
-STEPS = 250
+STEPS = 90
 
 
 @contextmanager
@@ -382,7 +383,7 @@ SET_LEVEL = {
     "postgresql": "SET default_transaction_isolation = '{}'",
     "mysql": "SET SESSION TRANSACTION ISOLATION LEVEL {}",
 }
-ROUNDS = 5
+ROUNDS = 3
 
 
 def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
@@ -396,7 +397,7 @@ def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
         occasion = Occasion(Trigger.SCHEDULER, Schedule(QUARTERS, "UTC"))
         configuration = LockConfiguration(f"job {turn}", MINUTE, occasion=occasion)
         for tick in (NOON, NOON + QUARTER):
-            barrier.wait(60)
+            barrier.wait(PATIENCE)
             with both_clocks(tick):
                 lock = provider.acquire(configuration)
                 won.append(isinstance(lock, Lock))

@@ -22,8 +22,8 @@ from django.db import connections
 
 from django_shedlock import launcher
 from tests.support.documents import ROOT
-from tests.support.processes import wait_for
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
+from tests.support.waiting import PATIENCE, wait_for
 
 reason = missing_redis_reason()
 MARKS = [
@@ -32,7 +32,6 @@ MARKS = [
     pytest.mark.skipif(reason is not None, reason=str(reason)),
 ]
 """Of the tests with workers, which need Redis."""
-TIMEOUT = 60
 LEASE = "10m"
 HOLD = "hold"
 """While this file exists, bodies do not end."""
@@ -199,12 +198,12 @@ MakeProject = Callable[..., Project]
 
 def started(project: Project, name: str) -> int:
     """Wait for the body; return its process."""
-    return wait_for(lambda: project.bodies(name), TIMEOUT)[-1]
+    return wait_for(lambda: project.bodies(name))[-1]
 
 
 def ended(result: AsyncResult) -> tuple[str, Any]:
     """Wait for the task; return its state and result."""
-    wait_for(result.ready, TIMEOUT)
+    wait_for(result.ready)
     return result.state, result.result
 
 
@@ -217,4 +216,4 @@ def kill(process: subprocess.Popen[str]) -> None:
 def end(process: subprocess.Popen[str]) -> None:
     """Leave no process behind."""
     kill(process)
-    process.wait(TIMEOUT)
+    process.wait(PATIENCE)

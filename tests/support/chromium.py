@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30
-"""Seconds after which a page is taken to lack an element."""
 QUIET = (
     "--headless=new",
     "--no-sandbox",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
+from zoneinfo import ZoneInfo
 
 from django.db.models.sql.compiler import SQLCompiler
 
 from django_shedlock.functions import DatabaseNow
 
-CALM = timedelta(seconds=20)
-"""In so much time a test that has to do with ticks has come to its end."""
 LATER = {
     "postgresql": "({sql} + INTERVAL '{seconds:f} seconds')",
     "mysql": "({sql} + INTERVAL {seconds:f} SECOND)",
@@ -22,22 +20,14 @@ LATER = {
 ON_SQLITE = "'NOW', '{seconds:+f} seconds'"
 
 
-def wait_for_calm() -> None:
+def daily_far_from_now(time_zone: str = "UTC", *, hours_ago: int = 6) -> str:
     """
-    Let no tick of ``@hourly`` or ``@daily`` come between the steps of a test.
+    Return an expression whose newest tick is that old, and whose next is far.
 
-    It waits, seldom and not for long, if a tick is at hand, or the end of the grace of
-    one, or the middle between two, from which on the next one is the nearest.
+    So no tick comes between the steps of a test, nor the end of its grace.
     """
-    while _is_restless(datetime.now(UTC)):
-        time.sleep(0.5)
-
-
-def _is_restless(now: datetime) -> bool:
-    # The middle between two days is a full hour as well.
-    since_hour = timedelta(minutes=now.minute, seconds=now.second)
-    moments = (timedelta(minutes=minutes) for minutes in (5, 30, 60))
-    return any(timedelta(0) <= moment - since_hour <= CALM for moment in moments)
+    tick = datetime.now(ZoneInfo(time_zone)) - timedelta(hours=hours_ago)
+    return f"{tick.minute} {tick.hour} * * *"
 
 
 @contextmanager

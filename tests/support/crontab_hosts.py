@@ -14,7 +14,8 @@ from django.core.management import get_commands
 from django.test import override_settings
 from django_crontab.crontab import Crontab
 
-from tests.support.processes import TIMEOUT, addresses
+from tests.support.processes import addresses
+from tests.support.waiting import PATIENCE
 from tests.support.warm import Command
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ class Project:
             },
             capture_output=True,
             text=True,
-            timeout=TIMEOUT,
+            timeout=PATIENCE,
         )
 
     @property

@@ -23,11 +23,13 @@ def starts(expression: str, looks: list[Look]) -> Iterator[datetime]:
     """
     fields = expression.split()
     follows = any(field.startswith("*") for field in fields[:2])
+    has_star = fields[2].startswith("*") or fields[4].startswith("*")
+    numbers = [_numbers(*each) for each in zip(fields, BOUNDS, strict=True)]
     seen = looks[0][1] - STEP
     for instant, time in looks:
         begin = time - STEP if follows else seen
         passed = [begin + STEP * step for step in range(1, (time - begin) // STEP + 1)]
-        if any(_matches(fields, minute) for minute in passed):
+        if any(_matches(numbers, minute, has_star=has_star) for minute in passed):
             yield instant
         seen = max(seen, time)
 
@@ -40,16 +42,14 @@ def looks_at_clock(zone: str, begin: datetime, end: datetime) -> list[Look]:
     return [(now, now.astimezone(clock).replace(tzinfo=None)) for now in instants]
 
 
-def _matches(fields: list[str], time: datetime) -> bool:
-    minute, hour, day, month, weekday = map(_numbers, fields, BOUNDS)
+def _matches(numbers: list[set[int]], time: datetime, *, has_star: bool) -> bool:
+    minute, hour, day, month, weekday = numbers
     if time.minute not in minute or time.hour not in hour or time.month not in month:
         return False
     days = (time.day in day, time.isoweekday() % 7 in weekday)
-    has_star = fields[2].startswith("*") or fields[4].startswith("*")
     return all(days) if has_star else any(days)
 
 
-@cache
 def _numbers(field: str, bounds: tuple[int, int]) -> set[int]:
     numbers: set[int] = set()
     for part in field.split(","):

@@ -1,13 +1,10 @@
-"""The pages of the documentation, and the examples in them."""
+"""The pages of the documentation."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from docutils import nodes
@@ -29,21 +26,6 @@ STRICT = {
     "syntax_highlight": "none",
     "file_insertion_enabled": True,
 }
-
-
-@dataclass(frozen=True)
-class Example:
-    """A block of code, and the comment right before it, which is for its test."""
-
-    document: str
-    language: str
-    text: str
-    mark: str
-
-    @property
-    def first_line(self) -> str:
-        """What the example begins with."""
-        return self.text.partition("\n")[0]
 
 
 class Document:
@@ -90,13 +72,15 @@ class Document:
         return [re.sub(r"^.*<(.+)>$", r"\1", text.replace("\n", " ")) for text in texts]
 
     @property
-    def examples(self) -> Iterator[Example]:
-        """The code on this page, and what only its tests see, in order."""
-        for node in self.tree.findall(_is_code):
-            if isinstance(node, nodes.comment):
-                yield Example(self.name, "hidden", node.astext()[len("run:") :], "")
-            else:
-                yield Example(self.name, _language(node), node.astext(), _mark(node))
+    def blocks(self) -> list[str]:
+        """The blocks of code with a language, in order."""
+        found = self.tree.findall(nodes.literal_block)
+        return [block.astext() for block in found if "code" in block["classes"]]
+
+    @property
+    def comments(self) -> list[str]:
+        """What only the tests see."""
+        return [comment.astext() for comment in self.tree.findall(nodes.comment)]
 
 
 def all_documents() -> list[Document]:
@@ -104,25 +88,6 @@ def all_documents() -> list[Document]:
     root = [*sorted(ROOT.glob("*.rst")), ROOT / "example_project" / "README.rst"]
     paths = [*root, *sorted(ROOT.glob("docs/**/*.rst"))]
     return [Document(path) for path in paths if "_build" not in path.parts]
-
-
-def _is_code(node: nodes.Node) -> bool:
-    if isinstance(node, nodes.comment):
-        return node.astext().startswith("run:")
-    return isinstance(node, nodes.literal_block | nodes.doctest_block)
-
-
-def _language(node: Any) -> str:
-    if isinstance(node, nodes.doctest_block):
-        return "doctest"
-    return next((name for name in node["classes"] if name != "code"), "text")
-
-
-def _mark(node: Any) -> str:
-    position = node.parent.index(node)
-    before = node.parent[position - 1] if position else None
-    is_mark = isinstance(before, nodes.comment) and not _is_code(before)
-    return before.astext() if is_mark else ""
 
 
 class _Ignored(Directive):

@@ -18,8 +18,8 @@ from django.db import connections
 from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker
 
-from tests.support.processes import TIMEOUT, wait_for
 from tests.support.stores import chosen_store
+from tests.support.waiting import PATIENCE, wait_for
 
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
 ENDED = "ended with status"
@@ -140,7 +140,7 @@ def manage(*args: str, environment: dict[str, str]) -> subprocess.CompletedProce
         env=environment,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -199,5 +199,5 @@ class Hosts:
         """End all of them."""
         self._parent.kill()
         # Each has a copy of this pipe: all have ended when it is closed.
-        _, errors = self._parent.communicate(timeout=TIMEOUT)
+        _, errors = self._parent.communicate(timeout=PATIENCE)
         sys.stderr.write(errors)

@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.core.management import BaseCommand
 from django.db.models import F
 
 from django_shedlock import scheduler_lock
 from django_shedlock.jobs import registered_jobs
 from django_shedlock.models import LockRecord
-from tests.support.clocks import wait_for_calm
+from tests.support.clocks import daily_far_from_now
 
-HOURLY = {"lock_at_most_for": "1m", "schedule": "@hourly"}
+DAILY = {
+    "lock_at_most_for": "1m",
+    "schedule": daily_far_from_now(settings.TIME_ZONE),
+}
 
 ran: list[str] = []
 """Which jobs ran."""
@@ -40,20 +44,20 @@ class Jobs:
     def __init__(self) -> None:
         ran.clear()
 
-        @scheduler_lock("report", **HOURLY)
+        @scheduler_lock("report", **DAILY)
         def report() -> None:
             ran.append("report")
 
-        @scheduler_lock("fetch", **HOURLY)
+        @scheduler_lock("fetch", **DAILY)
         async def fetch() -> None:
             ran.append("fetch")
 
-        @scheduler_lock("failing", **HOURLY)
+        @scheduler_lock("failing", **DAILY)
         def failing() -> None:
             ran.append("failing")
             raise ZeroDivisionError("by nobody")
 
-        @scheduler_lock("remind", **HOURLY)
+        @scheduler_lock("remind", **DAILY)
         def remind(group: str) -> None:
             ran.append(group)
 
@@ -61,7 +65,7 @@ class Jobs:
         def tidy() -> None:
             ran.append("tidy")
 
-        @scheduler_lock("digest now", **HOURLY)
+        @scheduler_lock("digest now", **DAILY)
         class Digest(BaseCommand):
             def handle(self, *args: Any, **options: Any) -> None:
                 ran.append("digest now")
@@ -72,15 +76,14 @@ class Jobs:
 
 @contextmanager
 def scheduled_jobs() -> Iterator[Jobs]:
-    """Let these jobs be all of the project, and no tick come meanwhile."""
-    wait_for_calm()
+    """Let these jobs be all of the project."""
     with only_jobs_of():
         yield Jobs()
 
 
-def make_late(name: str, hours: int = 3) -> None:
+def make_late(name: str, days: int = 3) -> None:
     """Let so much time pass since the newest ticks of the lock."""
-    time = timedelta(hours=hours)
+    time = timedelta(days=days)
     LockRecord.objects.filter(name=name).update(
         tick=F("tick") - time,
         succeeded_tick=F("succeeded_tick") - time,

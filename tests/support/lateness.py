@@ -6,15 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 from django_shedlock.models import LockRecord
 from django_shedlock.schedules import Schedule
-from tests.support.clocks import wait_for_calm
+from tests.support.clocks import daily_far_from_now
 
 HOURLY = Schedule("0 * * * *", "UTC")
-DAYS = timedelta(days=3)
-HOUR = timedelta(hours=1)
+"""For tests that set the clocks."""
+DAILY = Schedule(daily_far_from_now(), "UTC")
+"""For tests that don't."""
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def newest_tick() -> datetime:
-    return HOURLY.ticks_until(datetime.now(UTC), 1)[-1]
+    return DAILY.ticks_until(datetime.now(UTC), 1)[-1]
 
 
 def give_schedule(
@@ -23,7 +25,7 @@ def give_schedule(
     tick: datetime | None,
     succeeded: datetime | None,
     caught_up: datetime | None = None,
-    schedule: Schedule = HOURLY,
+    schedule: Schedule = DAILY,
 ) -> None:
     """Let the lock, which has a record, have run and succeeded so far."""
     LockRecord.objects.filter(name=name).update(
@@ -36,7 +38,6 @@ def give_schedule(
 
 def be_on_time(name: str) -> datetime:
     """Let the newest tick have succeeded, and return it."""
-    wait_for_calm()
     tick = newest_tick()
     give_schedule(name, tick=tick, succeeded=tick)
     return tick
@@ -44,7 +45,6 @@ def be_on_time(name: str) -> datetime:
 
 def be_overdue(name: str) -> datetime:
     """Let nothing have succeeded for days, and return since which tick."""
-    wait_for_calm()
-    last = newest_tick() - DAYS
+    last = newest_tick() - 3 * DAY
     give_schedule(name, tick=last, succeeded=last)
-    return last + HOUR
+    return last + DAY

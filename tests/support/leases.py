@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import Any
 from unittest.mock import patch
 
 from django_shedlock import Lock, keepalive
 from django_shedlock.keepalive import heartbeat
 from django_shedlock.providers.memory import MemoryLockProvider
-from tests.support.locks import expire
-from tests.support.processes import wait_for
+from tests.support.waiting import wait_for
 
 OFTEN = 0.3
 """Seconds between two beats of a heartbeat that beats often."""
@@ -20,30 +18,60 @@ OFTEN = 0.3
 def end_lease(lock: Lock) -> None:
     """Let the lease be over now, in the store and by its holder's own count."""
     if isinstance(lock.provider, MemoryLockProvider):
-        _entry(lock).lock_until = time.monotonic()
+        lock.provider._entries[lock.name].lock_until = time.monotonic()
     else:
+        # Not before: settings of other processes import this file for its heartbeat.
+        from tests.support.locks import expire
+
         expire(lock.name)
     end_own_count(lock)
 
 
-def end_own_count(lock: Lock) -> None:
-    """Let the holder believe that the lease is over, as if an operator extended it."""
-    lock._deadline = time.monotonic()
+def end_own_count(lock: Lock, after: timedelta = timedelta(0)) -> float:
+    """
+    Let the holder believe that the lease ends so soon, as if an operator extended it.
+
+    Return when that is, by the monotonic clock.
+    """
+    lock._deadline = time.monotonic() + after.total_seconds()
+    return lock._deadline
+
+
+def age_own_count(lock: Lock, by: timedelta) -> None:
+    """Let the holder believe that so much time has passed."""
+    lock._deadline -= by.total_seconds()
+
+
+def age_entry(provider: MemoryLockProvider, name: str, by: timedelta) -> None:
+    """Let a lock in memory, if there is one, be that much older."""
+    entry = provider._entries.get(name)
+    if entry is not None:
+        entry.locked_at -= by.total_seconds()
+        entry.lock_until -= by.total_seconds()
+        entry.lock_at_least_until -= by.total_seconds()
 
 
 def pass_time(by: timedelta, *locks: Lock) -> None:
     """Let these locks in memory be that much older, and wait for the beats then due."""
     with heartbeat._changed:
         for lock in locks:
-            _shift(lock, by.total_seconds())
+            age_entry(_in_memory(lock), lock.name, by)
+            age_own_count(lock, by)
+            if (beat := heartbeat._beats.get(lock)) is not None:
+                beat.due -= by.total_seconds()
         heartbeat._changed.notify()
     wait_for(lambda: not any(map(_is_due, locks)))
 
 
-def beat_now(lock: Lock) -> None:
-    """Let the next beat of the lock be due."""
+def next_beat(lock: Lock) -> timedelta:
+    """Return in how much time the next beat of the lock is due."""
+    return timedelta(seconds=heartbeat._beats[lock].due - time.monotonic())
+
+
+def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:
+    """Let the next beat of the lock be due now, or in so much time."""
     with heartbeat._changed:
-        heartbeat._beats[lock].due = 0
+        heartbeat._beats[lock].due = time.monotonic() + after.total_seconds()
         heartbeat._changed.notify()
 
 
@@ -59,19 +87,9 @@ def beat_often() -> None:
     patch.object(keepalive._Beat, "__init__", make_quick).start()
 
 
-def _entry(lock: Lock) -> Any:
+def _in_memory(lock: Lock) -> MemoryLockProvider:
     assert isinstance(lock.provider, MemoryLockProvider)
-    return lock.provider._entries[lock.name]
-
-
-def _shift(lock: Lock, seconds: float) -> None:
-    entry, beat = _entry(lock), heartbeat._beats.get(lock)
-    entry.locked_at -= seconds
-    entry.lock_until -= seconds
-    entry.lock_at_least_until -= seconds
-    lock._deadline -= seconds
-    if beat is not None:
-        beat.due -= seconds
+    return lock.provider
 
 
 def _is_due(lock: Lock) -> bool:

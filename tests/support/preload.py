@@ -7,10 +7,15 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
-# What each of them would import by itself, and none of it reads settings or a clock.
+# What the workers of most tests need; each would import it again.
+import cronsim  # noqa: E402, F401
+import django.test  # noqa: E402
+import pytest  # noqa: E402, F401
 from django.core.management import get_commands, load_command_class  # noqa: E402
 
+import tests.support.clocks  # noqa: E402
 import tests.support.leases  # noqa: E402
+import tests.support.processes  # noqa: E402
 import tests.support.run_conditions  # noqa: E402
 import tests.support.warm  # noqa: E402, F401
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +13,11 @@ from typing import Any
 
 from django.db import connections
 
+from tests.support.waiting import PATIENCE
+
 # Forked from a clean process: a fork of pytest would share its sockets and threads.
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["tests.support.preload"])
-
-TIMEOUT = 180
-"""Seconds that no event takes, however busy the machine is."""
 
 
 class Parent:
@@ -34,7 +32,7 @@ class Parent:
 
     def wait(self) -> Any:
         """Wait until the test sends something; return it."""
-        if not self._pipe.poll(TIMEOUT):
+        if not self._pipe.poll(PATIENCE):
             raise AssertionError("the test sent nothing")
         return self._pipe.recv()
 
@@ -63,7 +61,7 @@ class Worker:
         return self._next("returned")
 
     def _next(self, expected: str) -> Any:
-        if not self._pipe.poll(TIMEOUT):
+        if not self._pipe.poll(PATIENCE):
             raise AssertionError(f"{self.process.name} did not answer in time")
         outcome, value = self._pipe.recv()
         assert outcome == expected, value
@@ -72,7 +70,7 @@ class Worker:
     def kill(self) -> None:
         """End the process at once, as the kernel or a lost host does."""
         self.process.kill()
-        self.process.join(TIMEOUT)
+        self.process.join(PATIENCE)
 
     def stop(self) -> None:
         """Stop the process, as a long pause of its host does."""
@@ -113,16 +111,6 @@ def worker(function: Callable[..., Any], *args: Any) -> Iterator[Worker]:
     """Run ``function`` in one process."""
     with workers(1, function, *args) as [started]:
         yield started
-
-
-def wait_for(condition: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
-    """Return the first true result of ``condition``, asked every few milliseconds."""
-    deadline = time.monotonic() + timeout
-    while not (result := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError("it did not happen in time")
-        time.sleep(0.005)
-    return result
 
 
 def addresses() -> dict[str, dict[str, Any]]:

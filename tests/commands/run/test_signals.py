@@ -19,7 +19,6 @@ from django_shedlock.models import LockRun
 from django_shedlock.process_signals import Signals
 from django_shedlock.states import LockState
 from tests.support.locks import state, take
-from tests.support.processes import TIMEOUT, wait_for
 from tests.support.run_conditions import (
     FAILED,
     PAUSES,
@@ -35,6 +34,7 @@ from tests.support.runs import (
     send,
     sh,
 )
+from tests.support.waiting import PATIENCE, wait_for
 from tests.support.warm import Command
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
@@ -95,7 +95,7 @@ def test_signals_are_passed_on(
     running = interpreter.start("job", *sh(script))
     assert first_line(running) == "begun"
     send(running, number)
-    assert running.communicate(timeout=TIMEOUT)[0] == "tidy\n"
+    assert running.communicate(timeout=PATIENCE)[0] == "tidy\n"
     assert running.returncode == 5
     assert state("job") is LockState.FREE
 
@@ -105,7 +105,7 @@ def test_signal_reaches_what_the_command_started(runner: Runner) -> None:
     running = runner.start("job", *sh("sleep 600 & echo $!; wait"))
     grandchild = int(first_line(running))
     send(running, signal.SIGTERM)
-    assert running.wait(TIMEOUT) == 128 + signal.SIGTERM
+    assert running.wait(PATIENCE) == 128 + signal.SIGTERM
     wait_for(lambda: not is_alive(grandchild))
 
 
@@ -122,7 +122,7 @@ def start_unsignalled(runner: Runner, error: type[Exception]) -> Command:
 def test_command_that_cannot_be_signalled_keeps_its_lock(runner: Runner) -> None:
     """What runs as another user, as with sudo, goes on; a warning says so."""
     running = start_unsignalled(runner, PermissionError)
-    out, err = running.communicate("\n", timeout=TIMEOUT)
+    out, err = running.communicate("\n", timeout=PATIENCE)
     assert out == "ended\nreleased after the command has ended\n"
     assert running.returncode == 5
     assert "Command 'sh'" in err
@@ -134,7 +134,7 @@ def test_exceptions_wait_for_the_command(runner: Runner) -> None:
     running = start_unsignalled(runner, RuntimeError)
     send(running, signal.SIGTERM)
     assert first_line(running) == FAILED
-    out, err = running.communicate("\n", timeout=TIMEOUT)
+    out, err = running.communicate("\n", timeout=PATIENCE)
     assert out == "ended\nreleased after the command has ended\n"
     assert running.returncode == 1
     assert "no signals, please" in err
@@ -194,7 +194,7 @@ def test_signal_while_waiting_ends_the_wait(runner: Runner) -> None:
     waiting = runner.start("job", "--wait", "1h", *sh("echo ran"))
     assert first_line(waiting) == PAUSES
     waiting.terminate()
-    assert set(waiting.communicate(timeout=TIMEOUT)[0].split()) <= {PAUSES}
+    assert set(waiting.communicate(timeout=PATIENCE)[0].split()) <= {PAUSES}
     assert waiting.returncode == 128 + signal.SIGTERM
     lock.release()
     assert state("job") is LockState.FREE
@@ -262,7 +262,7 @@ def read_until(word: bytes, terminal: int) -> None:
     """Read what the terminal shows, up to this word."""
     shown = b""
     while word not in shown:
-        assert select.select([terminal], [], [], TIMEOUT)[0], shown
+        assert select.select([terminal], [], [], PATIENCE)[0], shown
         shown += os.read(terminal, 1000)
 
 
@@ -284,9 +284,9 @@ def test_ctrl_c_in_a_terminal_is_sent_once(interpreter: InterpreterRunner) -> No
         read_until(b"interrupted", ours)
         # It gets this one after Ctrl-C, and passes it on.
         send(process, signal.SIGUSR1)
-        assert process.wait(TIMEOUT) == 1
+        assert process.wait(PATIENCE) == 1
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(TIMEOUT)
+            process.wait(PATIENCE)
         os.close(ours)

@@ -13,9 +13,9 @@ from django_shedlock.states import LockState
 from tests.support.commands import run
 from tests.support.documents import ROOT
 from tests.support.locks import state, take
-from tests.support.processes import TIMEOUT, wait_for
 from tests.support.run_conditions import PAUSES, tell_of_pauses
 from tests.support.runs import InterpreterRunner, Runner, first_line, sh
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -51,7 +51,7 @@ def test_waiting_for_a_held_lock(runner: Runner) -> None:
     waiting = runner.start("job", "--wait", "1h", *sh("echo ran"))
     assert first_line(waiting) == PAUSES
     lock.release()
-    out, err = waiting.communicate(timeout=TIMEOUT)
+    out, err = waiting.communicate(timeout=PATIENCE)
     assert out.splitlines()[-1] == "ran"
     assert set(out.splitlines()[:-1]) <= {PAUSES}
     assert (waiting.returncode, err) == (0, "")
@@ -68,7 +68,7 @@ def test_one_of_several_runs(runner: Runner) -> None:
     """Of several that start while the command runs, no other one runs it."""
     started = [runner.start("job", *sh("echo ran; read end")) for _ in range(4)]
     wait_for(lambda: sum(each.poll() is None for each in started) == 1)
-    outputs = [process.communicate("\n", timeout=TIMEOUT)[0] for process in started]
+    outputs = [process.communicate("\n", timeout=PATIENCE)[0] for process in started]
     assert sorted(outputs) == ["", "", "", "ran\n"]
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django_shedlock import assert_locked
-
-PATIENCE = 60
+from tests.support.waiting import PATIENCE
 
 
 class Notes:

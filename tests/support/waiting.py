@@ -1,0 +1,20 @@
+"""Waiting for what has to happen, however slow the machine is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE = 240
+"""Seconds: what has not happened by then never will. No test waits for them to pass."""
+
+
+def wait_for(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+    """Return the first true result of ``condition``, asked every few milliseconds."""
+    deadline = time.monotonic() + timeout
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not happen in time")
+        time.sleep(0.005)
+    return result
