@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import quote
-from uuid import uuid4
 
 import pytest
-from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from tests.support.stores import chosen_store
+from tests.support.example import (
+    MANAGE,
+    Database,
+    Hosts,
+    environment,
+    manage,
+    new_database,
+)
 from tests.support.waiting import PATIENCE, wait_for
 
-pytestmark = pytest.mark.once
+once = pytest.mark.once
 
-MANAGE = Path(__file__).resolve().parent.parent / "example_project" / "manage.py"
 ROUND = re.compile(r"^  \d +(\S+) +(\w+) +(\w+) +(\w+) +(\w+) +(\d+)$", re.MULTILINE)
 JOBS = [
     ("report:acme", "function"),
@@ -32,6 +34,7 @@ JOBS = [
     ("cron:example.jobs.clean_up", "CRONJOBS"),
 ]
 IN_CRONJOBS = {*(job for job, _ in JOBS), "clearsessions"}
+SCHEDULERS = ("apscheduler", "celery", "django_tasks", "django_tasks_db")
 TASKS = find_spec("django.tasks") or find_spec("django_tasks")
 QUEUE = find_spec("django_tasks_db")
 WITH_QUEUE = "example.settings_with_queue"
@@ -39,195 +42,55 @@ TWO_HOSTS = range(2)
 ALONE = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
 """Options of a Celery worker that writes nothing to the others."""
 
-MORTAL = """
-import os, runpy, sys, threading
+HASHES = """
+from django.conf import settings
+from example.triggers import cron_hash
 
-def end_with_the_tests():
-    os.read(0, 1)
-    os._exit(0)
-
-threading.Thread(target=end_with_the_tests, daemon=True).start()
-program, *sys.argv[1:] = sys.argv[1:]
-is_file = program.endswith(".py")
-run = runpy.run_path if is_file else runpy.run_module
-run(program, run_name="__main__")
+print(*map(cron_hash, settings.CRONJOBS))
 """
-"""Run a file or a module that ends with its standard input."""
-BLOCKED = """
-import runpy, sys
+CELERY_WORKER = """
+from celery.__main__ import main
 
-for name in ("apscheduler", "celery", "django_tasks", "django_tasks_db"):
-    sys.modules[name] = None
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
+sys.argv = {command!r}
+main()
 """
-"""Run a file as where no other scheduler is installed."""
+SEND = """
+from example.celery import app
 
-
-def environment(**variables: str) -> dict[str, str]:
-    ours = {"DJANGO_SETTINGS_MODULE", "DATABASE_URL", "SHEDLOCK_OFF"}
-    inherited = {k: v for k, v in os.environ.items() if k not in ours}
-    path = [str(MANAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**inherited, "PYTHONPATH": os.pathsep.join(path), **variables}
-
-
-def manage(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(MANAGE), *args],
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-
-@contextmanager
-def background(
-    folder: Path, *commands: list[str], **variables: str
-) -> Iterator[list[Path]]:
-    """Run the commands, which never end by themselves; give what they print."""
-    folder.mkdir(exist_ok=True)
-    logs = [folder / f"{number}.log" for number in range(len(commands))]
-    with ExitStack() as stack:
-        for command, log in zip(commands, logs, strict=True):
-            process = subprocess.Popen(
-                [sys.executable, "-c", MORTAL, *command],
-                env=environment(**variables),
-                stdin=subprocess.PIPE,
-                stdout=stack.enter_context(log.open("w")),
-                stderr=subprocess.STDOUT,
-            )
-            stack.callback(process.communicate)
-            stack.callback(process.kill)
-        yield logs
-
-
-@contextmanager
-def ready_worker(folder: Path, command: list[str], **variables: str) -> Iterator[Path]:
-    """Run a Celery worker; give what it prints, once it is ready."""
-    with background(folder, command, **variables) as [log]:
-        wait_for(lambda: "ready." in log.read_text())
-        yield log
-
-
-def count(text: str, logs: list[Path]) -> int:
-    return sum(log.read_text().count(text) for log in logs)
-
-
-def shell(code: str, **variables: str) -> str:
-    ended = manage("shell", "-v0", "-c", code, **variables)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-def ledger(job: str, **variables: str) -> int:
-    """Return how often the job's body ran."""
-    query = f"JobRun.objects.filter(job={job!r}, ended_at__isnull=False)"
-    code = f"from example.models import JobRun; print({query}.count())"
-    return int(shell(code, **variables))
-
-
-@contextmanager
-def new_database(folder: Path, blocker: DjangoDbBlocker) -> Iterator[dict[str, str]]:
-    """Give the environment for a new database of the store under test."""
-    if chosen_store() != "postgres":
-        yield {"SQLITE_FILE": str(folder / "example.sqlite3")}
-        return
-    name = f"shedlock_example_{uuid4().hex}"
-    with blocker.unblock():
-        on_server(f"CREATE DATABASE {name}")
-    try:
-        yield {"DATABASE_URL": postgres_url(name)}
-    finally:
-        with blocker.unblock():
-            # Not by FORCE: who is no superuser may not end the server's own workers.
-            on_server(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                f"WHERE datname = '{name}' AND usename = current_user"
-            )
-            on_server(f"DROP DATABASE {name}")
-
-
-def on_server(statement: str) -> None:
-    with connections["default"]._nodb_cursor() as cursor:
-        cursor.execute(statement)
-
-
-def postgres_url(name: str) -> str:
-    settings = connections["default"].settings_dict
-    user, password, host = (
-        quote(settings[part], safe="") for part in ("USER", "PASSWORD", "HOST")
-    )
-    port = settings["PORT"] or 5432
-    return f"postgres://{user}:{password}@:{port}/{name}?host={host}"
+[entry] = app.conf.beat_schedule.values()
+for _beat in range(2):
+    app.send_task(entry["task"])
+print(entry["schedule"])
+"""
+"""Sends what two beats send at a tick, and tells when that is."""
+ENQUEUE = "from example.tasks import *; print(send_invoices.enqueue().status)"
 
 
 @pytest.fixture
-def database(
-    tmp_path: Path, django_db_blocker: DjangoDbBlocker
-) -> Iterator[dict[str, str]]:
-    with new_database(tmp_path, django_db_blocker) as variables:
-        yield variables
+def database(tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[Database]:
+    with new_database(tmp_path, django_db_blocker) as made:
+        yield made
 
 
-@pytest.fixture(scope="module")
-def demo(
-    tmp_path_factory: pytest.TempPathFactory, django_db_blocker: DjangoDbBlocker
-) -> Iterator[subprocess.CompletedProcess[str]]:
-    """Run the demo once, on a new database, for all tests that read what it shows."""
-    folder = tmp_path_factory.mktemp("demo")
-    with new_database(folder, django_db_blocker) as variables:
-        yield manage("demo", **variables)
+@pytest.fixture
+def make_hosts(tmp_path: Path, database: Database) -> Iterator[Callable[..., Hosts]]:
+    """Return what makes a parent of hosts, from modules to import and variables."""
+    with ExitStack() as stack:
+
+        def make(*modules: str, **variables: str) -> Hosts:
+            own = environment(**database.variables, **variables)
+            hosts = Hosts(tmp_path, *modules, environment=own)
+            stack.callback(hosts.close)
+            return hosts
+
+        yield make
 
 
-def test_demo_ends_well(demo: subprocess.CompletedProcess[str]) -> None:
-    """The demo exits with 0, skips are silent, and a pipe gets no colours."""
-    assert demo.returncode == 0, demo.stdout + demo.stderr
-    assert demo.stderr == ""
-    assert "admin / admin" in demo.stdout
-    assert "\x1b" not in demo.stdout
-
-
-def test_demo_shows_one_run_a_round(demo: subprocess.CompletedProcess[str]) -> None:
-    """In each round one worker runs and two skip, and the ledger has one run."""
-    rounds = ROUND.findall(demo.stdout)
-    assert [(job, kind) for job, kind, *_ in rounds] == JOBS * 2
-    for _, _, *outcomes, runs in rounds:
-        assert sorted(outcomes) == ["ran", "skipped", "skipped"]
-        assert runs == "1"
-
-
-def test_demo_shows_how_a_dead_workers_lock_comes_free(
-    demo: subprocess.CompletedProcess[str],
-) -> None:
-    """The lock is kept for the rest of the lease, and then another worker gets in."""
-    story = demo.stdout.partition("is killed")[2]
-    words = r"\b(running|skipped|expired|ran|free)\b"
-    found = re.findall(words, story.partition("Every job")[0])
-    assert found == ["running", "running", "skipped", "expired", "ran", "free"]
-
-
-def test_demo_fails_without_locks(database: dict[str, str]) -> None:
-    """Without locks the ledger has three runs, and the demo says so."""
-    demo = manage("demo", SHEDLOCK_OFF="1", **database)
-    assert demo.returncode == 1
-    assert "ran 3 times" in demo.stderr
-
-
-def listen_to_ctrl_c() -> None:
-    # A shell lets its background jobs ignore it, and their children inherit that.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_demo_leaves_no_worker_behind(
-    database: dict[str, str], ending: signal.Signals
-) -> None:
-    """However the demo ends, also in the middle of a long job, its workers end too."""
+def end_demo(database: Database, ending: signal.Signals) -> tuple[int, str]:
+    """End a demo in a long job; return its exit status and errors after its workers."""
     with subprocess.Popen(
         [sys.executable, str(MANAGE), "demo"],
-        env=environment(**database),
+        env=environment(**database.variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -241,145 +104,181 @@ def test_demo_leaves_no_worker_behind(
             _, errors = demo.communicate(timeout=PATIENCE)
         finally:
             demo.kill()
-    assert "Traceback" not in errors
-    assert demo.returncode == (130 if ending is signal.SIGINT else -ending)
+    return demo.returncode, errors
 
 
-def test_demo_runs_after_one_that_was_killed(database: dict[str, str]) -> None:
-    """What a killed demo left, held locks among it, does not disturb the next one."""
-    manage("migrate", "--verbosity=0", **database)
-    die = (
-        "import os\n"
-        "from django_shedlock import hold\n"
-        "with hold('report:acme'), hold('rates.refresh'), hold('backup'):\n"
-        "    os._exit(9)\n"
-    )
-    assert manage("shell", "-c", die, **database).returncode == 9
-    demo = manage("demo", **database)
+def listen_to_ctrl_c() -> None:
+    # A shell lets its background jobs ignore it, and their children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def assert_demo_is_right(demo: subprocess.CompletedProcess[str]) -> None:
+    """It exits with 0, skips are silent, a pipe gets no colours, and the story fits."""
     assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert demo.stderr == ""
+    assert "admin / admin" in demo.stdout
+    assert "\x1b" not in demo.stdout
+    rounds, _, crash = demo.stdout.partition("is killed")
+    assert_one_run_a_round(rounds)
+    assert_dead_workers_lock_comes_free(crash.partition("Every job")[0])
 
 
-def test_checks_and_migrations_are_complete(database: dict[str, str]) -> None:
+def assert_one_run_a_round(shown: str) -> None:
+    """In each round one worker runs and two skip, and the ledger has one run."""
+    rounds = ROUND.findall(shown)
+    assert [(job, kind) for job, kind, *_ in rounds] == JOBS * 2
+    for _, _, *outcomes, runs in rounds:
+        assert sorted(outcomes) == ["ran", "skipped", "skipped"]
+        assert runs == "1"
+
+
+def assert_dead_workers_lock_comes_free(shown: str) -> None:
+    """It is kept for the rest of the lease, and then another worker gets in."""
+    words = re.findall(r"\b(running|skipped|expired|ran|free)\b", shown)
+    assert words == ["running", "running", "skipped", "expired", "ran", "free"]
+
+
+@once
+def test_interrupted_demo_leaves_no_worker_behind(database: Database) -> None:
+    """Ctrl-C in the middle of a long job ends the workers, too."""
+    status, errors = end_demo(database, signal.SIGINT)
+    assert (status, "Traceback" in errors) == (130, False)
+
+
+@once
+def test_demo_runs_after_one_that_was_killed(
+    tmp_path: Path, database: Database
+) -> None:
+    """What it left, held locks among it, does not disturb; no scheduler is needed."""
+    status, errors = end_demo(database, signal.SIGKILL)
+    assert (status, "Traceback" in errors) == (-signal.SIGKILL, False)
+    for name in SCHEDULERS:
+        missing = f"raise ModuleNotFoundError('{name} is not installed')"
+        Path(tmp_path, f"{name}.py").write_text(missing)
+    plain = environment(tmp_path, **database.variables)
+    assert_demo_is_right(manage("demo", environment=plain))
+    check = manage("check", "--database=default", environment=plain)
+    assert (check.returncode, check.stderr) == (0, "")
+
+
+@pytest.mark.postgres_only
+@pytest.mark.django_db
+def test_demo_on_postgresql(database: Database) -> None:
+    """With DATABASE_URL the demo shows the same."""
+    demo = manage("demo", environment=environment(**database.variables))
+    assert_demo_is_right(demo)
+
+
+@once
+def test_demo_fails_without_locks(database: Database) -> None:
+    """Without locks the ledger has three runs, and the demo says so."""
+    unlocked = environment(**database.variables, SHEDLOCK_OFF="1")
+    demo = manage("demo", environment=unlocked)
+    assert demo.returncode == 1
+    assert "ran 3 times" in demo.stderr
+
+
+@once
+def test_checks_and_migrations_are_complete(make_hosts: Callable[..., Hosts]) -> None:
     """The project has no mistake that a check finds, and no missing migration."""
-    check = manage("check", "--fail-level", "WARNING", **database)
-    assert check.returncode == 0, check.stderr
-    migrations = manage("makemigrations", "--check", **database)
-    assert migrations.returncode == 0, migrations.stdout
+    hosts = make_hosts()
+    no_issues = "System check identified no issues (0 silenced).\n"
+    assert hosts.manage("check", "--fail-level=WARNING").ended() == no_issues
+    no_changes = "No changes detected\n"
+    assert hosts.manage("makemigrations", "--check").ended() == no_changes
 
 
-def test_cronjobs_name_jobs_with_locks(database: dict[str, str]) -> None:
+@once
+def test_cronjobs_name_jobs_with_locks(make_hosts: Callable[..., Hosts]) -> None:
     """What CRONJOBS names runs under its lock, through django-crontab's own command."""
-    manage("migrate", "--verbosity=0", **database)
-    listing = (
-        "from django.conf import settings\n"
-        "from example.triggers import cron_hash\n"
-        "print(*map(cron_hash, settings.CRONJOBS))\n"
-    )
-    hashes = manage("shell", "-v0", "-c", listing, **database).stdout.split()
+    hosts = make_hosts()
+    hashes = hosts.start(HASHES).ended().split()
     assert len(hashes) == len(IN_CRONJOBS)
-    for job in hashes:
-        run = manage("crontab", "run", job, **database)
-        assert run.returncode == 0, run.stderr
-        assert run.stderr == ""
-    locks = manage("shedlock", "list", **database).stdout
+    printed = [hosts.manage("crontab", "run", job).ended() for job in hashes]
+    assert sorted(printed) == ["", "", "", "", "sent\n"]
+    locks = hosts.manage("shedlock", "list").ended()
     assert {line.split()[0] for line in locks.splitlines()[1:]} == IN_CRONJOBS
 
 
-def test_any_program_runs_under_a_lock(database: dict[str, str]) -> None:
+@once
+def test_any_program_runs_under_a_lock(make_hosts: Callable[..., Hosts]) -> None:
     """The command of the README writes its file, and a second host skips it."""
-    manage("migrate", "--verbosity=0", **database)
+    hosts = make_hosts()
     lock = ["nightly-backup", "--lock-at-most-for", "1m", "--lock-at-least-for", "30s"]
-    runs = [
-        manage("shedlock", "run", *lock, "--", "echo", "copied", **database)
-        for _ in TWO_HOSTS
-    ]
-    assert [(run.returncode, run.stdout) for run in runs] == [(0, "copied\n"), (0, "")]
+    command = ["shedlock", "run", *lock, "--", "echo", "copied"]
+    assert [hosts.manage(*command).ended() for _ in TWO_HOSTS] == ["copied\n", ""]
 
 
-def test_other_schedulers_are_optional(database: dict[str, str]) -> None:
-    """Without their libraries the checks find nothing, and the demo runs."""
-    manage("migrate", "--verbosity=0", **database)
-    for command in (["check", "--database=default"], ["send_digest"], ["demo"]):
-        ended = subprocess.run(
-            [sys.executable, "-c", BLOCKED, str(MANAGE), *command],
-            env=environment(**database),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert (ended.returncode, ended.stderr) == (0, ""), command[0]
-
-
+@once
 def test_one_celery_worker_runs_a_tick(
-    tmp_path: Path, database: dict[str, str]
+    tmp_path: Path, database: Database, make_hosts: Callable[..., Hosts]
 ) -> None:
     """Two beats send a tick twice: one task runs, and the other one is skipped."""
-    variables = {**database, "CELERY_FOLDER": str(tmp_path / "queue")}
-    manage("migrate", "--verbosity=0", **variables)
-    options = ["-A", "example", "worker", "--pool=solo", "--loglevel=INFO", *ALONE]
-    first, second = (["celery", *options, "-n", f"{host}@host"] for host in TWO_HOSTS)
-    # One after the other: a worker may read what another has only begun to write.
-    with (
-        ready_worker(tmp_path / "1", first, **variables) as one,
-        ready_worker(tmp_path / "2", second, **variables) as other,
-    ):
-        logs = [one, other]
-        send = "from example.celery import app, import_orders\n"
-        shell(send + "import_orders.delay(); import_orders.delay()", **variables)
-        wait_for(lambda: count("succeeded", logs) == 2)
-    assert count("not acquired", logs) == 1
-    assert ledger("orders.import", **variables) == 1
-
-
-def test_celery_beat_sends_the_task_of_the_example() -> None:
-    """The schedule names a task that there is, at a time of the clock."""
-    code = (
-        "from example.celery import app\n"
-        "[entry] = app.conf.beat_schedule.values()\n"
-        "print(entry['task'] in app.tasks, entry['schedule'])\n"
+    hosts = make_hosts(
+        "celery.__main__",
+        "celery.apps.worker",
+        "celery.bin.worker",
+        "example.celery",
+        CELERY_FOLDER=str(tmp_path / "queue"),
     )
-    assert shell(code).startswith("True <crontab: * * * * *")
+    command = ["celery", "-A", "example", "worker", "--pool=solo", "--loglevel=INFO"]
+    workers = []
+    for number in TWO_HOSTS:
+        own = [*command, *ALONE, "-n", f"{number}@host"]
+        workers.append(hosts.start(CELERY_WORKER.format(command=own)))
+        # One after the other: a worker may read what another has only begun to write.
+        wait_for(lambda: "ready." in workers[-1].output)
+    assert hosts.start(SEND).ended().startswith("<crontab: * * * * *")
+
+    def count(text: str) -> int:
+        return sum(worker.output.count(text) for worker in workers)
+
+    wait_for(lambda: count("succeeded") == 2)
+    assert count("not acquired") == 1
+    assert database.runs("orders.import") == 1
 
 
-def test_one_apscheduler_runs_a_tick(tmp_path: Path, database: dict[str, str]) -> None:
+@once
+def test_one_apscheduler_runs_a_tick(
+    database: Database, make_hosts: Callable[..., Hosts]
+) -> None:
     """Of two schedulers one runs the job; both skip while it is kept."""
-    manage("migrate", "--verbosity=0", **database)
-    command = [str(MANAGE), "run_apscheduler", "--second=*/2"]
-    with background(tmp_path, command, command, **database) as logs:
-        skipped = "not acquired"
-        wait_for(lambda: all(skipped in log.read_text() for log in logs))
-    assert ledger("rates.refresh", **database) == 1
+    hosts = make_hosts("apscheduler.schedulers.blocking")
+    command = ("run_apscheduler", "--second=*")
+    schedulers = [hosts.manage(*command) for _ in TWO_HOSTS]
+    wait_for(lambda: all("not acquired" in each.output for each in schedulers))
+    assert database.runs("rates.refresh") == 1
 
 
 # Left out and not skipped, since Django 5.2 has no tasks of its own.
 if TASKS:
 
+    @once
     def test_task_runs_once_in_two_processes(
-        tmp_path: Path, database: dict[str, str]
+        database: Database, make_hosts: Callable[..., Hosts]
     ) -> None:
         """Django's own backend runs a task where it is enqueued: on one host of two."""
-        manage("migrate", "--verbosity=0", **database)
-        code = "from example.tasks import *; print(send_invoices.enqueue().status)"
-        command = [str(MANAGE), "shell", "-v0", "-c", code]
-        with background(tmp_path, command, command, **database) as logs:
-            done = "SUCCESSFUL\n"
-            wait_for(lambda: all(done in log.read_text() for log in logs))
-        assert ledger("invoices.send", **database) == 1
+        hosts = make_hosts("example.tasks")
+        started = [hosts.start(ENQUEUE) for _ in TWO_HOSTS]
+        assert [host.ended() for host in started] == ["SUCCESSFUL\n"] * 2
+        assert database.runs("invoices.send") == 1
 
 
 if QUEUE:
 
+    @once
     def test_one_database_worker_runs_a_tick(
-        tmp_path: Path, database: dict[str, str]
+        database: Database, make_hosts: Callable[..., Hosts]
     ) -> None:
         """Tasks of one tick are all successful, and one of them does the work."""
-        variables = {**database, "DJANGO_SETTINGS_MODULE": WITH_QUEUE}
-        manage("migrate", "--verbosity=0", **variables)
-        send = "from example.tasks import send_invoices as task\n"
-        shell(send + "task.enqueue(); task.enqueue()", **variables)
-        worker = [str(MANAGE), "db_worker", "--no-reload"]
-        with background(tmp_path, worker, worker, **variables) as logs:
-            done = "state=SUCCESSFUL"
-            wait_for(lambda: count(done, logs) == 2)
-        assert ledger("invoices.send", **variables) == 1
+        hosts = make_hosts("example.tasks", DJANGO_SETTINGS_MODULE=WITH_QUEUE)
+        for _ in TWO_HOSTS:
+            assert hosts.start(ENQUEUE).ended() == "READY\n"
+        command = ("db_worker", "--no-reload")
+        workers = [hosts.manage(*command) for _ in TWO_HOSTS]
+
+        def successful() -> int:
+            return sum(each.output.count("state=SUCCESSFUL") for each in workers)
+
+        wait_for(lambda: successful() == 2)
+        assert database.runs("invoices.send") == 1
