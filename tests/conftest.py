@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -10,6 +11,10 @@ import pytest
 
 from tests.support import once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
+
+# Else each of hundreds of processes compiles all of the package and the tests anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 collect_ignore_glob = ["apps/*"]
 if find_spec("cosmic_ray") is None:  # it is in the extra 'mutants', and brings many
