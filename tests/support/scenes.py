@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import F, Value
+from django.db import transaction
 
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
@@ -19,6 +20,7 @@ STUCK = "billing.send_digest"
 HOLDER = "web-2:4711:9f86d081884c7d65"
 
 
+@transaction.atomic
 def bad_morning() -> None:
     """Make locks in each state, with runs behind them."""
     _record(STUCK, HOLDER, taken=2 * HOUR, left=40 * MINUTE)
@@ -50,32 +52,34 @@ def bad_morning() -> None:
     _schedule("rates.refresh", "*/5 * * * *")
     _schedule("mirror.pull", "@hourly")
     _schedule("nightly.cleanup", "30 1 * * *", succeeded=2 * DAY)
-    _runs()
-    _running("reports.monthly", "web-3:99:4e07408562bedb8b", started=5 * HOUR)
-    _running(STUCK, HOLDER, started=2 * HOUR)
-    _running("search.reindex", "web-1:815:2c624232cdd22177", started=MINUTE)
+    running = [
+        _running("reports.monthly", "web-3:99:4e07408562bedb8b", started=5 * HOUR),
+        _running(STUCK, HOLDER, started=2 * HOUR),
+        _running("search.reindex", "web-1:815:2c624232cdd22177", started=MINUTE),
+    ]
+    LockRun.objects.bulk_create([*_runs(), *running])
 
 
-def _runs() -> None:
+def _runs() -> Iterator[LockRun]:
     for days in range(14, 0, -1):
-        _run(
+        yield _run(
             STUCK, ended=days * DAY, took=timedelta(minutes=3, seconds=11 * (days % 5))
         )
-        _run("reports.monthly", ended=days * DAY, took=(20 + days % 7) * MINUTE)
-        _run("nightly.cleanup", ended=days * DAY, took=(6 + days % 3) * MINUTE)
-        _run("search.reindex", ended=days * DAY, took=(2 + days % 4) * MINUTE)
+        yield _run("reports.monthly", ended=days * DAY, took=(20 + days % 7) * MINUTE)
+        yield _run("nightly.cleanup", ended=days * DAY, took=(6 + days % 3) * MINUTE)
+        yield _run("search.reindex", ended=days * DAY, took=(2 + days % 4) * MINUTE)
     for hours in range(24, 1, -1):
         outcome = RunOutcome.FAILED if hours == 9 else RunOutcome.SUCCEEDED
         if hours == 16:
             outcome = RunOutcome.LOST
-        _run(
+        yield _run(
             "mirror.pull",
             ended=hours * HOUR,
             took=timedelta(seconds=40 + 17 * (hours % 6)),
             outcome=outcome,
         )
-    _run("rates.refresh", ended=MINUTE / 4, took=timedelta(milliseconds=740))
-    _run(
+    yield _run("rates.refresh", ended=MINUTE / 4, took=timedelta(milliseconds=740))
+    yield _run(
         "nightly.cleanup",
         ended=7 * HOUR,
         took=12 * MINUTE,
@@ -122,16 +126,22 @@ def _run(
     outcome: RunOutcome = RunOutcome.SUCCEEDED,
     host: str = "web-1",
     **columns: Any,
-) -> None:
+) -> LockRun:
     run = _running(name, f"{host}:{300 + ended.days}:0a1b2c3d", started=ended + took)
-    LockRun.objects.filter(pk=run.pk).update(
-        outcome=outcome, duration=Value(took), finished=F("started"), **columns
-    )
+    columns |= {"outcome": outcome, "duration": took, "finished": DatabaseNow() - ended}
+    for column, value in columns.items():
+        setattr(run, column, value)
+    return run
 
 
 def _running(name: str, locked_by: str, *, started: timedelta) -> LockRun:
-    run = LockRun.objects.create_running(
-        name=name, provider="default", locked_by=locked_by
+    host, pid, _ = locked_by.split(":")
+    return LockRun(
+        name=name,
+        provider="default",
+        locked_by=locked_by,
+        host=host,
+        pid=int(pid),
+        outcome=RunOutcome.RUNNING,
+        started=DatabaseNow() - started,
     )
-    LockRun.objects.filter(pk=run.pk).update(started=DatabaseNow() - started)
-    return run
