@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from tests.support.example import (
+from tests.support.example_project import (
     MANAGE,
     Database,
     Hosts,
