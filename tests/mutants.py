@@ -54,6 +54,7 @@ OTHER_TESTS = {
 }
 """Those of something else than the core."""
 
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", re.MULTILINE)
 PASSED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 """All tests passed, or all are about another store."""
 
@@ -178,8 +179,7 @@ class Laboratory:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         text = said.decode(errors="replace")
-        failed = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", text, re.MULTILINE)
-        first = [*failed, *text.splitlines()[-1:], "a silent end"][0]
+        first = [*FAILED.findall(text), *text.splitlines()[-1:], "a silent end"][0]
         return None if status in PASSED else f"killed on {store} by {first}"
 
 

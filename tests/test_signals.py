@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import FrozenInstanceError
 from typing import Any, NoReturn
 
 import pytest
@@ -108,6 +109,15 @@ def test_skip(story: Story) -> None:
     assert (configuration.name, configuration.lease) == ("job", "9m")
     assert isinstance(arguments.pop("holder"), LockHolder)
     assert arguments == {}
+
+
+def test_receiver_can_not_change_the_holder(story: Story) -> None:
+    """All receivers and the caller are given one holder, so it stays as it is."""
+    with held_elsewhere("job"):
+        execute(break_off, "job")
+    holder = told(story, "not_acquired")["holder"]
+    with pytest.raises(FrozenInstanceError):
+        holder.locked_by = "a receiver"
     assert names(story) == ["not_acquired"]
 
 
