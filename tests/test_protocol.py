@@ -247,6 +247,35 @@ def explore(machine: type[Protocol], *, examples: int) -> int:
     return sequences() - first
 
 
+def be_late_with(machine: Protocol, step: Callable[[Lock], None]) -> None:
+    """Let a worker whose clock is slow take a step when another has its lock."""
+    late = machine.acquire(at_most=1, at_least=0)
+    machine.wait(by=1, drift=-1)
+    other = machine.acquire(at_most=5, at_least=2)
+    step(late)
+    machine.states_agree()
+    machine.release(other)
+    machine.states_agree()
+
+
+def check_known_steps(machine: type[Protocol]) -> None:
+    """Check what Hypothesis finds only in many examples."""
+    be_late_with(played := machine(), played.release)
+    be_late_with(played := machine(), played.fence)
+    be_late_with(played := machine(), lambda lock: played.extend(lock, at_most=3))
+
+
+def test_memory_is_safe_from_the_late() -> None:
+    """A worker that is late changes nothing about the lock of another."""
+    check_known_steps(MemoryProtocol)
+
+
+@pytest.mark.django_db
+def test_database_is_safe_from_the_late() -> None:
+    """A worker that is late changes nothing about the lock of another."""
+    check_known_steps(DatabaseProtocol)
+
+
 def test_memory_follows_the_protocol() -> None:
     """No sequence of steps brings the memory's provider and the model apart."""
     assert explore(MemoryProtocol, examples=80) >= 80
