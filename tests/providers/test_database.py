@@ -18,9 +18,10 @@ from django.db import (
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock import LockProviderError
+from django_shedlock import LockProviderError, hold
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.holders import CONTENDED, LockHolder
+from django_shedlock.keepalive import heartbeat
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
@@ -50,6 +51,13 @@ class TestDatabaseLockProvider(ProviderContract, TickContract):
     @pytest.fixture
     def provider(self) -> DatabaseLockProvider:
         return DatabaseLockProvider("default")
+
+
+@committed
+def test_locks_are_not_kept_alive_unless_asked_for() -> None:
+    """A job whose lease is too short loses its lock, as in ShedLock."""
+    with hold("job") as lock:
+        assert lock not in heartbeat._beats
 
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
