@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -26,6 +27,7 @@ from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database_errors import is_conflict
 from django_shedlock.states import LockState
 from tests.providers.contract import ProviderContract
 from tests.providers.ticks import TickContract
@@ -238,6 +240,23 @@ def conflict() -> OperationalError:
     cause.sqlite_errorcode = 5  # type: ignore[attr-defined]
     error.__cause__ = cause
     return error
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_BUSY_SNAPSHOT,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_LOCKED_SHAREDCACHE,
+    ],
+)
+def test_kinds_of_conflict_are_conflicts(code: int) -> None:
+    """SQLite adds to its code for a conflict what kind of conflict it is."""
+    error = OperationalError("database is locked")
+    error.__cause__ = sqlite3.OperationalError("database is locked")
+    error.__cause__.sqlite_errorcode = code
+    assert is_conflict(error)
 
 
 class SteadyClock:
