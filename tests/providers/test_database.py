@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -18,13 +19,15 @@ from django.db import (
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock import LockProviderError
+from django_shedlock import LockProviderError, hold
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.holders import CONTENDED, LockHolder
+from django_shedlock.keepalive import heartbeat
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database_errors import is_conflict
 from django_shedlock.states import LockState
 from tests.providers.contract import ProviderContract
 from tests.providers.ticks import TickContract
@@ -50,6 +53,13 @@ class TestDatabaseLockProvider(ProviderContract, TickContract):
     @pytest.fixture
     def provider(self) -> DatabaseLockProvider:
         return DatabaseLockProvider("default")
+
+
+@committed
+def test_locks_are_not_kept_alive_unless_asked_for() -> None:
+    """A job whose lease is too short loses its lock, as in ShedLock."""
+    with hold("job") as lock:
+        assert lock not in heartbeat._beats
 
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -230,6 +240,23 @@ def conflict() -> OperationalError:
     cause.sqlite_errorcode = 5  # type: ignore[attr-defined]
     error.__cause__ = cause
     return error
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_BUSY_SNAPSHOT,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_LOCKED_SHAREDCACHE,
+    ],
+)
+def test_kinds_of_conflict_are_conflicts(code: int) -> None:
+    """SQLite adds to its code for a conflict what kind of conflict it is."""
+    error = OperationalError("database is locked")
+    error.__cause__ = sqlite3.OperationalError("database is locked")
+    error.__cause__.sqlite_errorcode = code
+    assert is_conflict(error)
 
 
 class SteadyClock:
