@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 from benchmarks.databases import database
-from tests.support.locks import take
 
 FEW = 100
 ROUNDS = 5
@@ -34,6 +33,7 @@ def compare(runs: int) -> None:
 
     from tests.admin.test_runs import add_many
     from tests.support.lateness import be_overdue
+    from tests.support.locks import take
     from tests.support.operators import ALL, operator
 
     client = operator(*ALL)
