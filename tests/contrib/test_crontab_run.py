@@ -23,7 +23,7 @@ from django_shedlock.contrib.crontab.requests import request_for
 from django_shedlock.durations import format_duration
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
-from tests.support.clocks import wait_for_calm
+from tests.providers.ticks import BEHIND
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.documents import ROOT
 from tests.support.jobs import only_jobs_of
@@ -262,7 +262,6 @@ def test_other_subcommands_are_django_crontabs(tmp_path: Path) -> None:
 
 def test_triggered_job_has_the_schedule_of_its_entry() -> None:
     """What runs by hand counts for the entry's newest tick, and is not overdue."""
-    wait_for_calm()
     with override_settings(CRONJOBS=[("@daily", f"{JOBS}.decorated")]):
         call_command("shedlock", "trigger", "decorated", stdout=io.StringIO())
     record = LockRecord.objects.get(name="decorated")
@@ -272,12 +271,11 @@ def test_triggered_job_has_the_schedule_of_its_entry() -> None:
 
 def test_overdue_entries_are_caught_up() -> None:
     """Entries with and without their own locks run again, once, if they are overdue."""
-    wait_for_calm()
     entries = [
-        ("@daily", f"{JOBS}.decorated_coroutine"),
-        ("@daily", f"{JOBS}.plain", ["gold"]),
-        ("@daily", LOCKED, ["report"], {"lock_at_least_for": 1}),
-        ("@daily", "nowhere.at_all"),
+        (BEHIND, f"{JOBS}.decorated_coroutine"),
+        (BEHIND, f"{JOBS}.plain", ["gold"]),
+        (BEHIND, LOCKED, ["report"], {"lock_at_least_for": 1}),
+        (BEHIND, "nowhere.at_all"),
     ]
     with (
         override_settings(CRONJOBS=entries),
@@ -286,7 +284,7 @@ def test_overdue_entries_are_caught_up() -> None:
     ):
         call_command("shedlock", "catch-up")
         assert calls == []
-        LockRecord.objects.update(succeeded_tick=DatabaseNow() - timedelta(days=3))
+        LockRecord.objects.update(succeeded_tick=DatabaseNow() - timedelta(weeks=8))
         out = io.StringIO()
         call_command("shedlock", "catch-up", stdout=out)
         call_command("shedlock", "catch-up", stdout=out)
