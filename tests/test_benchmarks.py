@@ -13,7 +13,7 @@ import pytest
 from tests.support.documents import ROOT
 from tests.support.stores import SQLITE_VARIABLE
 
-pytestmark = [pytest.mark.sqlite_only, pytest.mark.once]
+pytestmark = pytest.mark.sqlite_only
 
 
 def measured(benchmark: str, folder: Path, **options: int) -> tuple[str, list[str]]:

@@ -18,8 +18,6 @@ from django_shedlock.durations import format_duration
 from django_shedlock.schedules import LONGEST_EXPRESSION, Schedule
 from tests.support.debian_cron import looks_at_clock, starts
 
-pytestmark = pytest.mark.once
-
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 

@@ -227,7 +227,7 @@ def test_memory_has_summaries_too() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_three_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:
     """The number of statements is the same with one lock and with many."""
-    for number in range(20):
+    for number in range(6):
         take(f"job {number}").release()
         add_runs(*[FAILED] * number, name=f"job {number}")
         be_overdue(f"job {number}")

@@ -82,6 +82,7 @@ def translated(compiled: Path) -> list[object]:
     return [translations._catalog, translations.info()]  # type: ignore[attr-defined]
 
 
+@pytest.mark.once
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("language", "direction", "words"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.durations import parse_duration
 from django_shedlock.test import free, held_elsewhere
 from tests.support.documents import ROOT
+
+pytestmark = pytest.mark.once
 
 FOLDER = ROOT / "docs" / "operations"
 METRIC = re.compile(r"\bshedlock_\w+")
@@ -57,7 +60,13 @@ def expressions() -> list[str]:
 
 @pytest.fixture
 def exposed(db: None) -> dict[str, set[str]]:
-    """The labels of each metric of a page, after a tick, a run, a skip and a loss."""
+    """The labels of each metric, made once for all tests."""
+    return labels_of_metrics()
+
+
+@cache
+def labels_of_metrics() -> dict[str, set[str]]:
+    """Return the labels on a page, after a tick, a run, a skip and a loss."""
     execute(lambda: None, "job", schedule="@daily")
     with held_elsewhere("job"):
         execute(lambda: None, "job")
