@@ -95,6 +95,11 @@ class TestStatements:
         lock.release()
         assert self.count(lambda: provider.acquire(quarters())) == 2
 
+    def test_operator_pays_no_more(self, provider: DatabaseLockProvider) -> None:
+        """An operator who comes while the job runs pays the same."""
+        take_from(provider, quarters())
+        assert self.count(lambda: provider.acquire(quarters(Trigger.OPERATOR))) == 2
+
     def test_first_take_is_four_statements(
         self, provider: DatabaseLockProvider
     ) -> None:
