@@ -13,45 +13,46 @@ import time
 from typing import Any
 
 from benchmarks.databases import database
-from tests.support.locks import take
 
 FEW = 100
-ROUNDS = 5
 
 
 def main() -> None:
     """Measure each page with few and with many runs, in one database."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000_000)
-    runs = parser.parse_args().runs
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--locks", type=int, default=50)
+    chosen = parser.parse_args()
     with database():
-        compare(runs)
+        compare(chosen.runs, chosen.rounds, chosen.locks)
 
 
-def compare(runs: int) -> None:
+def compare(runs: int, rounds: int, locks: int) -> None:
     """Print the median of each page's times, and its queries."""
     from django.db import connection
 
     from tests.admin.test_runs import add_many
     from tests.support.lateness import be_overdue
+    from tests.support.locks import take
     from tests.support.operators import ALL, operator
 
     client = operator(*ALL)
-    for number in range(50):
+    for number in range(locks):
         take(f"job {number}").release()
         be_overdue(f"job {number}")
     add_many(FEW)
-    few = {title: measure(client, page) for title, page in pages(FEW).items()}
+    few = {title: measure(client, page, rounds) for title, page in pages(FEW).items()}
     add_many(runs - FEW)
     with connection.cursor() as cursor:
         cursor.execute(
             "ANALYZE" + (" TABLE shedlock_run" * (connection.vendor == "mysql"))
         )
     print(
-        f"{connection.vendor}: milliseconds and queries of a page, median of {ROUNDS}"
+        f"{connection.vendor}: milliseconds and queries of a page, median of {rounds}"
     )
     for title, address in pages(runs).items():
-        milliseconds, queries = measure(client, address)
+        milliseconds, queries = measure(client, address, rounds)
         before, _ = few[title]
         print(
             f"{title:32} {FEW} runs {before:7.0f} ms   "
@@ -83,14 +84,14 @@ def pages(count: int) -> dict[str, str]:
     }
 
 
-def measure(client: Any, address: str) -> tuple[float, int]:
+def measure(client: Any, address: str, rounds: int) -> tuple[float, int]:
     """Return the median milliseconds of a page, and its queries."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
     client.get(address, follow=True)
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         began = time.perf_counter()
         with CaptureQueriesContext(connection) as queries:
             response = client.get(address, follow=True)
