@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.support import once
+from tests.support import flushing, once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
 
 # Else each of hundreds of processes compiles all of the package and the tests anew.
@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
     statements.install()
+    flushing.install()
 
 
 def pytest_collection_modifyitems(
