@@ -482,6 +482,7 @@ def test_disabled_runs_everything_unlocked() -> None:
         first.extend("1m")
         first.fence()
         assert first.fencing_token == 0
+        assert first.release()
     assert asyncio.run(aexecute(body, "job")).value == 1
     assert not get_provider().statuses()
 
