@@ -49,8 +49,9 @@ SLOWER_TESTS = ("tests/concurrency/test_*.py",)
 """Races and faults, on a server only."""
 
 OTHER_TESTS = {
-    *("test_benchmarks", "test_docs", "test_example_project", "test_mutants"),
-    *("test_package", "test_stores", "test_test_helpers", "test_translations"),
+    *("test_benchmarks", "test_docs", "test_example_project", "test_examples"),
+    *("test_mutants", "test_once", "test_package", "test_stores"),
+    *("test_test_helpers", "test_translations"),
 }
 """Those of something else than the core."""
 
