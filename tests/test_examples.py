@@ -31,7 +31,7 @@ NOT_RUN = {
     ("CONTRIBUTING.rst", "$ python3 -m venv .venv"),
     ("CONTRIBUTING.rst", "$ python -m benchmarks.imports --rounds 20"),
     ("CONTRIBUTING.rst", "$ python -m tests"),
-    ("CONTRIBUTING.rst", "$ python -m tests.mutants"),
+    ("CONTRIBUTING.rst", '$ python -m pip install -e ".[test,mutants]"'),
     (
         "CONTRIBUTING.rst",
         "$ SHEDLOCK_TEST_STORE=postgres python -m pytest tests/providers",

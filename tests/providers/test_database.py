@@ -22,7 +22,6 @@ from django.test.utils import CaptureQueriesContext
 from django_shedlock import LockProviderError, hold
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.holders import CONTENDED, LockHolder
-from django_shedlock.keepalive import heartbeat
 from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import statements
@@ -32,6 +31,7 @@ from django_shedlock.states import LockState
 from tests.providers.contract import ProviderContract
 from tests.providers.ticks import TickContract
 from tests.support.clocks import store_clock
+from tests.support.leases import is_kept_alive
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.sessions import kill_session, session_number
 from tests.support.statements import Failing, Only
@@ -59,7 +59,7 @@ class TestDatabaseLockProvider(ProviderContract, TickContract):
 def test_locks_are_not_kept_alive_unless_asked_for() -> None:
     """A job whose lease is too short loses its lock, as in ShedLock."""
     with hold("job") as lock:
-        assert lock not in heartbeat._beats
+        assert not is_kept_alive(lock)
 
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

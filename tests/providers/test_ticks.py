@@ -59,7 +59,7 @@ def progress(provider: DatabaseLockProvider) -> Any:
     return status.progress
 
 
-def end_lease() -> None:
+def end_every_lease() -> None:
     """Let the lease be over, also for a clock that is set back."""
     LockRecord.objects.update(lock_until=NOON - timedelta(days=999))
 
@@ -231,7 +231,7 @@ def test_clock_that_is_set_back_stops_no_job(provider: DatabaseLockProvider) -> 
     """After it was set back by an hour its ticks are run, each once."""
     with both_clocks(NOON + HOUR):
         assert runs(provider)
-    end_lease()
+    end_every_lease()
     for turn in range(6):
         with both_clocks(NOON + turn * QUARTER):
             assert runs(provider)
@@ -255,7 +255,7 @@ def test_clock_that_was_ahead_hides_no_missed_run(
     """A tick of tomorrow that succeeded by mistake is no success of today's."""
     with both_clocks(NOON + 24 * HOUR):
         assert runs(provider)
-    end_lease()
+    end_every_lease()
     with both_clocks(NOON):
         assert runs(provider, succeeded=False)
     with both_clocks(NOON + timedelta(minutes=6)):
@@ -369,7 +369,7 @@ def test_database_does_what_memory_does(
                 results.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
                     store.release(lock, succeeded=succeeded)
-                end_lease()
+                end_every_lease()
             [left], [right] = provider.statuses(), memory.statuses()
         where = f"step {step}, {occasion.trigger} of {schedule} at {moment}"
         assert results[0] == results[1], where

@@ -63,6 +63,10 @@ def pass_time(by: timedelta, *locks: Lock) -> None:
     wait_for(lambda: not any(map(_is_due, locks)))
 
 
+def is_kept_alive(lock: Lock) -> bool:
+    return lock in heartbeat._beats
+
+
 def next_beat(lock: Lock) -> timedelta:
     """Return in how much time the next beat of the lock is due."""
     return timedelta(seconds=heartbeat._beats[lock].due - time.monotonic())
