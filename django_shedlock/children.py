@@ -23,6 +23,8 @@ SIGNALLED = 128
 """A shell's exit status of a program that a signal ended is that much more."""
 PAUSE = 0.05
 """Seconds between two looks at what an ended command has left behind."""
+LONGEST_WAIT = 60
+"""Seconds after which the wait for a command begins anew."""
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 
 
@@ -54,7 +56,7 @@ class Child:
         signal's handler, is raised only then.
         """
         try:
-            status = self._process.wait()
+            status = self._wait_for_process()
             self._wait_for_group()
         except BaseException:
             self.wait()
@@ -102,6 +104,13 @@ class Child:
         killing.daemon = True
         killing.start()
         return killing
+
+    def _wait_for_process(self) -> int:
+        # With a limit it looks again and again. Without, a signal that comes just
+        # before waitpid() would be handled only when the command has ended.
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(LONGEST_WAIT)
 
     def _wait_for_group(self) -> None:
         killing = self._killing

@@ -28,7 +28,14 @@ from django_shedlock.states import LockState
 from django_shedlock.test import is_held, locked_in_memory
 from tests.models import Counter
 from tests.providers.contract import take_at_last
-from tests.support.leases import beat_now, beat_often, end_own_count, next_beat
+from tests.support.leases import (
+    beat_now,
+    beat_often,
+    end_own_count,
+    lease_end,
+    next_beat,
+    wait_until_idle,
+)
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.processes import Parent, worker
 from tests.support.servers import Server, own_server
@@ -267,9 +274,9 @@ def hold_through_a_restart(parent: Parent) -> dict[str, Any]:
         parent.wait()
         beat_now(lock)
         wait_for(lambda: next_beat(lock) > timedelta(0))
-        before = lock.remaining()
+        before = lease_end(lock)
         parent.say("without a server")
-        wait_for(lambda: lock.remaining() > before)
+        wait_for(lambda: lease_end(lock) > before)
         return {"lost": lock.is_lost, "released": lock.release()}
 
 
@@ -303,10 +310,10 @@ def wait_for_loss(parent: Parent) -> tuple[float, float]:
         parent.say("inside")
         parent.wait()
         # So as not to wait for all of it.
-        lease_end = end_own_count(lock, after=timedelta(seconds=1))
+        deadline = end_own_count(lock, after=timedelta(seconds=1))
         beat_now(lock)
         assert lock.lost.wait(PATIENCE)
-        return lease_end, time.monotonic()
+        return deadline, time.monotonic()
 
 
 def test_server_that_stays_down_loses_the_lock_in_time(server: Server) -> None:
@@ -316,8 +323,8 @@ def test_server_that_stays_down_loses_the_lock_in_time(server: Server) -> None:
         connections["default"].close()
         server.stop()
         holder.send()
-        lease_end, told = holder.result()
-        assert lease_end <= told
+        deadline, told = holder.result()
+        assert deadline <= told
         server.start()
 
 
@@ -385,6 +392,7 @@ def test_many_locks_share_one_thread() -> None:
 def fork_while_kept_alive(parent: Parent) -> int:
     """Fork under a lock that is kept alive; return the child's exit status."""
     with locked_in_memory(), hold("parent", lock_at_most_for="1h", keep_alive=True):
+        wait_until_idle()
         child = os.fork()
         if not child:
             os._exit(0 if keeps_alive_by_itself() else 1)
@@ -395,10 +403,10 @@ def keeps_alive_by_itself() -> bool:
     """Whether this process has no thread yet, and starts one for its own lock."""
     alone = active_count() == 1 and not locks_held()
     with hold("child", lock_at_most_for="1h", keep_alive=True) as lock:
-        before = lock.remaining()
+        before = lease_end(lock)
         beat_now(lock)
         with suppress(AssertionError):
-            wait_for(lambda: lock.remaining() > before)
+            wait_for(lambda: lease_end(lock) > before)
             return alone and is_held("child")
         return False
 

@@ -27,6 +27,11 @@ def end_lease(lock: Lock) -> None:
     end_own_count(lock)
 
 
+def lease_end(lock: Lock) -> float:
+    """Return when the lease is over by its holder's count, by the monotonic clock."""
+    return lock._deadline
+
+
 def end_own_count(lock: Lock, after: timedelta = timedelta(0)) -> float:
     """
     Let the holder believe that the lease ends so soon, as if an operator extended it.
@@ -70,6 +75,11 @@ def is_kept_alive(lock: Lock) -> bool:
 def next_beat(lock: Lock) -> timedelta:
     """Return in how much time the next beat of the lock is due."""
     return timedelta(seconds=heartbeat._beats[lock].due - time.monotonic())
+
+
+def wait_until_idle() -> None:
+    """Wait until the heartbeat's thread has nothing to do, and so no mutex."""
+    wait_for(lambda: heartbeat._changed._waiters)
 
 
 def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:

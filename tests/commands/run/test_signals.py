@@ -143,6 +143,21 @@ def test_exceptions_wait_for_the_command(runner: Runner) -> None:
     assert "no signals, please" in err
 
 
+def test_signal_is_never_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that came just before a wait in C would be handled after the command."""
+    options = []
+    waitpid = os.waitpid
+
+    def noting(pid: int, option: int) -> tuple[int, int]:
+        options.append(option)
+        return waitpid(pid, option)
+
+    monkeypatch.setattr(os, "waitpid", noting)
+    with Signals().started(["true"]):
+        pass
+    assert set(options) == {os.WNOHANG}
+
+
 def test_child_is_never_left_alone() -> None:
     """Also what fails beside the command waits for its end."""
     with pytest.raises(LookupError), Signals().started(["true"]) as child:
