@@ -24,8 +24,8 @@ from tests.support.stores import (
     missing_reason,
 )
 
-WORKERS = 1 + (os.cpu_count() or 1)
-"""Processes of each store: some of them wait."""
+WORKERS = 2 * (os.cpu_count() or 1)
+"""Processes of each store: half of them wait for something."""
 
 
 @dataclass
