@@ -74,9 +74,15 @@ class InterpreterRunner(Runner):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_listen_to_hangups,
         )
         self._stack.callback(_end, started)
         return started
+
+
+def _listen_to_hangups() -> None:
+    # Under nohup all would ignore them, and a shell can't trap what it ignores.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
