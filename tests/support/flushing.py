@@ -1,5 +1,5 @@
 """
-Emptying the tables after a test that commits, with a third of Django's work.
+Emptying the tables after a test that commits, with less work than Django's flush.
 
 Django's ``flush`` empties permissions and content types, too, and makes them again for
 all apps. No test changes them, so they stay.
