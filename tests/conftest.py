@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -104,6 +105,13 @@ def faults(config: pytest.Config) -> dict[str, list[str]]:
     if once.is_whole(config) and (alone := list(comparison.faults())):
         found["Statements that only tests with the mark 'once' send"] = alone
     return found
+
+
+@pytest.fixture(autouse=True, scope="session")
+def listen_to_ctrl_c() -> None:
+    """Let tests of Ctrl-C, and what they start, also get it in a background job."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as the shell has it there
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -94,7 +94,6 @@ def end_demo(database: Database, ending: signal.Signals) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=listen_to_ctrl_c,
     ) as demo:
         try:
             assert demo.stdout
@@ -105,11 +104,6 @@ def end_demo(database: Database, ending: signal.Signals) -> tuple[int, str]:
         finally:
             demo.kill()
     return demo.returncode, errors
-
-
-def listen_to_ctrl_c() -> None:
-    # A shell lets its background jobs ignore it, and their children inherit that.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def assert_demo_is_right(demo: subprocess.CompletedProcess[str]) -> None:

@@ -1,0 +1,112 @@
+"""
+Run the suite again and again on a machine that is busy, or that stands still.
+
+``python -m tests.shake --rounds 10 --burn 2`` keeps two cores busy beside it;
+``--stop 3`` stops the suite's processes for three seconds, again and again, at random
+moments: all of them, or one of pytest's workers with what it started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import psutil
+
+PAUSES = (10, 60)
+"""Seconds between two stops, at least and at most."""
+
+BURNER = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+"""Keeps a core busy, until who started it ends."""
+
+
+@contextmanager
+def busy_cores(count: int) -> Iterator[None]:
+    """Keep so many cores busy."""
+    burners = [subprocess.Popen([sys.executable, "-c", BURNER]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """Return the process and what came of it, which a test has not stopped itself."""
+    members = []
+    for member in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            if member.status() != psutil.STATUS_STOPPED:
+                members.append(member)
+    return members
+
+
+def pick(suite: psutil.Process) -> list[psutil.Process]:
+    """Return all of the suite's processes, or those of one worker of pytest."""
+    pytests = suite.children()
+    workers = [worker for pytest in pytests for worker in pytest.children()]
+    return family(random.choice([suite, random.choice(workers or [suite])]))
+
+
+def stop(processes: list[psutil.Process], seconds: float) -> None:
+    """Stop the processes, parents first, and let them go on."""
+    try:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        time.sleep(seconds)
+    finally:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def run_suite(stop_seconds: float, arguments: list[str]) -> tuple[int, int]:
+    """Run it; return its status, and how many times processes were stopped."""
+    suite = psutil.Popen([sys.executable, "-m", "tests", *arguments])
+    stops = 0
+    while True:
+        pause = random.uniform(*PAUSES) if stop_seconds else None
+        try:
+            return suite.wait(pause), stops
+        except psutil.TimeoutExpired:
+            with suppress(psutil.NoSuchProcess):
+                stop(pick(suite), stop_seconds)
+                stops += 1
+
+
+def main(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Return how many rounds failed."""
+    failed = 0
+    with ExitStack() as stack:
+        stack.enter_context(busy_cores(options.burn))
+        for number in range(1, options.rounds + 1):
+            began = time.monotonic()
+            status, stops = run_suite(options.stop, arguments)
+            failed += bool(status)
+            took = f"{time.monotonic() - began:.0f} s, {stops} stops"
+            result = "FAILED" if status else "passed"
+            print(f"--- round {number}: {result}, {took}", flush=True)
+    print(f"{failed} of {options.rounds} rounds failed, load {os.getloadavg()[0]:.1f}")
+    return failed
+
+
+def parse(arguments: list[str]) -> Any:
+    """Return the options, and what pytest is given."""
+    parser = argparse.ArgumentParser(prog="tests.shake", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--burn", type=int, default=0, help="cores to keep busy")
+    parser.add_argument("--stop", type=float, default=0, help="seconds of a stop")
+    return parser.parse_known_args(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*parse(sys.argv[1:])))
