@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, cast
 from zoneinfo import ZoneInfo
@@ -97,7 +97,7 @@ class Schedule:
         Raises ``ValueError`` if there are no two ticks.
         """
         times = self._times()
-        over_night = self._shortest_days() - (times[-1] - times[0])
+        over_night = self._shortest_days - (times[-1] - times[0])
         within_a_day = [after - before for before, after in pairwise(times)]
         return min([over_night, *within_a_day])
 
@@ -165,19 +165,26 @@ class Schedule:
         ticks = _simulate([minute, hour, "*", "*", "*"], BEGINNING)
         return list(takewhile(lambda tick: tick <= BEGINNING + A_DAY, ticks))
 
+    @property
     def _shortest_days(self) -> timedelta:
-        shortest = min(self._gaps_of_days(), default=None)
+        shortest = _shortest_gap(*self._fields[2:])
         if shortest is None:
             raise ValueError(f"{self.expression!r} has no two ticks")
         return shortest
 
-    def _gaps_of_days(self) -> Iterator[timedelta]:
-        ticks = _simulate(["0", "0", *self._fields[2:]], BEGINNING)
-        days = takewhile(lambda tick: tick < END, ticks)
-        for before, after in pairwise(days):
-            yield after - before
-            if after - before == A_DAY:
-                return
+
+@lru_cache(maxsize=1000)
+def _shortest_gap(day: str, month: str, weekday: str) -> timedelta | None:
+    # It counts up to decades, so once for all schedules on the same days.
+    return min(_gaps(["0", "0", day, month, weekday]), default=None)
+
+
+def _gaps(fields: list[str]) -> Iterator[timedelta]:
+    days = takewhile(lambda tick: tick < END, _simulate(fields, BEGINNING))
+    for before, after in pairwise(days):
+        yield after - before
+        if after - before == A_DAY:
+            return
 
 
 def _simulate(fields: list[str], start: datetime, *, reverse: bool = False) -> CronSim:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from celery import Celery
+from celery.__main__ import main as celery_main
 from celery.result import AsyncResult
-from django.db import connections
+from django.conf import settings
+from django.test import override_settings
 
-from django_shedlock import launcher
-from tests.support.documents import ROOT
+from django_shedlock.launcher import PR_SET_PDEATHSIG
+from tests.support.leases import beat_often
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import wait_for
+from tests.support.warm import Command
 
 reason = missing_redis_reason()
 MARKS = [
@@ -43,32 +47,6 @@ RAN = ("SUCCESS", "ran")
 SKIPPED = ("SUCCESS", None)
 LONGEST_BODY = 60
 """Seconds after which a body ends even if its test died."""
-
-SETTINGS = """
-from tests.support.leases import beat_often
-from tests.settings import *
-
-import os
-
-DATABASES["default"].update({address!r})
-INSTALLED_APPS += {apps!r}
-FOLDER = {folder!r}
-beat_often()
-CELERY_BROKER_URL = CELERY_RESULT_BACKEND = {url!r}
-CELERY_BROKER_TRANSPORT_OPTIONS = {transport!r}
-CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {transport!r}
-CELERY_RESULT_EXTENDED = True
-CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
-# One message at a time for each process, so that the others are left to other workers.
-CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_TASK_ACKS_LATE = True
-CELERY_TASK_REJECT_ON_WORKER_LOST = True
-CELERY_BEAT_SCHEDULE = {{
-    task: {{"task": task, "schedule": 0.5, "args": [os.environ.get("BEAT")]}}
-    for task in {beat!r}
-}}
-"""
 
 
 class Project:
@@ -92,14 +70,15 @@ class Project:
             "global_keyprefix": self._prefix,
             "visibility_timeout": visibility_timeout,
         }
-        Path(folder, "celery_settings.py").write_text(self._settings(apps, beat))
+        self._settings = self._make_settings(apps)
+        self._beaten = beat
         self._redis = redis.Redis.from_url(os.environ[REDIS_VARIABLE])
         self.stack.callback(self._redis.close)
         self.stack.callback(self._delete_keys)
         self._app = self._client()
         self.stack.callback(self._app.close)
 
-    def worker(self, *options: str) -> subprocess.Popen[str]:
+    def worker(self, *options: str) -> Command:
         """Start a worker with these options, of one process if they don't say more."""
         quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
         common = ("--concurrency=1", "--loglevel=INFO", *quiet)
@@ -114,10 +93,10 @@ class Project:
         visible = time.monotonic() + self._transport["visibility_timeout"] + 0.1
         wait_for(lambda: time.monotonic() > visible)
 
-    def beat(self, name: str) -> subprocess.Popen[str]:
+    def beat(self, name: str) -> Command:
         """Start a beat whose messages have its name as argument."""
         schedule = str(self.folder / f"schedule_{name}")
-        return self._start("beat", "--schedule", schedule, "--pidfile=", BEAT=name)
+        return self._start("beat", "--schedule", schedule, "--pidfile=", beat=name)
 
     def send(self, task: str, *args: Any, countdown: float = 0) -> AsyncResult:
         """Send the task as a beat does, by its name."""
@@ -146,38 +125,36 @@ class Project:
         """Return what all the processes wrote."""
         return "\n".join(path.read_text() for path in self.folder.glob("*.log"))
 
-    def _start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        # So that it also ends if the tests are killed.
-        launched = [sys.executable, launcher.__file__, str(os.getpid())]
-        celery = [sys.executable, "-m", "celery", "-A", "tests.support.celery_jobs"]
-        with Path(self.folder, f"{uuid.uuid4().hex}.log").open("w") as log:
-            process = subprocess.Popen(
-                [*launched, *celery, *arguments],
-                env={
-                    **os.environ,
-                    **variables,
-                    "DJANGO_SETTINGS_MODULE": "celery_settings",
-                    "PYTHONPATH": os.pathsep.join([str(self.folder), str(ROOT)]),
-                },
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-        self.stack.callback(end, process)
-        return process
+    def _start(self, *arguments: str, beat: str = "") -> Command:
+        log = self.folder / f"{uuid.uuid4().hex}.log"
+        schedule = {
+            task: {"task": task, "schedule": 0.5, "args": [beat]}
+            for task in self._beaten
+        }
+        settings = {**self._settings, "CELERY_BEAT_SCHEDULE": schedule}
+        prepare = partial(become_host, settings, log)
+        app = ("-A", "tests.support.celery_jobs")
+        host = Command(*app, *arguments, prepare=[prepare], program=celery_main)
+        self.stack.callback(end, host)
+        return host
 
-    def _settings(self, apps: Sequence[str], beat: Sequence[str]) -> str:
-        keys = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
-        database = connections["default"].settings_dict
-        return SETTINGS.format(
-            address={key: database[key] for key in keys},
-            apps=list(apps),
-            beat=list(beat),
-            folder=str(self.folder),
-            url=os.environ[REDIS_VARIABLE],
-            transport=self._transport,
-        )
+    def _make_settings(self, apps: Sequence[str]) -> dict[str, Any]:
+        url = os.environ[REDIS_VARIABLE]
+        return {
+            "INSTALLED_APPS": [*settings.INSTALLED_APPS, *apps],
+            "FOLDER": str(self.folder),
+            "CELERY_BROKER_URL": url,
+            "CELERY_RESULT_BACKEND": url,
+            "CELERY_BROKER_TRANSPORT_OPTIONS": self._transport,
+            "CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS": self._transport,
+            "CELERY_RESULT_EXTENDED": True,
+            "CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP": True,
+            "CELERY_WORKER_ENABLE_REMOTE_CONTROL": False,
+            # One message at a time for each process: the others are for other workers.
+            "CELERY_WORKER_PREFETCH_MULTIPLIER": 1,
+            "CELERY_TASK_ACKS_LATE": True,
+            "CELERY_TASK_REJECT_ON_WORKER_LOST": True,
+        }
 
     def _client(self) -> Celery:
         url = os.environ[REDIS_VARIABLE]
@@ -191,6 +168,18 @@ class Project:
     def _delete_keys(self) -> None:
         for key in self._redis.scan_iter(f"{self._prefix}*"):
             self._redis.delete(key)
+
+
+def become_host(settings: dict[str, Any], log: Path) -> None:
+    """Be a process on a host of its own, which also ends if the tests are killed."""
+    os.setsid()
+    if sys.platform == "linux":  # its parent ends with the tests
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    override_settings(**settings).enable()
+    beat_often()
 
 
 MakeProject = Callable[..., Project]
@@ -207,13 +196,13 @@ def ended(result: AsyncResult) -> tuple[str, Any]:
     return result.state, result.result
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(host: Command) -> None:
     """End the worker and its children at once, as the loss of its host does."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(host.pid, signal.SIGKILL)
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(host: Command) -> None:
     """Leave no process behind."""
-    kill(process)
-    process.wait(PATIENCE)
+    kill(host)
+    host.end()

@@ -2,7 +2,8 @@
 Emptying the tables after a test that commits, with less work than Django's flush.
 
 Django's ``flush`` empties permissions and content types, too, and makes them again for
-all apps. No test changes them, so they stay.
+all apps. No test changes them, so they stay. On PostgreSQL it truncates, and so makes
+new files for each table: deleting a few rows is much less work.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ def _without_kept_tables(
     names = connection.introspection.django_table_names(
         only_existing=True, include_views=False
     )
-    return connection.ops.sql_flush(style, sorted({*names} - KEPT), **options)
+    emptied = sorted({*names} - KEPT)
+    if connection.vendor == "postgresql":  # at the commit it checks what refers to what
+        quoted = map(connection.ops.quote_name, emptied)
+        return [" ".join(f"DELETE FROM {name};" for name in quoted)]
+    return connection.ops.sql_flush(style, emptied, **options)
 
 
 def _nothing_to_make_again(*args: Any, **options: Any) -> None:

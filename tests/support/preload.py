@@ -1,6 +1,8 @@
 """Loaded once by the process from which the workers are forked."""
 
 import os
+from importlib import import_module
+from importlib.util import find_spec
 
 import django
 
@@ -20,6 +22,13 @@ import tests.support.leases  # noqa: E402
 import tests.support.processes  # noqa: E402
 import tests.support.run_conditions  # noqa: E402
 import tests.support.warm  # noqa: E402, F401
+from tests.support.stores import chosen_store  # noqa: E402
+
+if chosen_store() == "postgres" and find_spec("celery"):  # only there its workers run
+    for name in ("bin.celery", "apps.worker", "apps.beat", "backends.redis"):
+        import_module(f"celery.{name}")
+    for name in ("celery.concurrency.prefork", "kombu.transport.redis"):
+        import_module(name)
 
 get_commands()
 load_command_class("django_shedlock", "shedlock")

@@ -1,5 +1,5 @@
 """
-``manage.py`` in a process forked from a warm one, which saves a second of imports.
+A program in a process forked from a warm one, which saves a second of imports.
 
 Where a test is about what a process inherits, it needs a new interpreter instead.
 """
@@ -26,11 +26,17 @@ class Command:
     """
     A running ``manage.py``, with the methods of ``subprocess.Popen`` that tests need.
 
+    Another ``program`` is a function that reads its arguments from ``sys.argv``.
     It has standard streams of its own. Before the command begins, the process calls
     each function of ``prepare``, to be configured or to be disturbed.
     """
 
-    def __init__(self, *args: str, prepare: Sequence[Callable[[], Any]] = ()):
+    def __init__(
+        self,
+        *args: str,
+        prepare: Sequence[Callable[[], Any]] = (),
+        program: Callable[[], Any] = execute_from_command_line,
+    ):
         stdin, self._input = context.Pipe(duplex=False)
         self._output, stdout = context.Pipe(duplex=False)
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -40,7 +46,9 @@ class Command:
         self.stdout = os.fdopen(self._output.fileno(), closefd=False)
         self.stderr = errors
         self._process = context.Process(
-            target=_become, args=(theirs, addresses(), prepare, args), daemon=True
+            target=_become,
+            args=(theirs, addresses(), prepare, program, args),
+            daemon=True,
         )
         self._process.start()
         for stream in theirs:
@@ -116,6 +124,7 @@ def _become(
     streams: list[Connection],
     databases: dict[str, dict[str, Any]],
     prepare: Sequence[Callable[[], Any]],
+    program: Callable[[], Any],
     args: tuple[str, ...],
 ) -> None:
     for number, stream in enumerate(streams):
@@ -128,4 +137,4 @@ def _become(
     use(databases)
     for function in prepare:
         function()
-    execute_from_command_line(sys.argv)
+    program()
