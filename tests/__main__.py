@@ -24,8 +24,8 @@ from tests.support.stores import (
     missing_reason,
 )
 
-WORKERS = 2 * (os.cpu_count() or 1)
-"""Processes of each store: half of them wait for something."""
+WORKERS = 1 + (os.cpu_count() or 1)
+"""Processes of each store: more than cores, since many wait for something."""
 
 
 @dataclass
