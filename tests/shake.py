@@ -56,13 +56,14 @@ def pick(suite: psutil.Process) -> list[psutil.Process]:
     return family(random.choice([suite, random.choice(workers or [suite])]))
 
 
-def stop(processes: list[psutil.Process], seconds: float) -> None:
-    """Stop the processes, parents first, and let them go on."""
+@contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """Stop the processes, parents first, for the time of the body."""
     try:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
-        time.sleep(seconds)
+        yield
     finally:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -78,8 +79,8 @@ def run_suite(stop_seconds: float, arguments: list[str]) -> tuple[int, int]:
         try:
             return suite.wait(pause), stops
         except psutil.TimeoutExpired:
-            with suppress(psutil.NoSuchProcess):
-                stop(pick(suite), stop_seconds)
+            with suppress(psutil.NoSuchProcess), stopped(pick(suite)):
+                time.sleep(stop_seconds)
                 stops += 1
 
 
