@@ -333,7 +333,7 @@ def test_async_tasks_of_one_process_exclude_each_other() -> None:
     skipped: list[bool] = []
 
     async def body() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while len(skipped) < 7:
                 await asyncio.sleep(0.005)
 
@@ -403,7 +403,7 @@ class SlowStep:
     async def cancel(self, body: Callable[[], Any], **options: Any) -> None:
         """Run the body under a lock, and cancel that in the middle of the step."""
         task = asyncio.create_task(aexecute(body, "job", **options))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not self.reached.is_set():
                 await asyncio.sleep(0.001)
         task.cancel()

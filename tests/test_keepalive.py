@@ -311,7 +311,7 @@ def run_lost(lose: Callable[[], Any], **options: Any) -> list[str]:
 
     async def main() -> None:
         with pytest.raises(LockLost, match="'job' was lost by .* cancelled"):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await aexecute(body, "job", lock_at_most_for=LEASE, **options)
         task = asyncio.current_task()
         assert task is not None

@@ -255,7 +255,7 @@ def at_another_time(offset: int) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     clock, holder = answer.stdout.split()
     assert abs(float(clock) - time.time() - offset) < 60, "the clock is not wrong"

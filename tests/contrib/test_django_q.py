@@ -19,6 +19,6 @@ def test_one_of_two_tasks_runs_the_body(workers: Workers) -> None:
     workers.notes.wait_for("run")
     workers.notes.wait_for("skip")
     workers.notes.write("may end")
-    wait_for(lambda: len(workers.queued(RESULTS)) == 2, timeout=60)
+    wait_for(lambda: len(workers.queued(RESULTS)) == 2)
     assert (workers.notes.count("run"), workers.notes.count("skip")) == (1, 1)
     assert sorted(workers.queued(RESULTS)) == [(1, 0), (1, 1)]

@@ -42,6 +42,7 @@ from tests.support.lateness import (
 from tests.support.leases import end_own_count
 from tests.support.locks import Broken, add_run, take
 from tests.support.operators import operator
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
@@ -409,7 +410,7 @@ def test_forked_child_counts_though_its_parent_was_counting() -> None:
     locked.wait()
     child = os.fork()
     if child == 0:
-        os._exit(0 if receivers._mutex.acquire(timeout=5) else 1)
+        os._exit(0 if receivers._mutex.acquire(timeout=PATIENCE) else 1)
     _, status = os.waitpid(child, 0)
     done.set()
     thread.join()
@@ -419,7 +420,7 @@ def test_forked_child_counts_though_its_parent_was_counting() -> None:
 def test_signal_handler_may_count_while_its_thread_counts() -> None:
     """Else a shutdown that uses release_all() could wait for ever."""
     with receivers._mutex:
-        assert receivers._mutex.acquire(timeout=1)
+        assert receivers._mutex.acquire(timeout=PATIENCE)
         receivers._mutex.release()
 
 

@@ -18,6 +18,7 @@ from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState
 from tests.support.locks import MINUTE, configure, take_from
+from tests.support.waiting import PATIENCE
 
 SHORT = timedelta(milliseconds=50)
 WORKERS = 8
@@ -305,7 +306,7 @@ class Counters:
 
 def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
     """Try until the lock is ours."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         lock = provider.acquire(configuration)
         if isinstance(lock, Lock):

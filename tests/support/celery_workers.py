@@ -26,7 +26,7 @@ from django.test import override_settings
 from django_shedlock.launcher import PR_SET_PDEATHSIG
 from tests.support.leases import beat_often
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 from tests.support.warm import Command
 
 reason = missing_redis_reason()
@@ -45,7 +45,7 @@ PARENT = "parent"
 """Names a lock that the parent of a worker's processes takes before it forks."""
 RAN = ("SUCCESS", "ran")
 SKIPPED = ("SUCCESS", None)
-LONGEST_BODY = 60
+LONGEST_BODY = PATIENCE
 """Seconds after which a body ends even if its test died."""
 
 

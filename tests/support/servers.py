@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from django.db import OperationalError, connections
 
 from tests.support.guardian import guarded_folder, remove
 from tests.support.stores import chosen_store, parse_url, start_postgres
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 
 class Server(ABC):
@@ -99,7 +98,7 @@ def own_server() -> Iterator[Server]:
     server = SERVERS[chosen_store()](folder)
     try:
         use(server.settings())
-        _wait_until_it_answers()
+        wait_for(_answers, pause=0.05)
         call_command("migrate", run_syncdb=True, verbosity=0)
         yield server
     finally:
@@ -115,12 +114,9 @@ def use(settings: dict[str, Any]) -> None:
     connections["default"].settings_dict.update(settings)
 
 
-def _wait_until_it_answers() -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return connections["default"].ensure_connection()
-        except OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+def _answers() -> bool:
+    try:
+        connections["default"].ensure_connection()
+    except OperationalError:
+        return False
+    return True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
+
+from tests.support.waiting import wait_for
 
 NUMBER = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
 KILL = {"postgresql": "SELECT pg_terminate_backend(%s)", "mysql": "KILL %s"}
@@ -27,11 +28,8 @@ def session_number() -> int:
 
 def wait_until_blocked(number: int) -> None:
     """Wait until that session's statement waits for somebody's row."""
-    deadline = time.monotonic() + 30
-    while not _ask(connection, BLOCKED, number):
-        assert time.monotonic() < deadline, "nothing blocks it"
-        # MariaDB shows the same answer to all who ask again within 0.1 s.
-        time.sleep(0.12)
+    # MariaDB shows the same answer to all who ask again within 0.1 s.
+    wait_for(lambda: _ask(connection, BLOCKED, number), pause=0.12)
 
 
 def read_clock() -> datetime:

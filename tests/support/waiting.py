@@ -10,11 +10,13 @@ PATIENCE = 240
 """Seconds: what has not happened by then never will. No test waits for them to pass."""
 
 
-def wait_for(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
-    """Return the first true result of ``condition``, asked every few milliseconds."""
+def wait_for(
+    condition: Callable[[], Any], timeout: float = PATIENCE, pause: float = 0.005
+) -> Any:
+    """Return the first true result of ``condition``, asked after such pauses."""
     deadline = time.monotonic() + timeout
     while not (result := condition()):
         if time.monotonic() > deadline:
             raise AssertionError("it did not happen in time")
-        time.sleep(0.005)
+        time.sleep(pause)
     return result
