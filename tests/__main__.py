@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from typing import IO
+
+import pytest
 
 from tests.support.stores import (
     REQUIRED,
@@ -24,7 +27,17 @@ from tests.support.stores import (
     missing_reason,
 )
 
-WORKERS = 1 + (os.cpu_count() or 1)
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+MOST_WORKERS = 8
+"""Servers have room for so many processes, and for those that tests start."""
+WORKERS = min(1 + usable_cores(), MOST_WORKERS)
 """Processes of each store: more than cores, since many wait for something."""
 
 
@@ -52,24 +65,47 @@ class Run:
     def result(self) -> str:
         """Wait for its end, and print what it has not printed yet."""
         status = self.process.wait()
+        self.show()
+        if status == pytest.ExitCode.NO_TESTS_COLLECTED and self.output is not None:
+            return "nothing to run: the first store's run has it"
+        return "FAILED" if status else "passed"
+
+    def show(self) -> None:
+        """Print what only the file has."""
         if self.output is not None:
             print(f"\n=== {self.store} ===", flush=True)
             self.output.seek(0)
             shutil.copyfileobj(self.output, sys.stdout)
-        return "FAILED" if status else "passed"
+
+    def end(self) -> None:
+        """Leave no process behind, if it runs; show how far it came."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+            self.show()
+
+
+def fails(missing: str) -> bool:
+    """Return whether it is a failure that this store is missing."""
+    if os.environ.get(STORE_VARIABLE):  # by its name
+        return True
+    return bool(os.environ.get(REQUIRED)) and is_asked_for(missing)
 
 
 def main(arguments: list[str]) -> int:
     """Return 0 if the suite passed on every store that is there."""
-    results, runs = {}, []
-    for store in chosen_stores():
-        reason = missing_reason(store)
-        if reason:
-            fails = os.environ.get(REQUIRED) and is_asked_for(store)
-            results[store] = f"{'FAILED' if fails else 'left out'}: {reason}"
-        else:
-            runs.append(Run.start(store, arguments, is_first=not runs))
-    results |= {run.store: run.result() for run in runs}
+    results: dict[str, str] = {}
+    runs: list[Run] = []
+    try:
+        for store in chosen_stores():
+            if reason := missing_reason(store):
+                results[store] = f"{'FAILED' if fails(store) else 'left out'}: {reason}"
+            else:
+                runs.append(Run.start(store, arguments, is_first=not runs))
+        results |= {run.store: run.result() for run in runs}
+    finally:
+        for run in runs:
+            run.end()
     print()
     for store, result in results.items():
         print(f"{store:10}{result}")
@@ -77,4 +113,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     raise SystemExit(main(sys.argv[1:]))

@@ -21,13 +21,6 @@ collect_ignore_glob = ["apps/*"]
 if find_spec("cosmic_ray") is None:  # it is in the extra 'mutants', and brings many
     collect_ignore_glob.append("test_mutants.py")
 
-ONLY_OF_STORE = {
-    "sqlite": {"sqlite_only"},
-    "postgres": {"servers_only", "postgres_only"},
-    "mariadb": {"servers_only", "mariadb_only"},
-}
-ONLY = set().union(*ONLY_OF_STORE.values())
-
 skipped: list[str] = []
 statements = once.Recorder()
 comparison = once.Comparison()
@@ -56,7 +49,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave out what is about other stores; skip all if the chosen one is missing."""
-    others = ONLY - ONLY_OF_STORE[chosen_store()]
+    others = once.ONLY - once.ONLY_OF_STORE[chosen_store()]
     left_out = [item for item in items if any(map(item.get_closest_marker, others))]
     left_out += once.left_out(items, config)
     config.hook.pytest_deselected(items=left_out)

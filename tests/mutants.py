@@ -3,7 +3,8 @@ Break the core in one place at a time, and see the tests fail.
 
 ``python -m tests.mutants`` draws a sample of mutants, always the same for one seed.
 Each is a copy of the repository in which cosmic-ray changed one operator, number,
-condition or decorator. ``mutants.toml`` has to explain each that passes all tests.
+condition or decorator. ``mutants.toml`` has to explain each that passes the tests of
+the core and of its concurrency.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.mutations import Mutant, draw
+from tests.support.paths import ROOT
 from tests.support.stores import STORE_VARIABLE, SUFFIX_VARIABLE, missing_reason
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = "django_shedlock"
 EXPLANATIONS = Path(__file__).with_name("mutants.toml")
 SEED = 1
@@ -50,7 +51,7 @@ SLOWER_TESTS = ("tests/concurrency/test_*.py",)
 
 OTHER_TESTS = {
     *("test_benchmarks", "test_docs", "test_example_project", "test_examples"),
-    *("test_mutants", "test_once", "test_package", "test_stores"),
+    *("test_mutants", "test_once", "test_package", "test_shake", "test_stores"),
     *("test_test_helpers", "test_translations"),
 }
 """Those of something else than the core."""
@@ -211,6 +212,8 @@ async def examine_all(mutants: list[Mutant], jobs: int, arguments: list[str]) ->
         async with asyncio.TaskGroup() as group:
             for laboratory in laboratories:
                 group.create_task(work(laboratory))
+        if failure := await laboratories[0].failure():
+            raise SystemExit(f"Without any mutant, after all of them: {failure}")
     return len(survivors)
 
 

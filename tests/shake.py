@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -51,8 +52,12 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 def pick(suite: psutil.Process) -> list[psutil.Process]:
     """Return all of the suite's processes, or those of one worker of pytest."""
-    pytests = suite.children()
-    workers = [worker for pytest in pytests for worker in pytest.children()]
+    workers = [
+        process
+        for pytest in suite.children()
+        for process in pytest.children()
+        if process.children()  # which a folder's guardian has not
+    ]
     return family(random.choice([suite, random.choice(workers or [suite])]))
 
 
@@ -61,12 +66,13 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
     """Stop the processes, parents first, for the time of the body."""
     try:
         for process in processes:
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):  # it has ended, or is root's
                 process.suspend()
         yield
     finally:
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
+        # A parent may let a child stand still, so it comes last.
+        for process in reversed(processes):
+            with suppress(psutil.Error):
                 process.resume()
 
 
@@ -74,14 +80,19 @@ def run_suite(stop_seconds: float, arguments: list[str]) -> tuple[int, int]:
     """Run it; return its status, and how many times processes were stopped."""
     suite = psutil.Popen([sys.executable, "-m", "tests", *arguments])
     stops = 0
-    while True:
-        pause = random.uniform(*PAUSES) if stop_seconds else None
-        try:
-            return suite.wait(pause), stops
-        except psutil.TimeoutExpired:
-            with suppress(psutil.NoSuchProcess), stopped(pick(suite)):
-                time.sleep(stop_seconds)
-                stops += 1
+    try:
+        while True:
+            pause = random.uniform(*PAUSES) if stop_seconds else None
+            try:
+                return suite.wait(pause), stops
+            except psutil.TimeoutExpired:
+                with suppress(psutil.NoSuchProcess), stopped(pick(suite)):
+                    time.sleep(stop_seconds)
+                    stops += 1
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            suite.terminate()
+            suite.wait()
 
 
 def main(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -110,4 +121,5 @@ def parse(arguments: list[str]) -> Any:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     raise SystemExit(main(*parse(sys.argv[1:])))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT
+from tests.support.paths import ROOT
 from tests.support.stores import SQLITE_VARIABLE
 
 pytestmark = pytest.mark.sqlite_only

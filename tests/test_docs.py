@@ -14,8 +14,9 @@ from docutils import nodes
 import django_shedlock
 from django_shedlock import ShedLockError, conf, signals
 from django_shedlock.options import LockOptions
-from tests.support.documents import ROOT, Document, all_documents
+from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
+from tests.support.paths import ROOT
 
 DOCUMENTS = {document.name: document for document in all_documents()}
 README = DOCUMENTS["README.rst"]

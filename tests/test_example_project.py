@@ -15,13 +15,13 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from tests.support.example_project import (
-    MANAGE,
     Database,
     Hosts,
     environment,
     manage,
     new_database,
 )
+from tests.support.paths import MANAGE
 from tests.support.waiting import PATIENCE, wait_for
 
 once = pytest.mark.once

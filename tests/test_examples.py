@@ -34,6 +34,10 @@ NOT_RUN = {
     ("CONTRIBUTING.rst", '$ python -m pip install -e ".[test,mutants]"'),
     (
         "CONTRIBUTING.rst",
+        "$ SHEDLOCK_TEST_STORE=postgres python -m tests.shake --rounds 10 --burn 2",
+    ),
+    (
+        "CONTRIBUTING.rst",
         "$ SHEDLOCK_TEST_STORE=postgres python -m pytest tests/providers",
     ),
     (

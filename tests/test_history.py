@@ -474,7 +474,7 @@ ROUNDS = 25
 
 def run_many(parent: Parent) -> int:
     return sum(
-        execute(lambda: None, f"job {turn % 3}", wait="20s").was_executed
+        execute(lambda: None, f"job {turn % 3}", wait="5m").was_executed
         for turn in range(ROUNDS)
     )
 

@@ -70,8 +70,8 @@ def test_lock_outlives_its_lease() -> None:
 def test_thread_wakes_up_when_a_beat_is_due() -> None:
     """Nobody has to tell it that the time has come."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
-        beat_now(lock, after=SOON)
         before = lease_end(lock)
+        beat_now(lock, after=SOON)
         assert wait_for(lambda: lease_end(lock) > before)
 
 
@@ -369,8 +369,9 @@ def test_async_body_that_an_operator_extended_goes_on() -> None:
         lock = current_lock()
         get_provider().force_extend("job", 2 * LEASE)
         end_own_count(lock)
-        while not lock.remaining():
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(PATIENCE):
+            while not lock.remaining():
+                await asyncio.sleep(0.005)
         assert lock.remaining() > LEASE
         return "done"
 

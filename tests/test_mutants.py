@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests import mutants
-from tests.mutants import ROOT, Laboratory, core_files, explanations
+from tests.mutants import Laboratory, core_files, explanations
 from tests.support.mutations import Mutant, changed_lines, draw, places_of
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from django_shedlock.models import LockRecord
-from tests.support.documents import ROOT
+from tests.support.examples import SETTINGS
 from tests.support.locks import take
 from tests.support.once import (
     OPTION,
@@ -23,13 +23,9 @@ from tests.support.once import (
     left_out,
     runs_once,
 )
+from tests.support.paths import ROOT
 from tests.support.stores import STORE_VARIABLE
 
-SETTINGS = """
-SECRET_KEY = "only for tests"
-INSTALLED_APPS = ["django_shedlock"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
-"""
 CONFTEST = "from tests.conftest import *"
 SAMPLE = """
 import pytest
@@ -100,6 +96,7 @@ def test_what_uses_the_database_runs_with_each_store() -> None:
     assert not runs_once(item(cls=TestCase))
     assert runs_once(item())
     assert runs_once(item("django_db", "once"))
+    assert not runs_once(item("sqlite_only"))  # no other store's run has it
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -139,7 +136,8 @@ def test_statements_on_the_locks_tables_are_noted() -> None:
 def test_comparison_names_the_test() -> None:
     """The report says who sent the statement."""
     comparison = Comparison()
-    for name, keywords in (("a", {"once": 1}), ("b", {})):
+    tests = (("a", {"once": 1}), ("b", {}), ("a", {"sqlite_only": 1}))
+    for name, keywords in tests:
         properties = [(PROPERTY, statement) for statement in ("common", name)]
         comparison.add(
             pytest.TestReport(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,5 +59,5 @@ def test_each_round_that_fails_counts(
     assert shake.main(options, rest) == 2
     assert rest == ["-x"]
     shown = capsys.readouterr().out
-    assert "round 1: passed, 0 s, 7 stops" in shown
+    assert re.search(r"round 1: passed, \d+ s, 7 stops", shown)
     assert "2 of 3 rounds failed" in shown

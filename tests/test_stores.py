@@ -13,6 +13,7 @@ import psutil
 import pytest
 from django.db import connections
 
+from tests.support.paths import ROOT
 from tests.support.stores import (
     REDIS_VARIABLE,
     REQUIRED,
@@ -28,7 +29,6 @@ from tests.support.stores import (
 )
 from tests.support.waiting import wait_for
 
-ROOT = Path(__file__).resolve().parent.parent
 VENDORS = {"sqlite": "sqlite", "postgres": "postgresql", "mariadb": "mysql"}
 
 NOWHERE = "scheme://nobody@127.0.0.1:1/test"

@@ -15,10 +15,10 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_shedlock.outcomes import RunOutcome
-from tests.support.documents import ROOT
 from tests.support.lateness import DAILY, be_overdue
 from tests.support.locks import add_run, take
 from tests.support.operators import ALL, CHANGE, LIST, RUNS, ask, operator
+from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "django_shedlock"
 LANGUAGES = ("en", "de", "ar")

@@ -133,6 +133,7 @@ class Soak:
         self.pauses: list[Pause] = []
         self._chance = random.Random(seed)
         self._stopped: dict[str, datetime] = {}
+        self._awake_at = now()
         names = [f"worker-{number}" for number in range(WORKERS)]
         self._workers = {name: self._start(name) for name in names}
 
@@ -153,10 +154,11 @@ class Soak:
         return self.counts
 
     def _sleep(self, seconds: float) -> None:
-        begun_at = now()
         time.sleep(seconds)
-        if now() > begun_at + STANDSTILL:
-            self.pauses.append(Pause(None, begun_at, now() + LEASE / 3))
+        # Counted from the sleep before: whatever is done in between takes no time.
+        if now() > self._awake_at + STANDSTILL:
+            self.pauses.append(Pause(None, self._awake_at, now() + LEASE / 3))
+        self._awake_at = now()
 
     def _start(self, name: str) -> Worker:
         return Worker(work, name, self._chance.randrange(10**9))

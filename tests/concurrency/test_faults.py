@@ -27,7 +27,6 @@ from django_shedlock.signals import lock_extended
 from django_shedlock.states import LockState
 from django_shedlock.test import is_held, locked_in_memory
 from tests.models import Counter
-from tests.providers.contract import take_at_last
 from tests.support.leases import (
     beat_now,
     beat_often,
@@ -36,7 +35,7 @@ from tests.support.leases import (
     next_beat,
     wait_until_idle,
 )
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, take_at_last, take_from
 from tests.support.processes import Parent, worker
 from tests.support.servers import Server, own_server
 from tests.support.waiting import PATIENCE, wait_for

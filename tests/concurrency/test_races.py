@@ -18,8 +18,8 @@ from django_shedlock.locks import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
-from tests.providers.contract import ROUNDS, WORKERS, take_at_last
-from tests.support.locks import configure, take_from, try_once
+from tests.providers.contract import ROUNDS, WORKERS
+from tests.support.locks import configure, take_at_last, take_from, try_once
 from tests.support.processes import Parent, context, worker, workers
 from tests.support.waiting import PATIENCE
 

@@ -18,7 +18,7 @@ from django_shedlock import execute, hold
 from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.durations import parse_duration
 from django_shedlock.test import free, held_elsewhere
-from tests.support.documents import ROOT
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
 

@@ -14,7 +14,7 @@ from django.db import connections
 
 from django_shedlock.models import LockRun
 from tests.support.cron_hosts import Host, hosts, missing_reason
-from tests.support.documents import ROOT
+from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]

@@ -26,9 +26,9 @@ from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.clocks import daily_far_from_now
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
-from tests.support.documents import ROOT
 from tests.support.jobs import only_jobs_of
 from tests.support.locks import take
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -29,7 +29,7 @@ WORKER = "tests.support.queues.rq_worker"
 def queue() -> Iterator[Queue]:
     """Make a queue that is this test's alone."""
     with Redis.from_url(os.environ[REDIS_VARIABLE]) as connection:
-        made = Queue(f"shedlock-{uuid.uuid4().hex}", connection=connection)
+        made = Queue(f"shedlock_tests_{uuid.uuid4().hex}", connection=connection)
         yield made
         made.delete()
 

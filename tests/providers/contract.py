@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -17,8 +14,8 @@ from django_shedlock.holders import LockHolder
 from django_shedlock.locks import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.states import LockState
-from tests.support.locks import MINUTE, configure, take_from
-from tests.support.waiting import PATIENCE
+from tests.support.locks import MINUTE, configure, take_at_last, take_from
+from tests.support.threads import run_threads
 
 SHORT = timedelta(milliseconds=50)
 WORKERS = 8
@@ -136,13 +133,13 @@ class ProviderContract:
 
     def test_kept_lock_is_not_extended(self, provider: LockProvider) -> None:
         """A released lock that lock_at_least_for keeps is not extended either."""
-        lock = take_from(provider, configure(lock_at_least_for=timedelta(seconds=10)))
+        lock = take_from(provider, configure(lock_at_least_for=MINUTE))
         provider.release(lock)
         assert not provider.extend(lock, 2 * MINUTE)
 
     def test_extend_keeps_lock_at_least_for(self, provider: LockProvider) -> None:
         """lock_at_least_for counts from the start, whatever was extended."""
-        keep = timedelta(seconds=10)
+        keep = MINUTE
         lock = take_from(provider, configure(lock_at_least_for=keep))
         assert provider.extend(lock, 2 * MINUTE)
         assert provider.release(lock)
@@ -212,7 +209,7 @@ class ProviderContract:
     def test_status_of_each_state(self, provider: LockProvider) -> None:
         """Statuses come in the order of names, with states by the store's clock."""
         take_from(provider, configure("a"))
-        keep = timedelta(seconds=10)
+        keep = MINUTE
         provider.release(take_from(provider, configure("b", MINUTE, keep)))
         outlast(take_from(provider, configure("c", SHORT)))
         provider.release(take_from(provider, configure("d")))
@@ -236,7 +233,7 @@ class ProviderContract:
 
     def test_kept_lock_is_force_released(self, provider: LockProvider) -> None:
         """An operator needs no force where no job runs."""
-        keep = timedelta(seconds=10)
+        keep = MINUTE
         lock = take_from(provider, configure(lock_at_least_for=keep))
         assert not provider.force_release("job")
         provider.release(lock)
@@ -245,7 +242,7 @@ class ProviderContract:
 
     def test_running_lock_is_force_released(self, provider: LockProvider) -> None:
         """With force a running job loses its lock, and its release changes nothing."""
-        keep = timedelta(seconds=10)
+        keep = MINUTE
         lock = take_from(provider, configure(lock_at_least_for=keep))
         assert provider.force_release("job", running=True)
         assert not provider.extend(lock, MINUTE)
@@ -302,36 +299,3 @@ class Counters:
 
     def expected(self, workers: int) -> dict[str, int]:
         return dict.fromkeys(self.names, workers * ROUNDS // 2)
-
-
-def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
-    """Try until the lock is ours."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        lock = provider.acquire(configuration)
-        if isinstance(lock, Lock):
-            return lock
-        time.sleep(random.uniform(0.001, 0.01))
-    pytest.fail(f"nobody released {configuration.name}")
-
-
-def run_threads(count: int, work: Callable[[], None]) -> None:
-    """Run ``work`` in that many threads, and fail if one of them does."""
-    from django.db import connections
-
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures

@@ -21,10 +21,10 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
 from django_shedlock.test import is_held
-from tests.providers.contract import run_threads
 from tests.support.locks import MINUTE, configure, take_from, try_once
 from tests.support.processes import worker
 from tests.support.sessions import kill_session, session_number
+from tests.support.threads import run_threads
 from tests.support.waiting import PATIENCE
 
 committed = pytest.mark.django_db(transaction=True)

@@ -26,7 +26,7 @@ from tests.support.locks import MINUTE, configure, take_from
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LEASE = timedelta(minutes=10)
-PATIENCE = timedelta(minutes=5)
+TOLERANCE = timedelta(minutes=5)
 """A zone is wrong by half an hour at least; a machine is slow by seconds."""
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata", "Pacific/Auckland")
 SESSION_ZONE = {
@@ -79,12 +79,12 @@ def test_lease_is_exact_in_every_zone(
         take_from(provider, configure("job", LEASE))
         holder = provider.acquire(configure("job", LEASE))
         assert isinstance(holder, LockHolder)
-        assert LEASE - PATIENCE < holder.remaining <= LEASE
+        assert LEASE - TOLERANCE < holder.remaining <= LEASE
         [status] = provider.statuses("job")
         moment = status.locked_at
         moment = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
-        assert abs(datetime.now(UTC) - moment) < PATIENCE
-        assert abs(clock_difference(LockRecord.objects.clock)) < PATIENCE
+        assert abs(datetime.now(UTC) - moment) < TOLERANCE
+        assert abs(clock_difference(LockRecord.objects.clock)) < TOLERANCE
         shift(-LEASE)
         assert isinstance(provider.acquire(configure("job", LEASE)), Lock)
 
@@ -110,7 +110,7 @@ def test_sessions_in_different_zones_exclude_each_other(
     set_session_zone(second)
     holder = provider.acquire(configure("job", LEASE))
     assert isinstance(holder, LockHolder)
-    assert LEASE - PATIENCE < holder.remaining <= LEASE
+    assert LEASE - TOLERANCE < holder.remaining <= LEASE
     assert provider.force_release("job", running=True)
     set_session_zone(first)
     assert isinstance(provider.acquire(configure("job", LEASE)), Lock)
@@ -133,7 +133,7 @@ def test_session_zone_changes_no_lease(
         lock = take_from(provider, configure("job", LEASE))
         holder = provider.acquire(configure("job", LEASE))
         assert isinstance(holder, LockHolder)
-        assert LEASE - PATIENCE < holder.remaining <= LEASE
+        assert LEASE - TOLERANCE < holder.remaining <= LEASE
         assert provider.release(lock)
         assert isinstance(provider.acquire(configure("job", LEASE)), Lock)
 
@@ -187,7 +187,7 @@ def run_three_ticks(name: str, host_ahead: timedelta) -> None:
                 [status] = provider.statuses(name)
             assert status.progress.tick == status.progress.succeeded == tick, name
             off = aware(status.clock) - tick - late
-            assert abs(off) < PATIENCE, name
+            assert abs(off) < TOLERANCE, name
 
 
 def test_first_tick_in_an_hour_that_is_repeated() -> None:

@@ -14,12 +14,12 @@ from django.core.management import get_commands
 from django.test import override_settings
 from django_crontab.crontab import Crontab
 
+from tests.support.paths import MANAGE, ROOT
 from tests.support.processes import addresses
 from tests.support.waiting import PATIENCE
 from tests.support.warm import Command
 
-ROOT = Path(__file__).parents[2]
-PATH = {"CRONTAB_DJANGO_MANAGE_PATH": str(ROOT / "example_project" / "manage.py")}
+PATH = {"CRONTAB_DJANGO_MANAGE_PATH": str(MANAGE)}
 SETTINGS = {
     "INSTALLED_APPS": [
         "django_shedlock",

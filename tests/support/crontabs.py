@@ -20,11 +20,9 @@ from django_shedlock import (
 )
 from django_shedlock.functions import DatabaseNow
 from django_shedlock.models import LockRecord
-from tests.support.documents import ROOT
+from tests.support.paths import MANAGE
 
-CRONTAB_SETTINGS = {
-    "CRONTAB_DJANGO_MANAGE_PATH": str(ROOT / "example_project" / "manage.py")
-}
+CRONTAB_SETTINGS = {"CRONTAB_DJANGO_MANAGE_PATH": str(MANAGE)}
 
 calls: list[tuple[Any, ...]] = []
 """What ran, and with what."""

@@ -11,7 +11,8 @@ from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import Directive, directives, roles
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
 SPHINX_ROLES = ("doc", "download", "ref", "class", "func", "exc", "mod")
 SPHINX_DIRECTIVES = (
     "attribute",

@@ -18,10 +18,10 @@ from django.db import connections
 from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker
 
+from tests.support.paths import MANAGE
 from tests.support.stores import chosen_store
 from tests.support.waiting import PATIENCE, wait_for
 
-MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
 ENDED = "ended with status"
 HOSTS = f"""
 import importlib, json, os, sys, threading

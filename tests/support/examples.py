@@ -27,7 +27,7 @@ from sybil.evaluators.python import PythonEvaluator, pad
 from sybil.parsers.rest import CodeBlockParser, DocTestParser, SkipParser
 from sybil.typing import Evaluator, Parser
 
-from tests.support.documents import ROOT
+from tests.support.paths import MANAGE, ROOT
 from tests.support.stores import chosen_store
 
 FILE = re.compile(r"# ([\w/]+\.py)$", re.MULTILINE)
@@ -234,9 +234,8 @@ def run_cronjobs() -> None:
     """Run each job of ``CRONJOBS`` as a line of the crontab does."""
     from django_crontab.crontab import Crontab
 
-    manage = str(ROOT / "example_project" / "manage.py")
     failed = patch("django_crontab.crontab.logger.exception", side_effect=RuntimeError)
-    with override_settings(CRONTAB_DJANGO_MANAGE_PATH=manage), failed:
+    with override_settings(CRONTAB_DJANGO_MANAGE_PATH=str(MANAGE)), failed:
         crontab = Crontab(readonly=True)
         for job in crontab.settings.CRONJOBS:
             crontab.run_job(crontab._Crontab__hash_job(job))

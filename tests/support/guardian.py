@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 
 SERVERS = {"postgres", "mariadbd"}
-PATIENCE = 20
+TIME_TO_END = 20
+"""Seconds after which a server that was told to end is killed."""
 
 
 def guarded_folder(prefix: str) -> Path:
@@ -41,7 +42,7 @@ def remove(folder: Path) -> None:
     for server in servers:
         # PostgreSQL's word for "at once"; its data is not needed any more.
         server.send_signal(signal.SIGQUIT)
-    for server in psutil.wait_procs(servers, timeout=PATIENCE)[1]:
+    for server in psutil.wait_procs(servers, timeout=TIME_TO_END)[1]:
         server.kill()
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import time
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from django_shedlock.configuration import LockConfiguration
 from django_shedlock.functions import DatabaseNow
@@ -15,6 +19,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.states import LockState
+from tests.support.waiting import PATIENCE
 
 MINUTE = timedelta(minutes=1)
 
@@ -36,6 +41,17 @@ def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
     lock = provider.acquire(configuration)
     assert isinstance(lock, Lock)
     return lock
+
+
+def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
+    """Try until the lock is ours."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        lock = provider.acquire(configuration)
+        if isinstance(lock, Lock):
+            return lock
+        time.sleep(random.uniform(0.001, 0.01))
+    pytest.fail(f"nobody released {configuration.name}")
 
 
 def take(name: str = "job", **durations: timedelta) -> Lock:

@@ -5,7 +5,8 @@ A test that may use the database (``django_db``) runs with each store. One that 
 runs with the first store only: pytest-django lets no statement of it through. So does a
 test with the mark ``once``, to which the database is only a prop. A run of all tests
 fails if the library sends some statement to its tables in such tests only: that
-statement would be tried on one store.
+statement would be tried on one store. What fixtures send does not count, nor what
+other processes send that a test starts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ from django.db.backends.utils import CursorWrapper
 from django.test import SimpleTestCase
 
 OPTION = "--without-once"
+ONLY_OF_STORE = {
+    "sqlite": {"sqlite_only"},
+    "postgres": {"servers_only", "postgres_only"},
+    "mariadb": {"servers_only", "mariadb_only"},
+}
+ONLY = set().union(*ONLY_OF_STORE.values())
+"""The marks of tests that are about some stores, and do not run with the others."""
+ONE_STORE = ONLY - {"servers_only"}
+
 FIXTURES = {"db", "transactional_db", "live_server", "django_db_setup"}
 TABLES = re.compile(r"\bshedlock(_run)?\b")
 PROPERTY = "statement"
@@ -33,6 +43,8 @@ VARIES = {
 
 def runs_once(item: pytest.Item) -> bool:
     """Return whether what the test shows does not depend on the store."""
+    if any(map(item.get_closest_marker, ONLY)):
+        return False
     return item.get_closest_marker("once") is not None or not _uses_database(item)
 
 
@@ -106,7 +118,7 @@ class Comparison:
         forms = [str(value) for key, value in report.user_properties if key == PROPERTY]
         if "once" in report.keywords:
             self.once.update(dict.fromkeys(forms, report.nodeid))
-        else:
+        elif ONE_STORE.isdisjoint(report.keywords):
             self.always.update(forms)
 
     def faults(self) -> Iterator[str]:

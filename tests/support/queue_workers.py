@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from django.db import connections
 
-from tests.support.documents import ROOT
+from tests.support.paths import ROOT
+from tests.support.processes import addresses
 from tests.support.queues.notes import Notes
 from tests.support.waiting import PATIENCE
-
-ADDRESS = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
 
 
 class Workers:
@@ -36,9 +34,7 @@ class Workers:
         self.folder = folder
         self.notes = Notes(folder)
         self._stack = contextlib.ExitStack()
-        database = connections["default"].settings_dict
-        address = json.dumps({key: database[key] for key in ADDRESS})
-        Path(folder, "address.json").write_text(address)
+        Path(folder, "address.json").write_text(json.dumps(addresses()["default"]))
 
     def __enter__(self) -> Workers:
         return self

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.documents import ROOT
+from tests.support.paths import ROOT
 from tests.support.processes import addresses
 from tests.support.waiting import PATIENCE, wait_for
 from tests.support.warm import Command, killed_after

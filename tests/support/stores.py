@@ -38,7 +38,7 @@ SQLITE_VARIABLE = "SHEDLOCK_TEST_SQLITE_FOLDER"
 
 def chosen_store() -> str:
     """Return the one store of this process; SQLite if the environment names none."""
-    return _known(os.environ.get(STORE_VARIABLE, "sqlite"))
+    return _known(os.environ.get(STORE_VARIABLE) or "sqlite")
 
 
 def chosen_stores() -> list[str]:
@@ -49,21 +49,21 @@ def chosen_stores() -> list[str]:
 
 def is_asked_for(store: str) -> bool:
     """Return whether the environment expects this store to be there."""
-    return store != "mariadb" or not os.environ.keys().isdisjoint(
-        {STORE_VARIABLE, URL_VARIABLES[store]}
+    return store != "mariadb" or bool(
+        os.environ.get(STORE_VARIABLE) or os.environ.get(URL_VARIABLES[store])
     )
 
 
 def missing_reason(store: str) -> str | None:
     """Return why the store cannot be used here, or ``None`` if it can."""
-    if store == "mariadb" and URL_VARIABLES[store] not in os.environ:
+    if store == "mariadb" and not os.environ.get(URL_VARIABLES[store]):
         return (
             f"{URL_VARIABLES[store]} is not set, as in mysql://root@127.0.0.1:3306/test"
         )
     try:
         if store in DRIVERS:
             import_module(DRIVERS[store])
-        if store == "postgres" and URL_VARIABLES[store] not in os.environ:
+        if store == "postgres" and not os.environ.get(URL_VARIABLES[store]):
             import_pgserver()
     except ImportError as error:
         return f"{error}; for {store}, install the extra '{EXTRAS[store]}'"
@@ -72,7 +72,7 @@ def missing_reason(store: str) -> str | None:
 
 def missing_redis_reason() -> str | None:
     """Return why Redis cannot be used here, or ``None`` if it can."""
-    if REDIS_VARIABLE not in os.environ:
+    if not os.environ.get(REDIS_VARIABLE):
         return f"{REDIS_VARIABLE} is not set, as in redis://127.0.0.1:6379/7"
     try:
         redis = import_module("redis")
@@ -152,7 +152,7 @@ def _known(store: str) -> str:
 
 def _published(variable: str, make: Callable[[], str]) -> str:
     # Processes that the tests start find it in their environment.
-    if variable not in os.environ:
+    if not os.environ.get(variable):
         os.environ[variable] = make()
     return os.environ[variable]
 

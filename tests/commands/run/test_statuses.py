@@ -11,8 +11,8 @@ from django.db import connections
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.states import LockState
 from tests.support.commands import run
-from tests.support.documents import ROOT
 from tests.support.locks import state, take
+from tests.support.paths import ROOT
 from tests.support.run_conditions import PAUSES, tell_of_pauses
 from tests.support.runs import InterpreterRunner, Runner, first_line, sh
 from tests.support.waiting import PATIENCE, wait_for

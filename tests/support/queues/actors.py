@@ -11,6 +11,7 @@ from dramatiq.middleware import AsyncIO, TimeLimit, default_middleware
 
 from tests.support.queues import jobs
 from tests.support.queues.notes import notes
+from tests.support.waiting import PATIENCE
 
 
 class TimeLimitOfBodies(TimeLimit):
@@ -45,7 +46,7 @@ def work(name: str, messages: str) -> None:
     worker = dramatiq.Worker(broker, worker_timeout=100, worker_threads=2)
     broker.emit_after("process_boot")  # as the command line does, for TimeLimit
     worker.start()
-    broker.join("default", timeout=60_000, fail_fast=False)
+    broker.join("default", timeout=1000 * PATIENCE, fail_fast=False)
     worker.join()
     worker.stop()
 

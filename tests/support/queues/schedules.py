@@ -19,6 +19,7 @@ from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.schedulers.blocking import BlockingScheduler
 
 from tests.support.queues import jobs
+from tests.support.waiting import PATIENCE
 
 
 def run_blocking(moment: datetime) -> None:
@@ -43,7 +44,7 @@ def schedule(
 ) -> None:
     """Let the job run at the moment, and tell when it has ended."""
     # A process that started late is to run it nevertheless.
-    scheduler.add_job(job, "date", run_date=moment, misfire_grace_time=60)
+    scheduler.add_job(job, "date", run_date=moment, misfire_grace_time=PATIENCE)
     scheduler.add_listener(lambda event: end(), EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import django
 
 from tests import settings
+from tests.support.waiting import PATIENCE
 
 SECRET_KEY = settings.SECRET_KEY
 USE_TZ = settings.USE_TZ
@@ -38,8 +39,8 @@ Q_CLUSTER = {
     "orm": "queues",
     "workers": 2,
     "poll": 0.1,
-    "timeout": 60,
-    "retry": 90,
+    "timeout": PATIENCE,
+    "retry": PATIENCE + 60,
     "guard_cycle": 0.1,
 }
 HUEY = {

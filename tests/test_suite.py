@@ -1,0 +1,77 @@
+"""``python -m tests``: the stores' runs, and what comes of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from tests.__main__ import Run, main
+from tests.support.stores import REQUIRED, STORE_VARIABLE, URL_VARIABLES
+
+NOTHING_TO_RUN = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+@pytest.fixture
+def output() -> Iterator[IO[str]]:
+    with tempfile.TemporaryFile("w+") as file:
+        yield file
+
+
+def run(code: str, output: IO[str] | None) -> Run:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=output,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    return Run("postgres", process, output)
+
+
+@pytest.mark.parametrize(
+    ("status", "result"), [(0, "passed"), (1, "FAILED"), (2, "FAILED")]
+)
+def test_result_is_that_of_pytest(
+    output: IO[str], capsys: pytest.CaptureFixture[str], status: int, result: str
+) -> None:
+    """What was kept back is shown with it."""
+    assert run(f"print('said'); raise SystemExit({status})", output).result() == result
+    assert capsys.readouterr().out == "\n=== postgres ===\nsaid\n"
+
+
+def test_other_store_may_have_nothing_to_run(output: IO[str]) -> None:
+    """Where one chooses tests without a database, the first store's run has them."""
+    code = f"raise SystemExit({int(NOTHING_TO_RUN)})"
+    assert run(code, output).result().startswith("nothing to run")
+    assert run(code, None).result() == "FAILED"
+
+
+def test_no_run_is_left_behind(
+    output: IO[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who ends the tests ends them on each store, and sees how far they came."""
+    running = run("import time; print('so far', flush=True); time.sleep(600)", None)
+    running.end()
+    assert running.process.poll() is not None
+    ended = run("print('said')", output)
+    ended.result()
+    capsys.readouterr()
+    ended.end()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("value", ["mariadb", "mariadb,mariadb"])
+def test_named_store_that_is_missing_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    """Else a run without a single test would pass."""
+    monkeypatch.setenv(STORE_VARIABLE, value)
+    monkeypatch.delenv(REQUIRED, raising=False)
+    monkeypatch.setenv(URL_VARIABLES["mariadb"], "")
+    assert main([]) == 1
+    shown = capsys.readouterr().out
+    assert f"FAILED: {URL_VARIABLES['mariadb']} is not set" in shown
