@@ -30,7 +30,7 @@ from tests.support.stores import (
 
 def usable_cores() -> int:
     """Return how many cores this process may use."""
-    if sys.platform == "linux":
+    if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
@@ -71,18 +71,19 @@ class Run:
         return "FAILED" if status else "passed"
 
     def show(self) -> None:
-        """Print what only the file has."""
-        if self.output is not None:
-            print(f"\n=== {self.store} ===", flush=True)
+        """Print what only the file has, once."""
+        if self.output is None or self.output.closed:
+            return
+        print(f"\n=== {self.store} ===", flush=True)
+        with self.output:
             self.output.seek(0)
             shutil.copyfileobj(self.output, sys.stdout)
 
     def end(self) -> None:
-        """Leave no process behind, if it runs; show how far it came."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait()
-            self.show()
+        """Leave no process behind; show how far it came."""
+        self.process.terminate()
+        self.process.wait()
+        self.show()
 
 
 def fails(missing: str) -> bool:
@@ -103,6 +104,10 @@ def main(arguments: list[str]) -> int:
             else:
                 runs.append(Run.start(store, arguments, is_first=not runs))
         results |= {run.store: run.result() for run in runs}
+    except KeyboardInterrupt:  # of Ctrl-C they hear, too; a second one ends them
+        for run in runs:
+            run.process.wait()
+        return 128 + signal.SIGINT
     finally:
         for run in runs:
             run.end()

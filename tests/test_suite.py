@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import pytest
 
 from tests.__main__ import Run, main
 from tests.support.stores import REQUIRED, STORE_VARIABLE, URL_VARIABLES
+from tests.support.waiting import wait_for
 
 NOTHING_TO_RUN = pytest.ExitCode.NO_TESTS_COLLECTED
 
@@ -54,13 +56,13 @@ def test_no_run_is_left_behind(
     output: IO[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who ends the tests ends them on each store, and sees how far they came."""
-    running = run("import time; print('so far', flush=True); time.sleep(600)", None)
+    code = "import time; print('so far', flush=True); time.sleep(600)"
+    running = run(code, output)
+    wait_for(lambda: os.fstat(output.fileno()).st_size)
     running.end()
     assert running.process.poll() is not None
-    ended = run("print('said')", output)
-    ended.result()
-    capsys.readouterr()
-    ended.end()
+    assert capsys.readouterr().out == "\n=== postgres ===\nso far\n"
+    running.end()
     assert capsys.readouterr().out == ""
 
 
