@@ -24,6 +24,9 @@ import psutil
 PAUSES = (10, 60)
 """Seconds between two stops, at least and at most."""
 
+STOP_WITH_CHILDREN = {"runuser", "su", "sudo"}
+"""When a child has stopped, they stop themselves, and nobody lets them go on."""
+
 BURNER = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 """Keeps a core busy, until who started it ends."""
 
@@ -41,13 +44,19 @@ def busy_cores(count: int) -> Iterator[None]:
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:
-    """Return the process and what came of it, which a test has not stopped itself."""
+    """Return the process and what came of it, as far as they may be stopped."""
     members = []
     for member in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            if member.status() != psutil.STATUS_STOPPED:
+            is_stopped = member.status() == psutil.STATUS_STOPPED  # by its test
+            if not is_stopped and not _is_watched(member):
                 members.append(member)
     return members
+
+
+def _is_watched(process: psutil.Process) -> bool:
+    parent = process.parent()
+    return parent is not None and parent.name() in STOP_WITH_CHILDREN
 
 
 def pick(suite: psutil.Process) -> list[psutil.Process]:

@@ -49,6 +49,15 @@ def test_what_a_test_stopped_stays_stopped(tree: list[psutil.Process]) -> None:
     assert shake.family(parent) == [parent]
 
 
+def test_child_of_runuser_is_left_alone(
+    tree: list[psutil.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stop itself for good, to show that its child has stopped."""
+    parent, child = tree
+    monkeypatch.setattr(shake, "STOP_WITH_CHILDREN", {parent.name()})
+    assert child not in shake.family(parent)
+
+
 def test_each_round_that_fails_counts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE
+from tests.support.warm import killed_after
+
 SCRIPT = Path(__file__).with_name("cron_host.sh")
 TOOLS = ("cron", "crontab", "runuser", "unshare")
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -63,11 +66,12 @@ class Host:
         self._shell.stdin.write(f"{command} </dev/null; echo {DONE} $?\n")
         self._shell.stdin.flush()
         output = ""
-        for line in self._shell.stdout:
-            if line.startswith(DONE):
-                assert line == f"{DONE} 0\n", output
-                return output
-            output += line
+        with killed_after(PATIENCE, self._shell):
+            for line in self._shell.stdout:
+                if line.startswith(DONE):
+                    assert line == f"{DONE} 0\n", output
+                    return output
+                output += line
         raise AssertionError(f"The host has ended: {output}")
 
 
