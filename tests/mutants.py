@@ -52,7 +52,7 @@ SLOWER_TESTS = ("tests/concurrency/test_*.py",)
 OTHER_TESTS = {
     *("test_benchmarks", "test_docs", "test_example_project", "test_examples"),
     *("test_mutants", "test_once", "test_package", "test_shake", "test_stores"),
-    *("test_test_helpers", "test_translations"),
+    *("test_suite", "test_test_helpers", "test_translations"),
 }
 """Those of something else than the core."""
 

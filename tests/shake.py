@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -107,8 +107,7 @@ def run_suite(stop_seconds: float, arguments: list[str]) -> tuple[int, int]:
 def main(options: argparse.Namespace, arguments: list[str]) -> int:
     """Return how many rounds failed."""
     failed = 0
-    with ExitStack() as stack:
-        stack.enter_context(busy_cores(options.burn))
+    with busy_cores(options.burn):
         for number in range(1, options.rounds + 1):
             began = time.monotonic()
             status, stops = run_suite(options.stop, arguments)

@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from tests.__main__ import Run, main
+from tests.__main__ import Run, fails, main
 from tests.support.stores import REQUIRED, STORE_VARIABLE, URL_VARIABLES
 from tests.support.waiting import wait_for
 
@@ -64,6 +64,27 @@ def test_no_run_is_left_behind(
     assert capsys.readouterr().out == "\n=== postgres ===\nso far\n"
     running.end()
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "fail"),
+    [
+        ({}, False),
+        ({REQUIRED: "1"}, False),
+        (
+            {REQUIRED: "1", URL_VARIABLES["mariadb"]: "mysql://nobody@127.0.0.1:1/x"},
+            True,
+        ),
+        ({STORE_VARIABLE: "mariadb"}, True),
+    ],
+)
+def test_store_that_nobody_asks_for_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], *, fail: bool
+) -> None:
+    """A newcomer has no MariaDB; CI has what it names."""
+    for name in (REQUIRED, STORE_VARIABLE, URL_VARIABLES["mariadb"]):
+        monkeypatch.setenv(name, environment.get(name, ""))
+    assert fails("mariadb") is fail
 
 
 @pytest.mark.parametrize("value", ["mariadb", "mariadb,mariadb"])

@@ -119,7 +119,8 @@ class Console:
         """Let the page refresh itself every half second from now on."""
         self.browser.execute_script(
             "const start = window.setInterval;"
-            "window.setInterval = (f) => start(f, 500);"
+            "window.turns = 0;"
+            "window.setInterval = (f) => start(() => { window.turns++; f(); }, 500);"
             "document.dispatchEvent(new Event('DOMContentLoaded'));"
             "window.setInterval = start;"
         )
@@ -383,7 +384,7 @@ def test_refresh_can_be_paused(console: Console) -> None:
     )
     before = console.settled(asked)
     console.refresh_soon()
-    time.sleep(1.5)
+    console.until(lambda: console.browser.execute_script("return window.turns > 2"))
     assert console.browser.execute_script(asked) == before
     console.find(".shedlock-refresh button").click()
     console.until(lambda: console.browser.execute_script(asked) > before)

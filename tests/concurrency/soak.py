@@ -133,12 +133,12 @@ class Soak:
         self.pauses: list[Pause] = []
         self._chance = random.Random(seed)
         self._stopped: dict[str, datetime] = {}
-        self._awake_at = now()
         names = [f"worker-{number}" for number in range(WORKERS)]
         self._workers = {name: self._start(name) for name in names}
 
     def run(self, is_enough: Callable[[Counts], bool]) -> Counts:
         """Do harm until it is enough, and return what came of it."""
+        self._awake_at = now()
         next_restart = now() + timedelta(seconds=10)
         try:
             while not is_enough(self.counts):
@@ -188,6 +188,7 @@ class Soak:
         wait_for(is_answering)
         # The heartbeat tries again within a third of the lease.
         self.pauses.append(Pause(None, begun_at, now() + LEASE / 3))
+        self._awake_at = now()
         self.counts.restarts += 1
 
     def _count(self) -> None:

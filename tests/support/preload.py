@@ -25,10 +25,8 @@ import tests.support.warm  # noqa: E402, F401
 from tests.support.stores import chosen_store  # noqa: E402
 
 if chosen_store() == "postgres" and find_spec("celery"):  # only there its workers run
-    for name in ("bin.celery", "apps.worker", "apps.beat", "backends.redis"):
-        import_module(f"celery.{name}")
-    for name in ("celery.concurrency.prefork", "kombu.transport.redis"):
-        import_module(name)
+    for module in ("bin.celery", "apps.worker", "apps.beat", "concurrency.prefork"):
+        import_module(f"celery.{module}")
 
 get_commands()
 load_command_class("django_shedlock", "shedlock")
