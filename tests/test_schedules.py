@@ -53,6 +53,23 @@ def test_interval_is_the_shortest_time_between_ticks(
     assert format_duration(Schedule(expression).interval) == interval
 
 
+def test_gaps_of_days_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go over decades, and hundreds of locks may have schedules of one day."""
+    steps = []
+    advance = CronSim.advance
+
+    def counting(cron: CronSim) -> None:
+        steps.append(cron)
+        advance(cron)
+
+    monkeypatch.setattr(CronSim, "advance", counting)
+    assert Schedule("5 8 17 5 *").interval == 365 * DAY
+    assert len(steps) > 50
+    steps.clear()
+    assert Schedule("6 9 17 5 *").interval == 365 * DAY
+    assert len(steps) < 10
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     minute=st.sampled_from(["0", "*/25", "5,50", "59", "10-12"]),
