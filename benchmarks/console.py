@@ -1,5 +1,5 @@
 """
-How long the admin's pages take with many runs, beside how long with few.
+How long the admin's pages take with many runs, compared with few.
 
 ``SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000``
 """
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def compare(runs: int, rounds: int, locks: int) -> None:
-    """Print the median of each page's times, and its queries."""
+    """Print each page's median time, and its number of queries."""
     from django.db import connection
 
     from tests.admin.test_runs import add_many
@@ -62,7 +62,7 @@ def compare(runs: int, rounds: int, locks: int) -> None:
 
 
 def pages(count: int) -> dict[str, str]:
-    """Return the addresses that are measured with so many runs."""
+    """Return the addresses to measure with this number of runs."""
     from django.urls import reverse
 
     from tests.support.operators import CHANGE, LIST, RUNS
@@ -85,7 +85,7 @@ def pages(count: int) -> dict[str, str]:
 
 
 def measure(client: Any, address: str, rounds: int) -> tuple[float, int]:
-    """Return the median milliseconds of a page, and its queries."""
+    """Return the median milliseconds of a page, and its number of queries."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 

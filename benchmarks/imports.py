@@ -1,5 +1,5 @@
 """
-What importing the package costs, beside the modules of Django that it needs.
+What importing the package costs, compared with the Django modules that it needs.
 
 ``python -m benchmarks.imports --rounds 20``
 """
@@ -30,7 +30,7 @@ print(ours - begun, time.process_time() - ours)
 
 
 def main() -> None:
-    """Measure both in new processes, by the processor's time."""
+    """Measure both in new processes, in processor time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
@@ -41,7 +41,7 @@ def main() -> None:
 def compare(rounds: int, bytecode: str) -> None:
     """Print the medians in milliseconds, and the ratio to Django's."""
     needed = python(bytecode, NEEDED).split()
-    measure(bytecode, needed)  # the first one compiles
+    measure(bytecode, needed)  # the first measurement compiles
     times = [measure(bytecode, needed) for _ in range(rounds)]
     django, own = map(statistics.median, zip(*times, strict=True))
     print(f"Python {sys.version_info[0]}.{sys.version_info[1]}: median of {rounds}")

@@ -4,8 +4,13 @@ Run each scheduled job at most once at the same time, on however many hosts.
 A lock is a row of the project's database with a lease that ends by itself.
 """
 
-from django_shedlock.active import assert_locked, current_lock, extend_active_lock
-from django_shedlock.configuration import LockConfiguration
+from django_shedlock.active import (
+    assert_locked,
+    current_lock,
+    extend_active_lock,
+    locks_held,
+    release_all,
+)
 from django_shedlock.decorators import scheduler_lock
 from django_shedlock.exceptions import (
     InvalidLockConfiguration,
@@ -16,10 +21,10 @@ from django_shedlock.exceptions import (
     ShedLockError,
 )
 from django_shedlock.executor import TaskResult, aexecute, ahold, execute, hold
-from django_shedlock.held import locks_held, release_all
-from django_shedlock.locks import Lock
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules import Schedule
+from django_shedlock.schedules.cron import Schedule
 
 __all__ = [
     "InvalidLockConfiguration",

@@ -1,20 +1,24 @@
-"""The locks under which the calling code runs."""
+"""The locks of the calling code, and those of this process."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from django_shedlock import conf
 from django_shedlock.durations import Duration
-from django_shedlock.exceptions import LockLost, NoActiveLock
-from django_shedlock.locks import Lock
+from django_shedlock.exceptions import LockLost, NoActiveLock, ShedLockError
+from django_shedlock.locks.lock import Lock
 
-# Never reset by token: asyncio may leave a context manager in another context.
+# Never reset by token: asyncio may exit a context manager in another context.
 _active_locks: ContextVar[tuple[Lock, ...]] = ContextVar(
     "django_shedlock_active_locks", default=()
 )
+
+_held: set[Lock] = set()
+logger = logging.getLogger("django_shedlock")
 
 
 @contextmanager
@@ -74,7 +78,10 @@ def assert_locked() -> None:
         )
 
 
-def extend_active_lock(lock_at_most_for: Duration | None = None) -> None:
+def extend_active_lock(
+    lock_at_most_for: Duration | None = None,
+    lock_at_least_for: Duration | None = None,
+) -> None:
     """
     Extend the lock under which the calling code runs; see ``Lock.extend()``.
 
@@ -82,4 +89,42 @@ def extend_active_lock(lock_at_most_for: Duration | None = None) -> None:
     does nothing.
     """
     if conf.ENABLED.value:
-        current_lock().extend(lock_at_most_for)
+        current_lock().extend(lock_at_most_for, lock_at_least_for)
+
+
+def locks_held() -> list[Lock]:
+    """Return the locks that this process holds, in the order of their names."""
+    # copy() is atomic, so other threads do not disturb it.
+    return sorted(
+        (lock for lock in _held.copy() if lock.is_active), key=lambda lock: lock.name
+    )
+
+
+def release_all() -> list[Lock]:
+    """
+    Release every lock that this process holds; return those that still were its own.
+
+    For shutdown hooks. It does not stop bodies that still run, and they lose their
+    protection: call it when they have ended or are about to be killed. If a lock can't
+    be released, that is logged, and its lease ends by itself.
+    """
+    return [lock for lock in locks_held() if _release(lock)]
+
+
+@contextmanager
+def held(lock: Lock) -> Iterator[None]:
+    """Count ``lock`` among those of this process in the body, and see activated()."""
+    _held.add(lock)
+    try:
+        with activated(lock):
+            yield
+    finally:
+        _held.discard(lock)
+
+
+def _release(lock: Lock) -> bool:
+    try:
+        return lock.release(LockLost("released by release_all() before its job ended"))
+    except ShedLockError as error:
+        logger.error("Lock %r could not be released: %s", lock.name, error)
+        return False

@@ -1,4 +1,4 @@
-"""The app: registers the checks and the receivers."""
+"""The app, which registers the checks and the receivers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class ShedLockConfig(AppConfig):
-    """What to put into ``INSTALLED_APPS``, as ``"django_shedlock"``."""
+    """The app that ``INSTALLED_APPS`` names as ``"django_shedlock"``."""
 
     name = "django_shedlock"
     verbose_name = _("Scheduler locks")
@@ -15,9 +15,10 @@ class ShedLockConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks, and the receivers that record runs."""
-        from django_shedlock import checks, history  # noqa: F401
+        from django_shedlock import checks
         from django_shedlock.contrib.celery import checks as celery_checks
         from django_shedlock.contrib.crontab import checks as crontab_checks
+        from django_shedlock.history import recording  # noqa: F401
 
         checks.register_checks()
         celery_checks.register_checks()

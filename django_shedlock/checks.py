@@ -1,10 +1,11 @@
-"""The system checks."""
+"""The system checks of settings, providers and decorated jobs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from django.core import checks
@@ -12,14 +13,12 @@ from django.core.checks import CheckMessage, Error, Tags, Warning
 from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import conf
-from django_shedlock.configuration import ZERO
-from django_shedlock.discovery import import_decorated_modules
-from django_shedlock.durations import parse_duration
+from django_shedlock.durations import format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.intervals import find_too_long
-from django_shedlock.jobs import Job, registered_jobs
+from django_shedlock.jobs.discovery import import_decorated_modules
+from django_shedlock.jobs.registry import Job, registered_jobs
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.base import LockProvider
 
 
 def register_checks() -> None:
@@ -31,7 +30,7 @@ def register_checks() -> None:
 
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
-    """Check the types of the settings, and their durations."""
+    """Check the types of the settings, and that no duration is negative."""
     return [
         Error(problem, id="shedlock.E001")
         for setting in conf.SETTINGS
@@ -40,7 +39,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_providers(**kwargs: Any) -> list[CheckMessage]:
-    """Check that each provider can be made, and let it check its options."""
+    """Check that each provider can be created, and let it check its options."""
     messages: list[CheckMessage] = []
     for alias in _aliases():
         try:
@@ -48,12 +47,13 @@ def check_providers(**kwargs: Any) -> list[CheckMessage]:
         except ImproperlyConfigured as error:
             messages.append(Error(str(error), id="shedlock.E002"))
     if not messages and "default" not in _aliases():
-        messages.append(_missing_default())
+        text = 'SHEDLOCK_PROVIDERS has no "default", which locks without provider= use.'
+        messages.append(Error(text, id="shedlock.E002"))
     return messages
 
 
 def check_jobs(**kwargs: Any) -> list[CheckMessage]:
-    """Check the decorated jobs of the project, one by one and against each other."""
+    """Check each decorated job of the project, and whether their names clash."""
     if any(_setting_problem(setting) for setting in conf.SETTINGS):
         return []
     import_decorated_modules()
@@ -64,12 +64,15 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
 def check_stores(
     databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """Let each provider look at its store, as far as ``databases`` may be asked."""
-    return [
-        message
-        for provider in _providers()
-        for message in provider.check_store(databases or ())
-    ]
+    """Let each provider check its store, if that is in one of the databases."""
+    messages: list[CheckMessage] = []
+    for alias in _aliases():
+        try:
+            provider = get_provider(alias)
+        except ImproperlyConfigured:  # check_providers() tells why
+            continue
+        messages += provider.check_store(databases or ())
+    return messages
 
 
 def _setting_problem(setting: conf.Setting[Any]) -> str | None:
@@ -88,22 +91,6 @@ def _aliases() -> list[str]:
     return [] if _setting_problem(conf.PROVIDERS) else list(conf.PROVIDERS.value)
 
 
-def _providers() -> Iterator[LockProvider]:
-    for alias in _aliases():
-        try:
-            yield get_provider(alias)
-        except ImproperlyConfigured:
-            continue
-
-
-def _missing_default() -> CheckMessage:
-    return Error(
-        'SHEDLOCK_PROVIDERS has no "default", which every lock uses that names no '
-        "provider.",
-        id="shedlock.E002",
-    )
-
-
 def _check_each(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
     for job in jobs:
         if job.request.provider not in _aliases():
@@ -118,7 +105,7 @@ def _check_each(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
         except InvalidLockConfiguration as error:
             yield Error(
                 f"{job.path} can't run under its lock: {error}",
-                hint="Mind SHEDLOCK_NAMESPACE, SHEDLOCK_PROVIDERS and the defaults.",
+                hint="Look at SHEDLOCK_NAMESPACE, SHEDLOCK_PROVIDERS and the defaults.",
                 id="shedlock.E004",
             )
 
@@ -126,12 +113,13 @@ def _check_each(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
 def _check_lock(job: Job) -> Iterator[CheckMessage]:
     request = job.request
     lock = request.configuration()
-    schedule = lock.occasion.schedule
+    schedule = lock.start.schedule
     if schedule is None or request.provider not in _aliases():
         return
-    with suppress(ImproperlyConfigured):  # another check tells of the provider
+    with suppress(ImproperlyConfigured):  # check_providers() tells why
         get_provider(request.provider).check_configuration(lock)
         yield from find_too_long(job.path, lock, schedule.interval)
+        yield from find_useless(job.path, lock)
 
 
 def _check_same_names(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
@@ -158,6 +146,41 @@ def _check_similar_names(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
             yield Warning(
                 "These locks are different, though their names differ only by case: "
                 f"{', '.join(map(repr, sorted(names)))}.",
-                hint="Spell them alike if they are meant to be one.",
+                hint="Spell them the same way if they are meant to be one lock.",
                 id="shedlock.W002",
             )
+
+
+def find_too_long(
+    job: str, lock: LockConfiguration, interval: timedelta
+) -> Iterator[CheckMessage]:
+    """Warn of durations that skip a tick which comes ``interval`` later."""
+    between = f"the time between two ticks ({format_duration(interval)})"
+    if lock.lock_at_least_for >= interval:
+        yield Warning(
+            f"{job} starves: lock_at_least_for "
+            f"({format_duration(lock.lock_at_least_for)}) of its lock {lock.name!r} is "
+            f"not shorter than {between}, so its own next tick is skipped.",
+            hint="Use half of that, or less; a minute is usually enough.",
+            id="shedlock.W008",
+        )
+    if lock.lock_at_most_for >= interval:
+        yield Warning(
+            f"{job}: lock_at_most_for ({lock.lease}) of its lock {lock.name!r} is not "
+            f"shorter than {between}, so a dead worker's lock would skip the next "
+            "tick.",
+            hint="Shorten it, with keep_alive=True if the job may take longer.",
+            id="shedlock.W010",
+        )
+
+
+def find_useless(job: str, lock: LockConfiguration) -> Iterator[CheckMessage]:
+    """Warn of a ``lock_at_least_for`` beside a schedule."""
+    if lock.keeps_ticks and lock.lock_at_least_for:
+        yield Warning(
+            f"{job}: lock_at_least_for ({format_duration(lock.lock_at_least_for)}) of "
+            f"its lock {lock.name!r} adds nothing, because each tick of its schedule "
+            "runs once anyway. It only delays retries.",
+            hint="Leave lock_at_least_for out.",
+            id="shedlock.W018",
+        )

@@ -1,7 +1,9 @@
-"""How far a store's clock is from this process's."""
+"""Clocks and their instants, and the pauses between two tries."""
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,20 +11,21 @@ from datetime import UTC, datetime, timedelta
 from django.utils import timezone
 
 TOLERANCE = timedelta(seconds=30)
-"""Schedulers that are further apart start jobs at times that nobody expects."""
+"""Clocks that are further apart make schedulers start jobs at unexpected times."""
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
 
 
 def host_now() -> datetime:
-    """Return this process's own clock, which decides nothing."""
+    """Return this process's own clock; the store's clock decides, not this one."""
     return datetime.now(UTC)
 
 
 def clock_difference(read: Callable[[], datetime]) -> timedelta:
     """
-    Return by how much the clock that is read is ahead of this process's, at the least.
+    Return how far the clock that is read is ahead of this process's, at the least.
 
-    A store that answers late may have looked at its clock at any time until then.
-    Raises what ``read`` raises.
+    The store may have read it at any time between the question and the answer.
     """
     asked = time.time()
     moment = read()
@@ -32,16 +35,40 @@ def clock_difference(read: Callable[[], datetime]) -> timedelta:
 
 
 def timestamp(moment: datetime) -> float:
-    """Return the instant in seconds; without a zone it is in the project's own."""
+    """Return the instant in seconds; a naive one is in the project's time zone."""
     return aware(moment).timestamp()
 
 
 def aware(moment: datetime) -> datetime:
     """
-    Return the instant in UTC; without a zone it is in the project's own.
+    Return the instant in UTC; a naive one is in the project's time zone.
 
-    In other zones Python adds to what the clock on the wall shows, and takes the second
-    of two hours that read alike for the first.
+    In other zones Python's arithmetic is wrong where the clocks change: it ignores the
+    change, and confuses the hour that comes twice.
     """
     known = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
     return known.astimezone(UTC)
+
+
+class Backoff:
+    """
+    Pauses that grow, are jittered, and end with ``wait`` if it is given.
+
+    It counts by this process's monotonic clock, from construction on.
+    """
+
+    def __init__(self, wait: timedelta = timedelta.max):
+        self._deadline = time.monotonic() + wait.total_seconds()
+        self._ceiling = SHORTEST_PAUSE
+
+    def pause(self, longest: float = math.inf) -> float:
+        """Return the seconds until the next try; zero if the wait is over."""
+        left = max(0, self._deadline - time.monotonic())
+        pause = random.uniform(self._ceiling / 2, self._ceiling)
+        self._ceiling = min(self._ceiling * 2, LONGEST_PAUSE)
+        return min(pause, left, longest)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the wait is over."""
+        return time.monotonic() >= self._deadline

@@ -23,25 +23,19 @@ class Setting(Generic[T]):
 
     @property
     def value(self) -> T:
-        """
-        The value in the project's settings, or the default.
-
-        Raises ``ImproperlyConfigured`` if it is of a wrong type.
-        """
+        """The project's value, or the default; raises ``ImproperlyConfigured``."""
         value: T = getattr(settings, self.name, self.default)
-        if not self._accepts(value):
+        # True is an int to Python, but not a duration to anybody.
+        is_accepted = isinstance(value, self.types) and (
+            bool in self.types or not isinstance(value, bool)
+        )
+        if value is not self.default and not is_accepted:
             expected = " or ".join(kind.__name__ for kind in self.types)
             raise ImproperlyConfigured(
                 f"{self.name} = {value!r}: it must be {expected}, "
                 f"for example {self.default!r}."
             )
         return value
-
-    def _accepts(self, value: Any) -> bool:
-        # True is an int to Python, but not a duration to anybody.
-        return isinstance(value, self.types) and (
-            bool in self.types or not isinstance(value, bool)
-        )
 
 
 DURATION = (timedelta, int, float, str)
@@ -77,16 +71,7 @@ METRICS_LABEL = Setting[Callable[[str], str] | str](
     "django_shedlock.contrib.prometheus.labels.own_name",
 )
 
-SETTINGS: tuple[Setting[Any], ...] = (
-    PROVIDERS,
-    LOCK_AT_MOST_FOR,
-    LOCK_AT_LEAST_FOR,
-    NAMESPACE,
-    ENABLED,
-    HISTORY,
-    HISTORY_RETENTION,
-    GRACE,
-    CRONTAB,
-    CRONTAB_TIME_ZONE,
-    METRICS_LABEL,
+SETTINGS: tuple[Setting[Any], ...] = tuple(
+    value for value in list(vars().values()) if type(value) is Setting
 )
+"""All of the above, in this order."""

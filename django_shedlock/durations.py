@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 from django.utils.dateparse import parse_duration as parse_iso_duration
 
@@ -12,7 +13,7 @@ Duration = timedelta | int | float | str
 """A ``timedelta``, a number of seconds, ``"1h30m"``-like text, or ISO-8601."""
 
 LONGEST = timedelta(days=36525)
-"""A hundred years: beyond it databases leave the range of their timestamps."""
+"""A hundred years: a longer lease would overflow the timestamps of databases."""
 
 UNITS = {
     "d": timedelta(days=1),
@@ -29,10 +30,9 @@ EXPECTED = (
 
 def parse_duration(value: Duration) -> timedelta:
     """
-    Return ``value`` as a ``timedelta``.
+    Return ``value`` as a ``timedelta``; numbers are seconds.
 
-    Numbers are seconds. Raises ``ValueError`` for anything that is not clearly a
-    duration, and for durations of more than a hundred years.
+    Raises ``ValueError`` for what is no duration, or longer than ``LONGEST``.
     """
     try:
         duration = _convert(value)
@@ -61,7 +61,7 @@ def format_seconds(duration: timedelta) -> str:
 
 
 def format_measured(duration: timedelta) -> str:
-    """Return how long something took, as exactly as people want to know."""
+    """Return a measured time, rounded for people, as in ``"1.5s"``."""
     seconds = duration.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
@@ -73,13 +73,13 @@ def _convert(value: Duration) -> timedelta:
         return value
     if isinstance(value, str):
         return _parse_text(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a duration: {EXPECTED}")
-    if not math.isfinite(value):
+    is_number = not isinstance(value, bool) and isinstance(value, int | float)
+    if not is_number or not math.isfinite(value):
         raise ValueError(f"{value!r} is not a duration: {EXPECTED}")
     return timedelta(seconds=value)
 
 
+@lru_cache
 def _parse_text(text: str) -> timedelta:
     duration = _parse_units(text.strip())
     if duration is None:
@@ -99,8 +99,6 @@ def _parse_units(text: str) -> timedelta | None:
 
 def _parse_iso(text: str) -> timedelta | None:
     # Django returns zero for "P" and "PT", and also knows "1 00:00:00".
-    if not text.lstrip("+-").startswith("P") or not text[-1:].isalpha():
-        return None
-    if not any(character.isdigit() for character in text):
-        return None
-    return parse_iso_duration(text)
+    is_iso = text.lstrip("+-").startswith("P") and text[-1:].isalpha()
+    has_number = any(character.isdigit() for character in text)
+    return parse_iso_duration(text) if is_iso and has_number else None

@@ -9,7 +9,7 @@ class ShedLockError(Exception):
 
 class LockNotAcquired(ShedLockError):
     """
-    Somebody else holds the lock, and did not free it within ``wait``.
+    Another worker holds the lock, and did not release it within ``wait``.
 
     You meet it on entering ``hold()`` or ``ahold()``. Catch it to do something
     else, wait longer, or use ``execute()``, where a held lock is a plain result.
@@ -40,7 +40,7 @@ class LockProviderError(ShedLockError):
     """
     The store of the locks failed, so the job did not run.
 
-    You meet it when a lock is taken, extended or released while the store is
+    You meet it when a lock is acquired, extended or released while the store is
     unreachable or its table is missing. ``__cause__`` is the driver's error.
     """
 
@@ -49,6 +49,6 @@ class InvalidLockConfiguration(ShedLockError, ValueError):
     """
     A lock's name or options cannot work.
 
-    You meet it when the decorator is applied, or when the lock is taken if the
+    You meet it when the decorator is applied, or when the lock is acquired if the
     fault lies in the settings. The text names the lock, the value, and the rule.
     """

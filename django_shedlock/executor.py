@@ -1,23 +1,48 @@
-"""Hold a lock, or execute a task under it."""
+"""Hold a lock, or execute a task under it: ask, wait, run, release."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
-from typing import Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import iscoroutinefunction, sync_to_async
 
-from django_shedlock.attempts import aattempt, attempt
+from django_shedlock import conf
+from django_shedlock.active import activated, find_active_lock, held
+from django_shedlock.cancellation import cancelled_when_lost
+from django_shedlock.clocks import Backoff
 from django_shedlock.durations import format_duration
-from django_shedlock.exceptions import LockNotAcquired
-from django_shedlock.holders import LockHolder
-from django_shedlock.locks import Lock
-from django_shedlock.options import LockOptions, LockRequest, make_request
+from django_shedlock.exceptions import LockLost, LockNotAcquired, LockProviderError
+from django_shedlock.keepalive import kept_alive
+from django_shedlock.locks.configuration import (
+    LockConfiguration,
+    LockOptions,
+    LockRequest,
+    make_request,
+)
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.unlocked import UnlockedProvider
+from django_shedlock.signals import lock_acquired, lock_not_acquired
 
 T = TypeVar("T")
+
+logger = logging.getLogger("django_shedlock")
 
 
 @dataclass(frozen=True)
@@ -33,25 +58,29 @@ def hold(name: str, /, **options: Unpack[LockOptions]) -> Iterator[Lock]:
     """
     Hold the lock while the body of the ``with`` statement runs.
 
-    Raises ``LockNotAcquired`` if somebody else holds it for longer than ``wait``,
+    Raises ``LockNotAcquired`` if another worker holds it for longer than ``wait``,
     ``LockProviderError`` if the store fails.
     """
     with attempt(make_request(name, options)) as lock:
-        yield _require(name, lock)
+        if isinstance(lock, LockHolder):
+            raise _refusal(name, lock)
+        yield lock
 
 
 @asynccontextmanager
 async def ahold(name: str, /, **options: Unpack[LockOptions]) -> AsyncIterator[Lock]:
     """See hold()."""
     async with aattempt(make_request(name, options)) as lock:
-        yield _require(name, lock)
+        if isinstance(lock, LockHolder):
+            raise await sync_to_async(_refusal)(name, lock)
+        yield lock
 
 
 def execute(
     task: Callable[[], T], name: str, /, **options: Unpack[LockOptions]
 ) -> TaskResult[T]:
     """
-    Run ``task`` under the lock, or not at all if somebody else holds it.
+    Run ``task`` under the lock, or skip it if another worker holds the lock.
 
     Raises what ``task`` raises, and ``LockProviderError`` if the store fails.
     """
@@ -98,12 +127,179 @@ def _refuse_awaitable(value: T, request: LockRequest) -> T:
     )
 
 
-def _require(name: str, lock: Lock | LockHolder) -> Lock:
-    if isinstance(lock, Lock):
-        return lock
-    if lock.tick is not None:
-        raise LockNotAcquired(f"Lock {name!r} is not for now: {lock.reason}.")
-    raise LockNotAcquired(
-        f"Lock {name!r} is held by {lock}, for {format_duration(lock.remaining)} more "
-        "at the most. Give `wait` to wait for it, or use execute() to skip."
+def _refusal(name: str, holder: LockHolder) -> LockNotAcquired:
+    if holder.tick is not None:
+        return LockNotAcquired(f"Lock {name!r} is not for now: {holder.reason}.")
+    left = format_duration(holder.remaining)
+    return LockNotAcquired(
+        f"Lock {name!r} is held by {holder}, for {left} more at the most. Give `wait` "
+        "to wait for it, or use execute() to skip."
     )
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@contextmanager
+def attempt(
+    request: LockRequest, *, sleep: Callable[[float], None] = _sleep
+) -> Iterator[Lock | LockHolder]:
+    """
+    Run the body with the lock, or with its holder; release the lock after it.
+
+    While it waits for the lock it sleeps with ``sleep``, a second at most at a time.
+    """
+    configuration = request.configuration()
+    active = _without_store(request, configuration)
+    if active is not None:
+        with activated(active):
+            yield active
+        return
+    provider = get_provider(request.provider)
+    provider.check_configuration(configuration)
+    backoff = Backoff(request.wait)
+    lock = Lock(provider, configuration)
+    holder = provider.take(lock)
+    while holder is not None and not backoff.is_over:
+        if (pause := next_pause(backoff, holder)) is None:
+            break
+        sleep(pause)
+        lock = Lock(provider, configuration)
+        holder = provider.take(lock)
+    if holder is not None:
+        lock_not_acquired.send_robust(type(provider), **_refused(lock, holder))
+        yield holder
+        return
+    try:
+        with held(lock), _kept_alive(lock, request):
+            lock_acquired.send_robust(type(provider), lock=lock)
+            _refuse_if_lost(lock)
+            yield lock
+    except BaseException as error:
+        _release(lock, error)
+        raise
+    _release(lock, None)
+
+
+@asynccontextmanager
+async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
+    """See attempt()."""
+    configuration = request.configuration()
+    active = _without_store(request, configuration)
+    if active is not None:
+        with activated(active):
+            yield active
+        return
+    provider = get_provider(request.provider)
+    provider.check_configuration(configuration)
+    backoff = Backoff(request.wait)
+    lock = Lock(provider, configuration)
+    holder = await _atake(provider, lock)
+    while holder is not None and not backoff.is_over:
+        # In a thread, since it may read the holder.
+        if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
+            break
+        await asyncio.sleep(pause)
+        lock = Lock(provider, configuration)
+        holder = await _atake(provider, lock)
+    if holder is not None:
+        refused = _refused(lock, holder)
+        await lock_not_acquired.asend_robust(type(provider), **refused)
+        yield holder
+        return
+    try:
+        with held(lock), _kept_alive(lock, request):
+            await lock_acquired.asend_robust(type(provider), lock=lock)
+            _refuse_if_lost(lock)
+            async with cancelled_when_lost(lock):
+                yield lock
+    except BaseException as error:
+        await _arelease(lock, error)
+        raise
+    await _arelease(lock, None)
+
+
+def _without_store(
+    request: LockRequest, configuration: LockConfiguration
+) -> Lock | None:
+    if not conf.ENABLED.value:
+        return Lock(UnlockedProvider(request.provider), configuration)
+    return find_active_lock(request.provider, configuration.name)
+
+
+async def _atake(provider: LockProvider, lock: Lock) -> LockHolder | None:
+    # Else a cancelled caller would leave a lock behind that nobody releases.
+    taking = asyncio.ensure_future(provider.atake(lock))
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError as cancellation:
+        await asyncio.shield(_release_if_taken(lock, taking, cancellation))
+        raise
+
+
+async def _release_if_taken(
+    lock: Lock, taking: asyncio.Future[LockHolder | None], cancellation: BaseException
+) -> None:
+    with suppress(LockProviderError):  # the cancellation is what the caller is told
+        if await taking is None:
+            await _arelease(lock, cancellation)
+
+
+def _refused(lock: Lock, holder: LockHolder) -> dict[str, Any]:
+    return {
+        "configuration": lock.configuration,
+        "holder": holder,
+        "provider": lock.provider,
+    }
+
+
+def _kept_alive(lock: Lock, request: LockRequest) -> AbstractContextManager[None]:
+    wanted = request.keep_alive
+    if lock.provider.keeps_alive if wanted is None else wanted:
+        return kept_alive(lock)
+    return nullcontext()
+
+
+def _refuse_if_lost(lock: Lock) -> None:
+    # The store answered late, or a receiver took its time.
+    if lock.is_lost:
+        raise LockLost(
+            f"Lock {lock.name!r}: its lease of {lock.configuration.lease} was over "
+            "before its job began, so the job did not run. The store or a receiver of "
+            "lock_acquired took too long."
+        )
+
+
+def _release(lock: Lock, error: BaseException | None) -> None:
+    try:
+        lock.release(error)
+    except Exception as failure:
+        _report_failed_release(lock, error, failure)
+
+
+async def _arelease(lock: Lock, error: BaseException | None) -> None:
+    try:
+        await asyncio.shield(lock.arelease(error))
+    except Exception as failure:
+        _report_failed_release(lock, error, failure)
+
+
+def _report_failed_release(
+    lock: Lock, error: BaseException | None, failure: Exception
+) -> None:
+    logger.error(
+        "Lock %r could not be released and stays held until its lease ends: %s",
+        lock.name,
+        failure,
+    )
+    if error is not None:
+        error.add_note(f"Then lock {lock.name!r} could not be released: {failure}")
+
+
+def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
+    """Return the seconds until the next try; ``None`` if waiting is useless."""
+    if holder.tick is not None:
+        return None
+    lease = holder.remaining.total_seconds()
+    return backoff.pause(lease if lease > 0 else math.inf)

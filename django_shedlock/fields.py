@@ -1,4 +1,4 @@
-"""Model fields whose columns mean the same on every database."""
+"""Columns that mean the same on every database, and the database's clock."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import DateTimeField, Func
+from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
 from django_shedlock.clocks import aware
@@ -66,3 +68,47 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
         if connection.vendor in self.collations:
             parameters["collation"] = self.collations[connection.vendor]
         return parameters
+
+
+class DatabaseNow(Func):
+    """
+    The instant at which the database evaluates it, in UTC, to the microsecond.
+
+    Django's ``Now()`` is the statement's start on PostgreSQL, so that a statement
+    that waited for a row would shorten the lease, and it follows the session's time
+    zone on MySQL and MariaDB. SQLite has milliseconds, which are padded because
+    SQLite compares instants as texts.
+    """
+
+    template = "CURRENT_TIMESTAMP"
+    output_field = DateTimeField()
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """See PostgreSQL's documentation, "Current Date/Time"."""
+        return self.as_sql(
+            compiler, connection, template="CLOCK_TIMESTAMP()", **context
+        )
+
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """Independent of the session's zone, which Django never sets."""
+        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """In the very format in which Django writes a datetime with microseconds."""
+        # Each % is doubled for the template, and again for the statement's parameters.
+        template = "(STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW') || '000')"
+        return self.as_sql(compiler, connection, template=template, **context)
+
+    def as_oracle(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """By construction: Django keeps naive UTC timestamps on Oracle."""
+        return self.as_sql(
+            compiler, connection, template="SYS_EXTRACT_UTC(SYSTIMESTAMP)", **context
+        )

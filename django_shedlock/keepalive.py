@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -12,11 +11,10 @@ from contextlib import contextmanager
 
 from django.db import close_old_connections, connections
 
+from django_shedlock.clocks import Backoff
 from django_shedlock.exceptions import LockLost
-from django_shedlock.locks import Lock
+from django_shedlock.locks.lock import Lock
 
-SHORTEST_PAUSE = 0.1
-LONGEST_PAUSE = 1.0
 IDLE = 1.0
 """Seconds without a beat for which a connection is worth keeping open."""
 
@@ -36,7 +34,7 @@ class Heartbeat:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, without locks: what a forked child has to do."""
+        """Forget the locks: a forked child must not extend its parent's."""
         self._changed = threading.Condition()
         self._beats: dict[Lock, _Beat] = {}
         self._thread: threading.Thread | None = None
@@ -46,11 +44,20 @@ class Heartbeat:
         with self._changed:
             self._beats[lock] = _Beat(lock)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="django_shedlock keep alive", daemon=True
-                )
-                self._thread.start()
+                self._start()
             self._changed.notify()
+
+    def _start(self) -> None:
+        # Kept only once it runs, so that the next lock tries again.
+        thread = threading.Thread(
+            target=self._run, name="django_shedlock keep alive", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            self._beats.clear()
+            raise
+        self._thread = thread
 
     def remove(self, lock: Lock) -> None:
         """Let the lease of ``lock`` end by itself."""
@@ -76,7 +83,7 @@ class Heartbeat:
                 if pause > IDLE:
                     _close_idle_connections()
                 self._changed.wait(pause)
-            # Under the condition, so that add() starts another one if it comes now.
+            # Under the condition, so that the next add() starts another thread.
             self._thread = None
             return None
 
@@ -87,7 +94,7 @@ class _Beat:
     def __init__(self, lock: Lock):
         self.lock = lock
         self._interval = lock.configuration.lock_at_most_for.total_seconds() / 3
-        self._ceiling = SHORTEST_PAUSE
+        self._backoff = Backoff()
         self.due = time.monotonic() + self._interval
 
     def __call__(self) -> bool:
@@ -100,7 +107,7 @@ class _Beat:
         except Exception as error:
             self._retry(error)
         else:
-            self._ceiling = SHORTEST_PAUSE
+            self._backoff = Backoff()
             self.due = asked + self._interval
         return True
 
@@ -112,9 +119,7 @@ class _Beat:
             left,
             error,
         )
-        pause = random.uniform(self._ceiling / 2, self._ceiling)
-        self._ceiling = min(self._ceiling * 2, self._interval, LONGEST_PAUSE)
-        self.due = time.monotonic() + min(pause, left)
+        self.due = time.monotonic() + self._backoff.pause(left)
 
 
 def _close_idle_connections() -> None:

@@ -19,7 +19,7 @@ def shedlock_unlocked() -> Iterator[None]:
 
 @pytest.fixture
 def shedlock_in_memory() -> Iterator[None]:
-    """Keep the locks of the test in memory, without a database."""
+    """Keep the locks of the test in memory, so that it needs no database."""
     from django_shedlock.test import locked_in_memory
 
     with locked_in_memory():
@@ -28,7 +28,7 @@ def shedlock_in_memory() -> Iterator[None]:
 
 @pytest.fixture
 def shedlock_held_elsewhere() -> Callable[[str], AbstractContextManager[None]]:
-    """Return ``held_elsewhere()``, under which a job is skipped."""
+    """Return ``held_elsewhere()``, in which a job is skipped."""
     from django_shedlock.test import held_elsewhere
 
     return held_elsewhere

@@ -1,14 +1,13 @@
 """
-The signals, and the log lines that hang on them.
+The signals, and their receivers that write the log.
 
-The sender is the provider's class. Every signal has ``lock``, but for
-``lock_not_acquired``, where nobody has one: it has ``configuration``, ``holder``
-and ``provider``. ``lock_released`` also has ``released`` (false if the lock was
-not ours any more) and ``exception`` (what ended the body, or ``None``).
+The sender is the provider's class. Every signal has ``lock``, with these exceptions:
+``lock_not_acquired`` has ``configuration``, ``holder`` and ``provider``. Operators'
+signals, ``lock_force_released`` and ``lock_force_extended``, have ``action``, an
+``OperatorAction``; the second also has ``lock_at_most_for``.
 
-The two of operators, ``lock_force_released`` and ``lock_force_extended``, have no
-``lock`` but ``intervention``, which says what was done to whose lock, by whom and
-why; the second also has ``lock_at_most_for``.
+``lock_released`` also has ``released`` (false if the lock was no longer ours) and
+``exception`` (what ended the body, or ``None``).
 
 Receivers can't break a job: Django logs what they raise, and the job goes on.
 """
@@ -17,66 +16,49 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.dispatch import Signal, receiver
 
 from django_shedlock.durations import format_duration
-from django_shedlock.triggers import Trigger
-
-if TYPE_CHECKING:
-    from django_shedlock.configuration import LockConfiguration
-    from django_shedlock.holders import LockHolder
-    from django_shedlock.interventions import Intervention
-    from django_shedlock.locks import Lock
-
-STARTS = {
-    Trigger.SCHEDULER: (logging.DEBUG, ""),
-    Trigger.RETRY: (logging.INFO, ", as a retry"),
-    Trigger.CATCH_UP: (logging.INFO, ", since its job is overdue"),
-    Trigger.OPERATOR: (
-        logging.WARNING,
-        " by force, whatever its tick and lock_at_least_for",
-    ),
-}
 
 logger = logging.getLogger("django_shedlock")
 
-lock_acquired = Signal()
-lock_not_acquired = Signal()
-lock_extended = Signal()
-lock_lost = Signal()
-lock_released = Signal()
-lock_force_released = Signal()
-lock_force_extended = Signal()
+lock_acquired = Signal(use_caching=True)
+lock_not_acquired = Signal(use_caching=True)
+lock_extended = Signal(use_caching=True)
+lock_lost = Signal(use_caching=True)
+lock_released = Signal(use_caching=True)
+lock_force_released = Signal(use_caching=True)
+lock_force_extended = Signal(use_caching=True)
 
 
 @receiver(lock_acquired)
-def log_acquired(*, lock: Lock, **kwargs: Any) -> None:
+def log_acquired(*, lock: Any, **kwargs: Any) -> None:
     """Log at DEBUG that a job starts; out of turn at INFO, by force at WARNING."""
-    level, why = STARTS[lock.configuration.occasion.trigger]
-    logger.log(level, "Lock %r acquired as %s%s.", lock.name, lock.locked_by, why)
+    trigger = lock.configuration.start.trigger
+    text = "Lock %r acquired as %s%s."
+    logger.log(trigger.log_level, text, lock.name, lock.locked_by, trigger.remark)
 
 
 @receiver(lock_not_acquired)
-def log_not_acquired(
-    *, configuration: LockConfiguration, holder: LockHolder, **kwargs: Any
-) -> None:
-    """Log at INFO that a job is skipped, and who runs it or has run its tick."""
-    logger.info("Lock %r not acquired: %s.", configuration.name, holder.reason)
+def log_not_acquired(*, configuration: Any, holder: Any, **kwargs: Any) -> None:
+    """Log at INFO that a job is skipped, and who holds its lock or has run its tick."""
+    if logger.isEnabledFor(logging.INFO):  # reading the holder costs a statement
+        logger.info("Lock %r not acquired: %s.", configuration.name, holder.reason)
 
 
 @receiver(lock_extended)
-def log_extended(*, lock: Lock, **kwargs: Any) -> None:
+def log_extended(*, lock: Any, **kwargs: Any) -> None:
     """Log at DEBUG that a lease was extended."""
     logger.debug("Lock %r extended by %s.", lock.name, lock.locked_by)
 
 
 @receiver(lock_lost)
-def log_lost(*, lock: Lock, **kwargs: Any) -> None:
+def log_lost(*, lock: Any, **kwargs: Any) -> None:
     """Log at WARNING that a running job is no longer protected."""
     logger.warning(
-        "Lock %r lost by %s: its lease of %s ended, or it was released or taken. "
+        "Lock %r lost by %s: its lease of %s ended, or somebody else released it. "
         "Another worker may be running the same job.",
         lock.name,
         lock.locked_by,
@@ -85,37 +67,33 @@ def log_lost(*, lock: Lock, **kwargs: Any) -> None:
 
 
 @receiver(lock_released)
-def log_released(*, lock: Lock, released: bool, **kwargs: Any) -> None:
-    """Log at DEBUG that a lock was given back."""
+def log_released(*, lock: Any, released: bool, **kwargs: Any) -> None:
+    """Log at DEBUG that a lock was released."""
     if released:
         logger.debug("Lock %r released by %s.", lock.name, lock.locked_by)
 
 
 @receiver(lock_force_released)
-def log_force_released(*, intervention: Intervention, **kwargs: Any) -> None:
-    """Log at WARNING that an operator freed a lock, whose job may still run."""
-    logger.warning("Lock %r was released %s.", intervention.name, _why(intervention))
+def log_force_released(*, action: Any, **kwargs: Any) -> None:
+    """Log at WARNING that an operator released a lock; its job may still run."""
+    logger.warning("Lock %r was released %s.", action.name, _why(action))
 
 
 @receiver(lock_force_extended)
 def log_force_extended(
-    *, intervention: Intervention, lock_at_most_for: timedelta, **kwargs: Any
+    *, action: Any, lock_at_most_for: timedelta, **kwargs: Any
 ) -> None:
-    """Log at WARNING that an operator lengthened a lease."""
+    """Log at WARNING that an operator extended a lease."""
     logger.warning(
         "The lease of lock %r was extended to %s from now %s.",
-        intervention.name,
+        action.name,
         format_duration(lock_at_most_for),
-        _why(intervention),
+        _why(action),
     )
 
 
-def _why(intervention: Intervention) -> str:
-    operator = intervention.operator or "an operator"
-    reason = (
-        f"because: {intervention.reason!r}"
-        if intervention.reason
-        else "without a reason"
-    )
-    holder = f", held by {intervention.locked_by}" if intervention.locked_by else ""
+def _why(action: Any) -> str:
+    operator = action.operator or "an operator"
+    reason = f"because: {action.reason!r}" if action.reason else "without a reason"
+    holder = f", held by {action.locked_by}" if action.locked_by else ""
     return f"by {operator}, {reason}{holder}"

@@ -1,4 +1,4 @@
-"""For the tests of projects with locks; see also the fixtures of pytest_plugin."""
+"""Helpers for a project's own tests; ``pytest_plugin`` has them as fixtures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from datetime import timedelta
 
 from django.test import override_settings
 
-from django_shedlock.configuration import LockConfiguration
-from django_shedlock.holders import LockHolder
-from django_shedlock.locks import Lock
-from django_shedlock.options import full_name
+from django_shedlock.locks.configuration import LockConfiguration, full_name
+from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import get_provider
 
 MEMORY = {"default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}}
@@ -21,7 +19,7 @@ def unlocked() -> override_settings:
     """
     Run every job without a lock, however many run at once.
 
-    A context manager, and a decorator of test functions and ``SimpleTestCase``
+    Use it as a context manager, or to decorate test functions and ``SimpleTestCase``
     classes.
     """
     return override_settings(SHEDLOCK_ENABLED=False)
@@ -31,7 +29,7 @@ def locked_in_memory() -> override_settings:
     """
     Keep the locks in memory, so that a test with locks needs no database.
 
-    A context manager, and a decorator of test functions and ``SimpleTestCase``
+    Use it as a context manager, or to decorate test functions and ``SimpleTestCase``
     classes.
     """
     return override_settings(SHEDLOCK_PROVIDERS=MEMORY)
@@ -45,7 +43,10 @@ def held_elsewhere(name: str, *, provider: str = "default") -> Iterator[None]:
     ``name`` is the job's, without the namespace. Raises ``AssertionError`` if the lock
     is held already.
     """
-    lock = _take(name, provider)
+    configuration = LockConfiguration(full_name(name), timedelta(hours=1))
+    lock = get_provider(provider).acquire(configuration)
+    if isinstance(lock, LockHolder):
+        raise AssertionError(f"Lock {name!r} is held already, by {lock}.")
     try:
         yield
     finally:
@@ -53,19 +54,11 @@ def held_elsewhere(name: str, *, provider: str = "default") -> Iterator[None]:
 
 
 def is_held(name: str, *, provider: str = "default") -> bool:
-    """Return whether anybody holds the lock, also by ``lock_at_least_for``."""
+    """Return whether the lock is held, even if only ``lock_at_least_for`` keeps it."""
     statuses = get_provider(provider).statuses(full_name(name))
     return any(status.state.is_held for status in statuses)
 
 
 def free(name: str, *, provider: str = "default") -> bool:
-    """Free the lock, whoever holds it; return whether it was held."""
+    """Release the lock, whoever holds it; return whether it was held."""
     return get_provider(provider).force_release(full_name(name), running=True)
-
-
-def _take(name: str, provider: str) -> Lock:
-    configuration = LockConfiguration(full_name(name), timedelta(hours=1))
-    lock = get_provider(provider).acquire(configuration)
-    if isinstance(lock, LockHolder):
-        raise AssertionError(f"Lock {name!r} is held already, by {lock}.")
-    return lock

@@ -38,10 +38,9 @@ SILENCE = 240
 """Seconds without a word from pytest after which a test counts as hanging."""
 
 CORE = (
-    "providers/*.py",
-    *("locks.py", "losses.py", "held.py", "holders.py", "active.py"),
-    *("executor.py", "attempts.py", "waiting.py", "keepalive.py", "cancelling.py"),
-    *("history.py", "skips.py", "progress.py", "ticks.py"),
+    *("providers/*.py", "providers/database/*.py", "locks/lock.py", "locks/states.py"),
+    *("active.py", "executor.py", "keepalive.py", "cancellation.py"),
+    *("history/recording.py", "schedules/state.py"),
 )
 """The files of the package whose mutants are drawn."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,8 +17,10 @@ from tests.support.stores import SQLITE_VARIABLE
 pytestmark = pytest.mark.sqlite_only
 
 
-def measured(benchmark: str, folder: Path, **options: int) -> tuple[str, list[str]]:
-    arguments = [f"--{name}={value}" for name, value in options.items()]
+def measured(
+    benchmark: str, folder: Path, *given: str, **options: int
+) -> tuple[str, list[str]]:
+    arguments = [*given, *(f"--{name}={value}" for name, value in options.items())]
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{benchmark}", *arguments],
         cwd=ROOT,
@@ -41,13 +44,36 @@ def test_console_is_measured(tmp_path: Path) -> None:
         assert 0 < int(found[1]) < 15
 
 
-def test_schedules_are_measured(tmp_path: Path) -> None:
-    """Locks with schedules are measured beside one without."""
-    title, [plain, *others] = measured("ticks", tmp_path, rounds=5)
-    assert title.startswith("sqlite:")
-    assert re.fullmatch(r"none +\d+\.\d+ ms +ratio 1\.00", plain)
-    assert len(others) == 2
-    assert all(re.search(r" ms +ratio \d+\.\d\d$", line) for line in others)
+FEW = {
+    "rounds": 3,
+    "processes": 2,
+    "waiters": 3,
+    "records": 20,
+    "names": 10,
+    "seconds": 1,
+}
+
+
+def test_locks_are_measured(tmp_path: Path) -> None:
+    """Each way to lock is measured beside the raw statements, in one run."""
+    url = os.environ.get("SHEDLOCK_TEST_POSTGRES_URL")
+    given = [f"--url={url}"] if url else []
+    result = tmp_path / "result.json"
+    title, lines = measured("locks", tmp_path, *given, f"--json={result}", **FEW)
+    assert title.startswith("cores: ")
+    found = json.loads(result.read_text("utf-8"))
+    pairs, tries = found["ways"].values()
+    assert {"hold()", "decorator", "inside atomic()", "with a schedule"} <= set(pairs)
+    for rows in (pairs, tries):
+        raw, *others = rows
+        assert rows[raw]["ratio"] == 1
+        assert all(rows[other]["ratio"] > 0 for other in others)
+        assert {*rows} <= {line.partition("  ")[0] for line in lines}
+    assert all(row["a second"] > 0 for row in found["crowds"]["acquisitions"].values())
+    [waited] = found["crowds"]["waiters"].values()
+    assert waited["got it"] == FEW["waiters"]
+    assert list(found["sizes"]["records"]) == ["1 records", "20 records"]
+    assert found["sizes"]["updates"]["of all updates"]["HOT in %"] > 0
 
 
 def test_imports_are_measured(tmp_path: Path) -> None:

@@ -143,9 +143,10 @@ def test_e004_schedule_where_no_ticks_are_kept(
         ({}, ""),
         (
             {"lock_at_least_for": "15m", "lock_at_most_for": "15m"},
-            "W008 W010",
+            "W008 W010 W018",
         ),
-        ({"lock_at_least_for": "14m"}, ""),
+        ({"lock_at_least_for": "14m"}, "W018"),
+        ({"lock_at_least_for": "20m", "schedule": None, "lock_at_most_for": "1h"}, ""),
         ({"lock_at_most_for": "15m"}, "W010"),
         ({"lock_at_most_for": None}, "W010"),
         ({"lock_at_most_for": None, "keep_alive": True}, "W010"),
@@ -163,9 +164,9 @@ def test_w008_and_w010_of_a_schedule(options: Any, numbers: str) -> None:
     assert [str(message.id)[-4:] for message in messages] == numbers.split()
     for message in messages:
         assert "test_w008_and_w010_of_a_schedule" in message.msg
-        assert "'job.name' is not shorter than the time between two ticks (15m)" in (
-            message.msg
-        )
+        assert "'job.name'" in message.msg
+        between = "not shorter than the time between two ticks (15m)"
+        assert (between in message.msg) is (message.id != "shedlock.W018")
 
 
 def test_w010_and_a_provider_that_cannot_be_made() -> None:

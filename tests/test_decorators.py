@@ -317,8 +317,8 @@ async def agenerate() -> AsyncIterator[int]:
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        (generate, "a generator would give its lock back"),
-        (agenerate, "a generator would give its lock back"),
+        (generate, "a generator would release its lock"),
+        (agenerate, "a generator would release its lock"),
         (NoCommand, "is no BaseCommand. Decorate a method"),
         (staticmethod(generate), "below @staticmethod"),
         (classmethod(generate), "below @classmethod"),

@@ -13,7 +13,7 @@ from docutils import nodes
 
 import django_shedlock
 from django_shedlock import ShedLockError, conf, signals
-from django_shedlock.options import LockOptions
+from django_shedlock.locks.configuration import LockOptions
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
 from tests.support.paths import ROOT

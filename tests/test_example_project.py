@@ -55,11 +55,18 @@ sys.argv = {command!r}
 main()
 """
 SEND = """
-from example.celery import app
+import pathlib
+from example.celery import FOLDER, app
 
+staging = pathlib.Path(FOLDER, "staging")
+staging.mkdir()
+app.conf.broker_transport_options["data_folder_out"] = str(staging)
 [entry] = app.conf.beat_schedule.values()
 for _beat in range(2):
     app.send_task(entry["task"])
+# A message that a worker reads while it is written ends the worker.
+for message in staging.iterdir():
+    message.rename(FOLDER / message.name)
 print(entry["schedule"])
 """
 """Sends what two beats send at a tick, and tells when that is."""

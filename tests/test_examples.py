@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sybil.evaluators.skip import Skipper
 
-from django_shedlock.schedules import SHORTHANDS
+from django_shedlock.schedules.cron import SHORTHANDS
 from tests.support.documents import Document, all_documents
 from tests.support.examples import Project, find_examples
 from tests.support.jobs import only_jobs_of
@@ -48,10 +48,8 @@ NOT_RUN = {
         "CONTRIBUTING.rst",
         "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000",
     ),
-    (
-        "CONTRIBUTING.rst",
-        "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.ticks --rounds 1000",
-    ),
+    ("CONTRIBUTING.rst", '$ python -m pip install -e ".[test,benchmarks]"'),
+    ("docs/performance.rst", "$ python -m benchmarks.locks --json result.json"),
     (
         "CONTRIBUTING.rst",
         "$ python -m django makemessages --all --no-location --no-obsolete",

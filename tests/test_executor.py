@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import pytest
@@ -21,15 +22,21 @@ from django_shedlock import (
     aexecute,
     ahold,
     assert_locked,
+    clocks,
     current_lock,
     execute,
+    executor,
     extend_active_lock,
     hold,
 )
+from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
+from django_shedlock.executor import next_pause
+from django_shedlock.locks.states import CONTENDED, LockHolder, UnreadHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_acquired
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
+from tests.support.clocks import SleepingClock
 from tests.support.leases import end_lease, pass_time
 from tests.support.locks import Broken
 from tests.support.waiting import PATIENCE
@@ -429,8 +436,9 @@ def test_cancelled_acquisition_is_no_success(monkeypatch: pytest.MonkeyPatch) ->
     step = SlowStep(monkeypatch, "take", MemoryLockProvider.take)
     asyncio.run(step.cancel(sleep, schedule="@hourly"))
     [status] = get_provider().statuses("job")
-    assert status.progress.tick is not None
-    assert status.progress.newest_success is None
+    ticks = status.schedule_state
+    assert ticks.tick is not None
+    assert ticks.due_at == ticks.tick
 
 
 def test_cancelled_acquisition_of_a_held_lock_spares_its_holder(
@@ -529,3 +537,123 @@ def test_lease_is_kept_alive_while_receivers_work() -> None:
     with slow_receiver(lock_lasts=True):
         result = execute(lambda: 7, "job", lock_at_most_for="1h", keep_alive=True)
     assert result.value == 7
+
+
+HOUR = timedelta(hours=1)
+BUSY = LockHolder("somebody", HOUR)
+
+
+def test_no_wait_gives_up_at_once() -> None:
+    """Without wait= there is no second attempt."""
+    assert Backoff(timedelta(0)).is_over
+
+
+def test_pause_ends_with_the_holders_lease() -> None:
+    """Nobody sleeps past the instant at which the lock can be had."""
+    holder = LockHolder("somebody", timedelta(milliseconds=3))
+    assert next_pause(Backoff(HOUR), holder) == pytest.approx(0.003)
+
+
+def test_unknown_lease_is_no_busy_loop() -> None:
+    """A holder of whom nothing is known is asked for after a pause, too."""
+    assert (next_pause(Backoff(HOUR), CONTENDED) or 0) >= SHORTEST_PAUSE / 2
+
+
+def test_tick_that_is_done_is_not_waited_for() -> None:
+    """No waiting brings back a tick that has been run."""
+    done = LockHolder("somebody", tick=datetime(2026, 1, 1, tzinfo=UTC))
+    assert next_pause(Backoff(HOUR), done) is None
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SleepingClock:
+    made = SleepingClock()
+    for module in (executor, clocks):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def test_pause_ends_with_the_wait(clock: SleepingClock) -> None:
+    """The last pause is as long as what is left of the wait."""
+    short = Backoff(timedelta(milliseconds=10))
+    assert next_pause(short, BUSY) == pytest.approx(0.01)
+    clock.sleep(0.01)
+    assert short.is_over
+
+
+@pytest.mark.usefixtures("clock")
+def test_waiting_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of waiting takes a few attempts, not hundreds."""
+    asked: list[str] = []
+    real = MemoryLockProvider.take
+
+    def take(self: MemoryLockProvider, lock: Lock) -> LockHolder | None:
+        asked.append(lock.name)
+        return real(self, lock)
+
+    with locked_in_memory(), held_elsewhere("job"):
+        monkeypatch.setattr(MemoryLockProvider, "take", take)
+        assert not execute(lambda: 1, "job", wait="900ms").was_executed
+    assert 2 <= len(asked) <= 12
+
+
+@pytest.mark.usefixtures("clock")
+def test_holder_is_not_read_when_the_wait_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two tries the holder's lease counts, after the last one nothing does."""
+    tries: list[Lock] = []
+    reads: list[LockHolder] = []
+
+    def read() -> LockHolder:
+        reads.append(BUSY)
+        return BUSY
+
+    def take(self: MemoryLockProvider, lock: Lock) -> LockHolder:
+        tries.append(lock)
+        return UnreadHolder(read)
+
+    monkeypatch.setattr(MemoryLockProvider, "take", take)
+    with locked_in_memory():
+        assert not execute(lambda: 1, "job", wait="900ms").was_executed
+    assert len(reads) == len(tries) - 1 > 1
+
+
+def test_async_skip_asks_for_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would queue behind sync code, such as the body of the job that runs."""
+    asked: list[object] = []
+    monkeypatch.setattr(Backoff, "pause", lambda *given: asked.append(given))
+
+    async def body() -> None: ...
+
+    with locked_in_memory(), held_elsewhere("job"):
+        assert not asyncio.run(aexecute(body, "job")).was_executed
+        assert asked == []
+        assert not asyncio.run(aexecute(body, "job", wait="1h")).was_executed
+        assert len(asked) == 1
+
+
+def test_async_wait_does_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one task waits for a lock, the others of its loop go on."""
+    pauses: list[float] = []
+
+    def pause(*args: Any) -> float:
+        pauses.append(PATIENCE)
+        return PATIENCE
+
+    async def body() -> None: ...
+
+    async def main() -> None:
+        waiter = asyncio.create_task(aexecute(body, "job", wait="1h"))
+        while not pauses and not waiter.done():
+            await asyncio.sleep(0.001)
+        assert pauses
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+
+    monkeypatch.setattr(Backoff, "pause", pause)
+    with locked_in_memory(), held_elsewhere("job"):
+        begun = time.monotonic()
+        asyncio.run(main())
+        assert time.monotonic() - begun < PATIENCE

@@ -23,16 +23,19 @@ from django_shedlock import (
     aexecute,
     ahold,
     assert_locked,
+    clocks,
     current_lock,
     execute,
     hold,
     keepalive,
 )
+from django_shedlock.clocks import Backoff
 from django_shedlock.keepalive import heartbeat
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost
 from django_shedlock.test import free, is_held, locked_in_memory
+from tests.support.clocks import SleepingClock
 from tests.support.leases import beat_now, end_own_count, lease_end, pass_time
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -51,7 +54,7 @@ def in_memory() -> Iterator[None]:
 
 
 def heartbeats() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith("django_shedlock")]
+    return [t for t in threading.enumerate() if t.name == "django_shedlock keep alive"]
 
 
 def test_lock_outlives_its_lease() -> None:
@@ -124,6 +127,25 @@ def test_a_new_lock_with_a_short_lease_is_not_made_to_wait(
             wait_for(lambda: pauses[-1] <= THIRD.total_seconds())
 
 
+def test_thread_that_could_not_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job does not run without its heartbeat; the next one has it again."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            execute(list, "job", lock_at_most_for=LEASE, keep_alive=True)
+    assert not is_held("job")
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        before = lease_end(lock)
+        beat_now(lock)
+        assert wait_for(lambda: lease_end(lock) > before)
+
+
 def test_thread_starts_again_after_its_end() -> None:
     """The heartbeat of one job's end does not stop the next one's."""
     for _ in range(20):
@@ -173,21 +195,38 @@ def test_error_does_not_stop_the_heartbeat(
     assert caplog.text.count("could not be extended") == 2
 
 
-def test_pauses_after_errors_grow_to_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pause is jittered below a ceiling that doubles, up to a second."""
-    drawn: list[tuple[float, float]] = []
+def test_pauses_after_errors_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that fails is asked less and less often."""
+    pauses: list[float] = []
+    pause = Backoff.pause
 
-    def longest(low: float, high: float) -> float:
-        drawn.append((low, high))
-        return high
+    def noted(backoff: Backoff, longest: float) -> float:
+        pauses.append(pause(backoff, longest))
+        return pauses[-1]
 
-    monkeypatch.setattr(keepalive.random, "uniform", longest)
+    monkeypatch.setattr(Backoff, "pause", noted)
     monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
     with hold("job", lock_at_most_for=LEASE) as lock:
         beat = keepalive._Beat(lock)
         assert all(beat() for _ in range(6))
-    ceilings = [0.1, 0.2, 0.4, 0.8, 1, 1]
-    assert drawn == [(ceiling / 2, ceiling) for ceiling in ceilings]
+    assert len(pauses) == 6
+    assert pauses[-1] > 5 * pauses[0]
+
+
+def test_errors_after_an_extension_are_paused_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lease that somebody extends meanwhile does not let the heartbeat spin."""
+    clock = SleepingClock()
+    for module in (clocks, keepalive):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        beat = keepalive._Beat(lock)
+        assert beat()
+        clock.sleep(2 * LEASE.total_seconds())  # as if it had been extended twice
+        assert beat()
+        assert beat.due > clock.now
 
 
 def test_errors_until_the_lease_ends_lose_the_lock(

@@ -12,10 +12,10 @@ from django.db import connection
 from django.db.models import Value
 
 from django_shedlock import models
-from django_shedlock.fields import UTCDateTimeField
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow, UTCDateTimeField
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun, with_last_run
-from django_shedlock.outcomes import RunOutcome
+from tests.support.locks import add_run
 
 pytestmark = pytest.mark.django_db
 
@@ -101,9 +101,7 @@ class TestRuns:
             locked_by="web-1:7:a",
             fencing_token=5,
         )
-        run = LockRun.objects.create_running(
-            name=name, provider="default", locked_by="web-1:7:a"
-        )
+        run = add_run(name, RunOutcome.RUNNING)
         if name in set(RunOutcome):
             LockRun.objects.filter(pk=run.pk).update(outcome=name)
         return run
@@ -128,9 +126,7 @@ class TestRuns:
     def test_locks_with_their_last_ended_run(self, runs: dict[str, LockRun]) -> None:
         """A lock has the outcome of the last run that ended, of its own provider."""
         LockRun.objects.filter(name="failed").update(provider="other")
-        LockRun.objects.create_running(
-            name="succeeded", provider="default", locked_by="web-1:7:a"
-        )
+        add_run("succeeded", RunOutcome.RUNNING)
         LockRecord.objects.filter(name="succeeded").update(
             lock_until=DatabaseNow() + timedelta(minutes=1)
         )

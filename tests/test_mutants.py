@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 
 CODES = {
     path: (ROOT / path).read_text("utf-8")
-    for path in ("django_shedlock/waiting.py", "django_shedlock/held.py")
+    for path in ("django_shedlock/executor.py", "django_shedlock/active.py")
 }
 
 
@@ -131,7 +131,7 @@ def test_mutant_that_hangs_is_found(
 
 def test_core_is_there() -> None:
     """Each name in CORE finds a file, and a name that finds none is an error."""
-    assert "django_shedlock/locks.py" in core_files()
+    assert "django_shedlock/locks/lock.py" in core_files()
 
 
 def test_name_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

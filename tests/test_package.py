@@ -17,10 +17,10 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 LOADED = """
-active attempts calls cancelling conf configuration decorators durations exceptions
-executor held holders identities jobs keepalive locks losses occasions options outcomes
-providers providers.base providers.unlocked schedules signals ticks triggers
-waiting wall_clocks
+active cancellation clocks conf decorators durations exceptions executor jobs
+jobs.registry keepalive locks locks.configuration locks.lock locks.states providers
+providers.base providers.unlocked schedules schedules.cron schedules.starts
+schedules.state signals
 """
 """The modules that every job needs; each one more costs every process some time."""
 

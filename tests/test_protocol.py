@@ -29,12 +29,12 @@ from hypothesis.stateful import (
 )
 
 from django_shedlock import LockConfiguration, LockLost
-from django_shedlock.locks import Lock
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.states import LockState
 from tests.support.leases import age_entry, age_own_count
 
 UNIT = timedelta(seconds=1000)

@@ -14,7 +14,7 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 from django_shedlock import Lock, aexecute, execute, hold, signals
-from django_shedlock.holders import LockHolder
+from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory

@@ -14,7 +14,7 @@ import pytest
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from django_shedlock.outcomes import RunOutcome
+from django_shedlock.locks.states import RunOutcome
 from tests.support.lateness import DAILY, be_overdue
 from tests.support.locks import add_run, take
 from tests.support.operators import ALL, CHANGE, LIST, RUNS, ask, operator

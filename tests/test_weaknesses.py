@@ -22,7 +22,7 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.test import free, held_elsewhere, is_held
 from tests.support.locks import Broken

@@ -1,4 +1,4 @@
-"""The admin's console: what an operator sees of locks and runs, and may do."""
+"""The admin's console: what operators see of locks and runs, and what they may do."""
 
 from django_shedlock.admin.locks import LockRecordAdmin
 from django_shedlock.admin.runs import LockRunAdmin

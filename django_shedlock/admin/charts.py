@@ -1,27 +1,38 @@
-"""The last runs of a lock as a picture."""
+"""The last runs of a lock, as rows and as a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.utils.translation import gettext
 
-from django_shedlock.admin.labels import OUTCOMES, length
-from django_shedlock.configuration import ZERO
-from django_shedlock.outcomes import RunOutcome
+from django_shedlock.admin.labels import (
+    OUTCOMES,
+    admin_provider,
+    holder,
+    instant,
+    length,
+    outcome_badge,
+)
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRun
 
 HEIGHT = 100
 SLOT = 20
 GAP = 4
 LEAST = 3
-"""A bar of the shortest run can still be seen, and hit with a mouse."""
+"""The shortest bar can still be seen, and hit with a mouse."""
+RUNS = 30
+"""Number of runs on a lock's page."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One run: where its bar stands, in the chart's own units, and what it says."""
+    """The bar of a run, in the chart's own units, and its tooltip."""
 
     outcome: RunOutcome
     x: int
@@ -39,7 +50,7 @@ class Bar:
 @dataclass(frozen=True)
 class RunsChart:
     """
-    Bars for runs, the oldest first, as high as they took long.
+    Bars of runs, the oldest first; the height of a bar is the duration of its run.
 
     A run without a duration has a bar of the full height, drawn as an outline.
     """
@@ -58,26 +69,37 @@ def make_chart(newest_first: Sequence[Any]) -> RunsChart:
     """Return the chart of these runs, which have a ``current_outcome``."""
     runs = list(reversed(newest_first))
     longest = max((run.duration for run in runs if run.duration), default=ZERO)
-    bars = []
-    for index, run in enumerate(runs):
-        share = run.duration / longest if run.duration and longest else 1.0
-        share = 0.0 if run.duration == ZERO else share
-        height = max(LEAST, round(share * HEIGHT, 1))
-        bars.append(
-            Bar(
-                outcome=RunOutcome(run.current_outcome),
-                x=index * SLOT + GAP // 2,
-                y=HEIGHT - height,
-                height=height,
-                title=_title(run),
-            )
-        )
+    bars = [_bar(run, index * SLOT, longest) for index, run in enumerate(runs)]
     return RunsChart(bars, length(longest))
 
 
-def _title(run: Any) -> str:
-    outcome = OUTCOMES[RunOutcome(run.current_outcome)]
-    if run.duration is None:
-        return str(outcome)
-    details = {"outcome": outcome, "duration": length(run.duration)}
-    return gettext("%(outcome)s after %(duration)s") % details
+def _bar(run: Any, left: int, longest: timedelta) -> Bar:
+    outcome = RunOutcome(run.current_outcome)
+    title, share = str(OUTCOMES[outcome]), 1.0
+    if run.duration is not None:
+        details = {"outcome": title, "duration": length(run.duration)}
+        title = gettext("%(outcome)s after %(duration)s") % details
+        share = run.duration / longest if longest else 0.0
+    height = max(LEAST, round(share * HEIGHT, 1))
+    return Bar(outcome, left + GAP // 2, HEIGHT - height, height, title)
+
+
+def last_runs(name: str) -> dict[str, Any]:
+    """Return the rows and the chart of the lock's last runs, for the template."""
+    provider = admin_provider()
+    runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
+    newest_first: list[Any] = list(runs.with_outcome().order_by("-pk")[:RUNS])
+    return {
+        "shedlock_runs": [_row(run) for run in newest_first],
+        "shedlock_chart": make_chart(newest_first),
+    }
+
+
+def _row(run: Any) -> dict[str, Any]:
+    return {
+        "run": run,
+        "outcome": outcome_badge(RunOutcome(run.current_outcome)),
+        "started": instant(run.started),
+        "duration": length(run.duration),
+        "worker": holder(run.locked_by, run.host, run.pid),
+    }

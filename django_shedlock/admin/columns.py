@@ -1,4 +1,4 @@
-"""What the admin tells of a lock: cells of the list, and fields of its page."""
+"""What the admin shows of a lock: cells of the list, and fields of its page."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django_shedlock.admin.labels import (
     NOTHING,
     holder,
     instant,
+    instant_column,
     length,
     outcome_badge,
     rough_length,
@@ -22,33 +23,26 @@ from django_shedlock.admin.labels import (
     warning,
     with_instant,
 )
+from django_shedlock.clocks import aware
 from django_shedlock.durations import format_seconds
-from django_shedlock.identities import split_identity
-from django_shedlock.options import default_duration
-from django_shedlock.outcomes import RunOutcome
-from django_shedlock.states import LockState, is_unusual
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.lock import split_identity
+from django_shedlock.locks.states import LockState, RunOutcome, is_unusual
 
 
 class LockColumns:
     """Columns of an admin of records with their states and last runs."""
 
-    lock_columns = (
-        "current_state",
-        "lease",
-        "worker",
-        "taken",
-        "ends",
-        "kept",
-        "given_back",
-        "last_run",
-    )
     lock_fields = (
         ("current_state", "lease"),
         ("worker", "locked_by"),
-        ("taken", "ends"),
-        ("kept", "given_back"),
+        ("acquired", "ends"),
+        ("kept", "released"),
         ("last_run", "fencing_token"),
     )
+    ends = instant_column("lock_until", gettext_lazy("lock until"))
+    kept = instant_column("lock_at_least_until", gettext_lazy("lock at least until"))
+    released = instant_column("released_at", gettext_lazy("released at"))
 
     @admin.display(description=gettext_lazy("name"), ordering="name")
     def shown_name(self, record: Any) -> SafeString:
@@ -59,7 +53,7 @@ class LockColumns:
     def current_state(self, record: Any) -> SafeString:
         """Return the state's label, and whether the job takes long or is overdue."""
         badge = state_badge(LockState(record.state))
-        if _takes_long(record):
+        if is_unusual(LockState(record.state), _age(record), record.usual_duration):
             return format_html("{} {}", badge, warning(gettext("longer than usual")))
         if record.status.overdue_since(default_duration(conf.GRACE)) is not None:
             return format_html("{} {}", badge, warning(gettext("overdue")))
@@ -67,42 +61,25 @@ class LockColumns:
 
     @admin.display(description=gettext_lazy("host"), ordering="locked_by")
     def worker(self, record: Any) -> str | SafeString:
-        """Return the host and the process that took the lock last."""
+        """Return the host and the process that acquired the lock last."""
         if not record.locked_by:
             return NOTHING
         return holder(record.locked_by, *split_identity(record.locked_by))
 
     @admin.display(description=gettext_lazy("since"), ordering="locked_at")
     def since(self, record: Any) -> str | SafeString:
-        """Return how long ago the lock was taken, and when."""
+        """Return how long ago the lock was acquired, and when."""
         if not record.locked_by:
             return NOTHING
         age = _age(record)
-        ago = gettext("%(age)s ago") % {"age": rough_length(age)}
-        return with_instant(ago, record.locked_at, age)
+        return with_instant(_ago(age), record.locked_at, age)
 
     @admin.display(description=gettext_lazy("since"))
-    def taken(self, record: Any) -> str | SafeString:
-        """Return when the lock was taken, and how long ago."""
+    def acquired(self, record: Any) -> str | SafeString:
+        """Return when the lock was acquired, and how long ago."""
         if not record.locked_by:
             return NOTHING
-        ago = gettext("%(age)s ago") % {"age": rough_length(_age(record))}
-        return format_html("{} ({})", instant(record.locked_at), ago)
-
-    @admin.display(description=gettext_lazy("lock until"))
-    def ends(self, record: Any) -> str:
-        """Return when the lease ends, or ended."""
-        return instant(record.lock_until)
-
-    @admin.display(description=gettext_lazy("lock at least until"))
-    def kept(self, record: Any) -> str:
-        """Return how long the lock is kept after a short run."""
-        return instant(record.lock_at_least_until)
-
-    @admin.display(description=gettext_lazy("released at"))
-    def given_back(self, record: Any) -> str:
-        """Return when the holder, or an operator, gave the lock back."""
-        return instant(record.released_at)
+        return format_html("{} ({})", instant(record.locked_at), _ago(_age(record)))
 
     @admin.display(description=gettext_lazy("lease"), ordering="lock_until")
     def lease(self, record: Any) -> str | SafeString:
@@ -111,21 +88,19 @@ class LockColumns:
             return NOTHING
         whole = record.lock_until - record.locked_at
         used = round(100 * (1 - record.remaining / whole)) if whole else 100
-        left = gettext("%(remaining)s left") % {
-            "remaining": format_seconds(record.remaining)
-        }
+        left = {"remaining": format_seconds(record.remaining)}
         return format_html(
             '<meter class="shedlock-lease" min="0" max="100" high="80" value="{}" '
             'aria-label="{}">{}</meter> <span class="shedlock-nowrap">{}</span>',
             used,
             gettext("%(percent)s %% of the lease is used") % {"percent": used},
             f"{used} %",
-            left,
+            gettext("%(remaining)s left") % left,
         )
 
     @admin.display(description=gettext_lazy("last run"))
     def last_run(self, record: Any) -> str | SafeString:
-        """Return how the last run that ended ended, and how long it took."""
+        """Return how the last ended run ended, and how long it took."""
         if record.last_outcome is None:
             return NOTHING
         return format_html(
@@ -135,10 +110,47 @@ class LockColumns:
         )
 
 
+class TickColumns:
+    """Columns of an admin of records, and the fields of a page with a schedule."""
+
+    tick_fields = (
+        ("shown_schedule", "next_expected"),
+        ("newest_run", "first_due"),
+        "overdue_since",
+    )
+    newest_run = instant_column("tick", gettext_lazy("newest tick that was run"))
+    first_due = instant_column("due_at", gettext_lazy("due at"))
+
+    @admin.display(description=gettext_lazy("next expected"))
+    def next_expected(self, record: Any) -> str | SafeString:
+        """Return how far away the next tick is, and when it is."""
+        status = record.status
+        if status.next_tick is None:
+            return NOTHING
+        until = status.next_tick - aware(status.clock)
+        ahead = gettext("in %(time)s") % {"time": rough_length(until)}
+        return with_instant(ahead, status.next_tick, until)
+
+    @admin.display(description=gettext_lazy("schedule"))
+    def shown_schedule(self, record: Any) -> SafeString:
+        """Return the cron expression and its time zone, from left to right."""
+        return format_html('<code dir="ltr">{}</code>', record.schedule)
+
+    @admin.display(description=gettext_lazy("overdue since"))
+    def overdue_since(self, record: Any) -> str | SafeString:
+        """Return the first tick that should have succeeded, and how long ago it was."""
+        status, grace = record.status, default_duration(conf.GRACE)
+        since = status.overdue_since(grace)
+        if since is None:
+            return NOTHING
+        ago = _ago(status.overdue_for(grace))
+        return format_html("{} ({})", instant(since), ago)
+
+
 def _age(record: Any) -> timedelta:
     age: timedelta = record.lock_until - record.locked_at - record.remaining
     return age
 
 
-def _takes_long(record: Any) -> bool:
-    return is_unusual(LockState(record.state), _age(record), record.usual_duration)
+def _ago(age: timedelta) -> str:
+    return gettext("%(age)s ago") % {"age": rough_length(age)}

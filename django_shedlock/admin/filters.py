@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -13,128 +12,96 @@ from django.utils.translation import gettext_lazy
 
 from django_shedlock import conf
 from django_shedlock.admin.labels import OUTCOMES, STATES
-from django_shedlock.models import LockRecord, LockRunQuerySet
-from django_shedlock.options import default_duration
-from django_shedlock.outcomes import RunOutcome
-from django_shedlock.states import LockState
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.states import RunOutcome
 
-OVERDUE = "overdue"
-MOST_NAMES = 10_000
-"""SQLite takes no statement with very many parameters."""
 RECENT = 1000
-"""The hosts of so many runs are offered; all of them would be a long search."""
+"""Number of runs searched for hosts: searching all of them would take long."""
 
 
-class StateFilter(admin.SimpleListFilter):
-    """Filters locks by the state that the database's clock gives each of them."""
+class ChoiceFilter(admin.SimpleListFilter):
+    """Filters by a column; a value that is not offered finds nothing."""
+
+    column: ClassVar[str]
+    labels: ClassVar[Mapping[Any, Any]]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        """Return the choices in the order of their urgency."""
+        return [(str(choice), label) for choice, label in self.labels.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows of the choice; all rows if there is none."""
+        choice = self.value()
+        if not choice:
+            return queryset
+        if choice not in dict(self.lookup_choices):
+            return queryset.none()
+        return self.chosen(queryset, choice)
+
+    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
+        """Return the rows of this choice."""
+        found: QuerySet[Any] = rows.filter(**{self.column: choice})
+        return found
+
+
+class StateFilter(ChoiceFilter):
+    """Filters locks by their state, by the database's clock."""
 
     title = gettext_lazy("state")
     parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the states in the order of their urgency."""
-        return [(state.value, label) for state, label in STATES.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the locks in the chosen state; none if there is no such state."""
-        chosen = self.value()
-        if not chosen:
-            return queryset
-        known = chosen in set(LockState)
-        return queryset.filter(state=chosen) if known else queryset.none()
+    column = "state"
+    labels = STATES
 
 
-class LastOutcomeFilter(admin.SimpleListFilter):
-    """Filters locks by how their last run ended."""
+class LastOutcomeFilter(ChoiceFilter):
+    """Filters locks by the outcome of their last ended run."""
 
     title = gettext_lazy("last run")
     parameter_name = "last"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the outcomes of runs that ended."""
-        return [(o.value, label) for o, label in OUTCOMES.items() if o.is_end]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the locks whose last run ended so; none if there is no such end."""
-        chosen = self.value()
-        if not chosen:
-            return queryset
-        known = chosen in set(RunOutcome)
-        return queryset.filter(last_outcome=chosen) if known else queryset.none()
+    column = "last_outcome"
+    labels = {o: label for o, label in OUTCOMES.items() if o.is_end}
 
 
-class ScheduleFilter(admin.SimpleListFilter):
-    """Leaves the locks whose job is overdue, with one more statement."""
+class ScheduleFilter(ChoiceFilter):
+    """Shows only the locks whose job is overdue."""
 
     title = gettext_lazy("schedule")
     parameter_name = "schedule"
+    labels = {"overdue": gettext_lazy("overdue")}
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the only choice."""
-        return [(OVERDUE, gettext_lazy("overdue"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the overdue locks; none if something else is asked for."""
-        chosen = self.value()
-        if not chosen:
-            return queryset
-        if chosen != OVERDUE:
-            return queryset.none()
-        names = islice(_overdue(queryset.db), MOST_NAMES)
-        return queryset.filter(pk__in=list(names))
+    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
+        """Return the overdue locks."""
+        overdue: QuerySet[Any] = rows.overdue(default_duration(conf.GRACE))
+        return overdue
 
 
-def _overdue(using: str) -> Iterator[str]:
-    # No database knows cron, so it is counted here.
-    records = LockRecord.objects.using(using).exclude(schedule=None)
-    grace = default_duration(conf.GRACE)
-    for record in records.with_status().with_clock().order_by("pk"):
-        if record.status.overdue_since(grace) is not None:
-            yield record.pk
-
-
-class OutcomeFilter(admin.SimpleListFilter):
+class OutcomeFilter(ChoiceFilter):
     """Filters runs by their outcome."""
 
     title = gettext_lazy("outcome")
     parameter_name = "outcome"
+    labels = OUTCOMES
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the outcomes in the order of their urgency."""
-        return [(outcome.value, label) for outcome, label in OUTCOMES.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the runs with the chosen outcome; none if there is no such outcome."""
-        chosen = self.value()
-        runs: LockRunQuerySet = queryset  # type: ignore[assignment]
-        if not chosen:
-            return runs
-        known = chosen in set(RunOutcome)
-        return runs.of_outcome(RunOutcome(chosen)) if known else runs.none()
+    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
+        """Return the runs with this outcome."""
+        found: QuerySet[Any] = rows.of_outcome(RunOutcome(choice))
+        return found
 
 
-class HostFilter(admin.SimpleListFilter):
-    """Filters runs by the host that ran them; offers the hosts of the newest runs."""
+class HostFilter(ChoiceFilter):
+    """Filters runs by host; offers the hosts of the newest runs."""
 
     title = gettext_lazy("host")
     parameter_name = "host"
+    column = "host"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
         """Return the hosts in the order of their names."""
         newest = model_admin.get_queryset(request).order_by("-pk").values("host")
         hosts = {run["host"] for run in newest[:RECENT]}
-        # A host that has been chosen is offered still when it has run nothing lately.
+        # The chosen host stays on offer, even if it has run nothing lately. No host
+        # has a NUL, which PostgreSQL refuses.
         chosen = self.value()
-        return [(host, host) for host in sorted(hosts | {chosen} if chosen else hosts)]
-
-    def has_output(self) -> bool:
-        """Return whether there is a choice, also if it is of one host."""
-        return bool(self.lookup_choices)
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the runs of the chosen host."""
-        chosen = self.value()
-        if not chosen:
-            return queryset
-        # PostgreSQL takes no NUL, so no host has one.
-        return queryset.none() if "\0" in chosen else queryset.filter(host=chosen)
+        if chosen and "\0" not in chosen:
+            hosts.add(chosen)
+        return [(host, host) for host in sorted(hosts)]

@@ -14,18 +14,17 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy
 
 from django_shedlock.admin.filters import HostFilter, OutcomeFilter
-from django_shedlock.admin.hierarchy import SpannedRunQuerySet
 from django_shedlock.admin.labels import (
     NOTHING,
+    admin_provider,
     holder,
-    instant,
+    instant_column,
     length,
     outcome_badge,
 )
-from django_shedlock.admin.paginators import CappedPaginator
-from django_shedlock.admin.shown import shown_provider
+from django_shedlock.admin.large_tables import CappedPaginator, SpannedRunQuerySet
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
-from django_shedlock.outcomes import RunOutcome
 
 EXCERPT = 80
 """Characters of an exception's message in the list."""
@@ -33,7 +32,7 @@ EXCERPT = 80
 
 @admin.register(LockRun)
 class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """A read-only view of the runs, quick at a million of them."""
+    """A read-only view of the runs, quick even with a million of them."""
 
     list_display = (
         "started_at",
@@ -56,15 +55,7 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/django_shedlock/lockrun/change_list.html"
-    readonly_fields = (
-        "lock",
-        "how_it_ended",
-        "started_at",
-        "finished_at",
-        "took",
-        "exception",
-    )
-    fields = (
+    fields = readonly_fields = (
         "lock",
         "how_it_ended",
         "exception_type",
@@ -80,18 +71,11 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         "skips",
     )
 
+    started_at = instant_column("started", gettext_lazy("started"))
+    finished_at = instant_column("finished", gettext_lazy("finished"))
+
     class Media:
         css = {"all": ("django_shedlock/console.css",)}
-
-    @admin.display(description=gettext_lazy("started"))
-    def started_at(self, run: Any) -> str:
-        """Return when the run began."""
-        return instant(run.started)
-
-    @admin.display(description=gettext_lazy("finished"))
-    def finished_at(self, run: Any) -> str:
-        """Return when the run told of its end."""
-        return instant(run.finished)
 
     @admin.display(description=gettext_lazy("lock"))
     def lock(self, run: Any) -> SafeString:
@@ -117,7 +101,7 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=gettext_lazy("host"))
     def worker(self, run: Any) -> SafeString:
-        """Return the host and the process."""
+        """Return the host and the process of the run."""
         return holder(run.locked_by, run.host, run.pid)
 
     @admin.display(description=gettext_lazy("exception"))
@@ -133,12 +117,12 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
-        """Return the runs of the shown provider's database."""
-        runs = SpannedRunQuerySet(LockRun, using=shown_provider().using)
+        """Return the runs with their outcomes, from the provider's database."""
+        runs = SpannedRunQuerySet(LockRun, using=admin_provider().using)
         return runs.with_outcome()
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: a run is recorded when it begins."""
+        """Refuse: a run is recorded when its job starts."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -146,5 +130,5 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: ``shedlock prune`` clears old runs away."""
+        """Refuse: ``shedlock prune`` deletes old runs."""
         return False

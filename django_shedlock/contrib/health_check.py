@@ -10,8 +10,8 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from django_shedlock.clocks import TOLERANCE
-from django_shedlock.findings import Severity
-from django_shedlock.health import find_problems
+from django_shedlock.monitoring.findings import Severity
+from django_shedlock.monitoring.health import find_problems
 
 
 @dataclass
@@ -20,7 +20,7 @@ class ShedLock(HealthCheck):
     Whether the locks of a provider work; see ``find_problems()`` for the options.
 
     A store that can't be read is unavailable, all else is a warning. The report names
-    no lock, since everybody may see it.
+    no locks, because anyone may see it.
     """
 
     provider: str = "default"
@@ -29,7 +29,7 @@ class ShedLock(HealthCheck):
     overdue_after: timedelta | None = None
 
     def run(self) -> None:
-        """Raise what is wrong, as django-health-check asks for it."""
+        """Raise ``ServiceUnavailable`` or ``ServiceWarning`` if something is wrong."""
         try:
             problems = find_problems(
                 self.provider,
@@ -39,16 +39,16 @@ class ShedLock(HealthCheck):
             )
         finally:
             _close_connections()
-        if not problems:
-            return
         kinds = dict.fromkeys(problem.kind for problem in problems)
         text = " ".join(kind.summary for kind in kinds)
-        is_down = any(kind.severity is Severity.CRITICAL for kind in kinds)
-        raise ServiceUnavailable(text) if is_down else ServiceWarning(text)
+        if any(kind.severity is Severity.CRITICAL for kind in kinds):
+            raise ServiceUnavailable(text)
+        if kinds:
+            raise ServiceWarning(text)
 
 
 def _close_connections() -> None:
-    # The check runs in a thread whose connections no request would close.
+    # The check runs in a thread of its own, where no request closes connections.
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()

@@ -65,9 +65,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "succeeded_tick",
+                    "due_at",
                     django_shedlock.fields.UTCDateTimeField(
-                        db_default=None, null=True, verbose_name="succeeded tick"
+                        db_default=None, null=True, verbose_name="due at"
                     ),
                 ),
                 (

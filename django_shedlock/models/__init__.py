@@ -1,11 +1,7 @@
 """The tables of locks and of their runs."""
 
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
-from django_shedlock.models.runs import (
-    LockRun,
-    LockRunQuerySet,
-    with_last_run,
-)
+from django_shedlock.models.runs import LockRun, LockRunQuerySet, with_last_run
 
 __all__ = [
     "LockRecord",

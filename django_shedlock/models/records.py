@@ -7,78 +7,55 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import (
-    Case,
-    DurationField,
-    ExpressionWrapper,
-    F,
-    Max,
-    Q,
-    Value,
-    When,
-)
+from django.db.models import Case, ExpressionWrapper, F, Max, Q, Value, When
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from django_shedlock.clocks import aware
-from django_shedlock.configuration import ZERO
-from django_shedlock.fields import LockNameField, UTCDateTimeField
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.progress import Progress
-from django_shedlock.schedules import Schedule
-from django_shedlock.states import LockState, LockStatus
+from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import ScheduleState
 
 RELEASED = Q(released_at__gte=F("locked_at"))
-"""Whether the holder, or an operator, gave the lock back since it was taken."""
+"""Whether the holder, or an operator, released the lock since it was acquired."""
 
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
-    """Records by what the database's clock says of them."""
+    """Records, filtered by the database's clock."""
 
     def clock(self) -> datetime:
         """Return the database's now, with one statement."""
         now = DatabaseNow(output_field=UTCDateTimeField())
-        # An aggregate gives a row even of no record, and no lock has this name.
+        # No lock has this name, but an aggregate of no records still returns a row.
         nothing = self.filter(name="")
         answer: datetime = nothing.aggregate(now=Coalesce(Max(now), now))["now"]
         return answer
 
     def acquirable(self) -> Self:
-        """Only locks that can be taken now."""
+        """Only locks that can be acquired now."""
         return self.filter(lock_until__lte=DatabaseNow())
 
     def not_running(self) -> Self:
-        """Only locks that can be taken now, or are only kept by lock_at_least_for."""
+        """Only locks that are not held, or that only ``lock_at_least_for`` keeps."""
         return self.filter(Q(lock_until__lte=DatabaseNow()) | RELEASED)
 
     def held(self) -> Self:
-        """Only locks that nobody can take now."""
+        """Only locks that nobody can acquire now."""
         return self.filter(lock_until__gt=DatabaseNow())
 
-    def running(self) -> Self:
-        """Only held locks that their holder did not give back."""
-        return self.held().exclude(RELEASED)
-
     def held_at_least(self) -> Self:
-        """Only locks that were given back and are kept by ``lock_at_least_for``."""
+        """Only released locks that ``lock_at_least_for`` keeps."""
         return self.held().filter(RELEASED)
 
-    def unlike(self, schedule: str) -> Self:
-        """Only locks that have another schedule, or none."""
-        return self.filter(Q(schedule=None) | ~Q(schedule=schedule))
-
-    def create_free(self, name: str, **columns: Any) -> LockRecord:
-        """Create the record of a lock that nobody ever held."""
-        lease = dict.fromkeys(("lock_until", "locked_at", "released_at"), DatabaseNow())
-        return self.create(name=name, locked_by="", **lease, **columns)
+    def overdue(self, grace: timedelta) -> Self:
+        """Only locks with a tick that has not succeeded ``grace`` after it."""
+        return self.not_running().filter(due_at__lte=DatabaseNow() - grace)
 
     def unused(self, duration: timedelta) -> Self:
-        """Only locks whose last lease ended longer ago than ``duration``."""
+        """Only locks whose last lease ended longer ago than this."""
         return self.filter(lock_until__lt=DatabaseNow() - duration)
-
-    def held_by(self, locked_by: str) -> Self:
-        """Only locks that this acquisition took and did not give back."""
-        return self.filter(locked_by=locked_by, released_at=None)
 
     def with_status(self) -> Self:
         """Add ``state`` and ``remaining``, both by the database's clock."""
@@ -92,7 +69,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
                 output_field=models.CharField(),
             ),
             remaining=ExpressionWrapper(
-                F("lock_until") - DatabaseNow(), output_field=DurationField()
+                F("lock_until") - DatabaseNow(), output_field=models.DurationField()
             ),
         )
 
@@ -102,23 +79,22 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def delete_at_once(self) -> int:
         """
-        Delete the records with one statement, and return how many.
+        Delete the records with one statement; return their number.
 
-        Django's ``delete()`` reads them first if the project listens to deletions, and
-        then deletes also what was taken in between.
+        If the project listens to deletions, Django's ``delete()`` reads the records
+        first, and then also deletes a lock that was acquired since.
         """
-        return self._raw_delete(self.db) or 0  # None, if none can match
+        return self._raw_delete(self.db) or 0  # None if no record can match
 
 
 class LockRecord(models.Model):
     """
     One lock: a row of the table ``shedlock``.
 
-    The first four columns are those of ShedLock, with its meaning; all others have
-    database defaults, so that a Java service can insert only the four. ``tick`` is the
-    newest one that was run, ``succeeded_tick`` the newest one of which that succeeded
-    (until one has, a second before the first that counts), ``caught_up_tick`` the
-    newest one that was run because it was overdue.
+    The first four columns are those of ShedLock, with their meaning; all others have
+    database defaults, so a Java service can insert only these four. ``tick`` is the
+    newest one with a run, ``due_at`` the first one that has not succeeded, and
+    ``caught_up_tick`` the newest one that ran because it was overdue.
     """
 
     name = LockNameField(_("name"), max_length=255, primary_key=True)
@@ -134,7 +110,7 @@ class LockRecord(models.Model):
         _("schedule"), max_length=255, null=True, db_default=None
     )
     tick = UTCDateTimeField(_("tick"), null=True, db_default=None)
-    succeeded_tick = UTCDateTimeField(_("succeeded tick"), null=True, db_default=None)
+    due_at = UTCDateTimeField(_("due at"), null=True, db_default=None)
     caught_up_tick = UTCDateTimeField(_("caught up tick"), null=True, db_default=None)
 
     objects = LockRecordQuerySet.as_manager()
@@ -153,13 +129,13 @@ class LockRecord(models.Model):
         return str(self.name)
 
     @property
-    def progress(self) -> Progress:
-        """How far the ticks of the schedule have been run."""
-        return Progress(
+    def schedule_state(self) -> ScheduleState:
+        """What is known of the ticks of the schedule."""
+        return ScheduleState(
             schedule=_parsed(self.schedule),
-            tick=_aware(self.tick),
-            succeeded=_aware(self.succeeded_tick),
-            caught_up=_aware(self.caught_up_tick),
+            tick=self.tick and aware(self.tick),
+            due_at=self.due_at and aware(self.due_at),
+            caught_up=self.caught_up_tick and aware(self.caught_up_tick),
         )
 
     @property
@@ -174,16 +150,13 @@ class LockRecord(models.Model):
             lock_until=record.lock_until,
             remaining=max(record.remaining, ZERO),
             clock=record.clock,
-            progress=record.progress,
+            schedule_state=record.schedule_state,
+            fencing_token=record.fencing_token,
         )
 
 
 def _parsed(schedule: str | None) -> Schedule | None:
-    # Without cronsim nobody can tell; nor of what another version or program wrote.
+    # Without cronsim nobody can read it, nor what another version or program wrote.
     with suppress(ImportError, ValueError):
         return Schedule.parse(schedule) if schedule else None
     return None
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    return None if moment is None else aware(moment)

@@ -6,25 +6,12 @@ from datetime import timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import (
-    Case,
-    Exists,
-    F,
-    Func,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    Value,
-    When,
-)
+from django.db.models import Case, Exists, F, Func, OuterRef, Q, Subquery, Value, When
 from django.utils.translation import gettext_lazy as _
 
-from django_shedlock.fields import LockNameField, UTCDateTimeField
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.identities import split_identity
+from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models.records import RELEASED, LockRecord, LockRecordQuerySet
-from django_shedlock.outcomes import RunOutcome
 
 
 class LockRunQuerySet(models.QuerySet["LockRun"]):
@@ -38,42 +25,41 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         """
         Add ``current_outcome``, by the database's clock.
 
-        A run that has told of no end, and whose lock is not its own any more, is
-        abandoned; the next run to end will record that.
+        A run is abandoned if it reported no end, and does not hold its lock any more.
         """
         return self.annotate(
             current_outcome=Case(
-                When(self._deserted(), then=Value(RunOutcome.ABANDONED.value)),
+                When(self._abandoned(), then=Value(RunOutcome.ABANDONED.value)),
                 default=F("outcome"),
                 output_field=models.CharField(),
             )
         )
 
     def of_outcome(self, outcome: RunOutcome) -> Self:
-        """Only runs whose ``current_outcome`` this is, found by an index."""
+        """Only runs with this ``current_outcome``, found by an index."""
         if outcome is RunOutcome.RUNNING:
-            return self.filter(outcome=outcome).exclude(self._deserted())
+            return self.filter(outcome=outcome).exclude(self._abandoned())
         if outcome is RunOutcome.ABANDONED:
-            return self.filter(Q(outcome=outcome) | self._deserted())
+            return self.filter(Q(outcome=outcome) | self._abandoned())
         return self.filter(outcome=outcome)
 
     def ended(self) -> Self:
-        """Only runs that ended or were abandoned; adds ``current_outcome``."""
+        """Only runs that ended or are abandoned; adds ``current_outcome``."""
         return self.with_outcome().filter(
-            ~Q(outcome=RunOutcome.RUNNING) | self._deserted()
+            ~Q(outcome=RunOutcome.RUNNING) | self._abandoned()
         )
 
-    def record_deserted(self) -> int:
-        """Record that runs are abandoned which told of no end; return how many."""
-        deserted = self.filter(self._deserted())
-        return deserted.update(outcome=RunOutcome.ABANDONED)
+    def record_abandoned(self) -> int:
+        """Record which runs are abandoned; return their number."""
+        abandoned = self.filter(self._abandoned())
+        return abandoned.update(outcome=RunOutcome.ABANDONED)
 
     def prunable(self, older_than: timedelta) -> Self:
         """
-        Only runs that began longer ago than that, and that nobody asks for any more.
+        Only runs that began longer ago than this, and that nobody needs any more.
 
-        That leaves runs that go on, and the last run and the last success of each lock
-        that has a record.
+        Needed are the runs that still run, and the last run and the last success of
+        each lock that has a record.
         """
         record = LockRecord.objects.using(self.db).filter(name=OuterRef("name"))
         later = LockRun.objects.using(self.db).filter(
@@ -87,37 +73,17 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         old = self.filter(started__lt=DatabaseNow() - older_than)
         return old.ended().filter(~Exists(record) | is_superseded)
 
-    def _deserted(self) -> Q:
+    def _abandoned(self) -> Q:
         return Q(Exists(_not_held_by_run(self)), outcome=RunOutcome.RUNNING)
-
-    def create_running(
-        self, *, name: str, provider: str, locked_by: str, skips: int = 0
-    ) -> LockRun:
-        """Record with one statement that a run begins."""
-        host, pid = split_identity(locked_by)
-        record = LockRecord.objects.using(self.db).filter(
-            name=name, locked_by=locked_by
-        )
-        return self.create(
-            name=name,
-            provider=provider,
-            locked_by=locked_by,
-            host=host,
-            pid=pid,
-            fencing_token=Subquery(record.values("fencing_token")[:1]),
-            started=DatabaseNow(),
-            outcome=RunOutcome.RUNNING,
-            skips=skips,
-        )
 
 
 class LockRun(models.Model):
     """
     One run of a job under its lock: a row of the table ``shedlock_run``.
 
-    ``started`` and ``finished`` are the database's clock; ``duration`` is what the
-    worker's own monotonic clock says. ``skips`` is how often the worker's process
-    skipped the job since its own run before.
+    ``started`` and ``finished`` are by the database's clock, ``duration`` by the
+    worker's monotonic clock. ``skips`` is how often the worker's process has skipped
+    the job since its own previous run.
     """
 
     name = LockNameField(_("name"), max_length=255)
@@ -157,14 +123,14 @@ class LockRun(models.Model):
 
 def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuerySet:
     """
-    Add what the provider's last ended run of each lock was like.
+    Add the outcome and the duration of the provider's last ended run of each lock.
 
-    ``usual_duration`` is that of the last one that succeeded.
+    ``usual_duration`` is that of the last run that succeeded.
     """
     all_runs = LockRun.objects.using(records.db)
     runs = all_runs.filter(name=OuterRef("name"), provider=provider)
-    last: QuerySet[Any] = runs.ended().order_by("-pk")
-    # MAX, since for an order and a limit MariaDB merges two indexes and sorts.
+    last: models.QuerySet[Any] = runs.ended().order_by("-pk")
+    # MAX, because MariaDB merges two indexes and sorts for an order and a limit.
     success = runs.filter(outcome=RunOutcome.SUCCEEDED).annotate(
         newest=Func(F("pk"), function="MAX", output_field=models.BigIntegerField())
     )
@@ -176,7 +142,7 @@ def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuery
     )
 
 
-def _not_held_by_run(runs: QuerySet[LockRun]) -> QuerySet[LockRecord]:
+def _not_held_by_run(runs: models.QuerySet[LockRun]) -> models.QuerySet[LockRecord]:
     record = LockRecord.objects.using(runs.db).filter(name=OuterRef("name"))
     running = Q(lock_until__gt=DatabaseNow()) & ~RELEASED
     return record.exclude(running & Q(locked_by=OuterRef("locked_by")))

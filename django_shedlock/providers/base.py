@@ -5,20 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
-from django_shedlock.configuration import ZERO, LockConfiguration
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
-from django_shedlock.holders import LockHolder
-from django_shedlock.locks import Lock
-from django_shedlock.schedules import Schedule
-
-if TYPE_CHECKING:
-    # Every job imports this module, and few ask for a status.
-    from django_shedlock.states import LockStatus
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.schedules.cron import Schedule
 
 
 class LockProvider(ABC):
@@ -26,14 +21,14 @@ class LockProvider(ABC):
     A store of locks.
 
     One instance serves all threads of a process, so it keeps no state of a run. All
-    times are the store's own clock. Every method raises ``LockProviderError`` if the
+    times are by the store's own clock. Every method raises ``LockProviderError`` if the
     store fails. ``keep_alive`` is the default of the option of the same name.
     """
 
     history_database: str | None = None
     """The alias of the database that gets a row for each run; ``None`` for nowhere."""
     keeps_ticks: bool = False
-    """Does it give the lock of a schedule for a tick that is to run, and no other?"""
+    """Does it give a lock with a schedule once for each tick?"""
 
     def __init__(self, alias: str, *, keep_alive: bool = False):
         self.alias = alias
@@ -45,7 +40,7 @@ class LockProvider(ABC):
 
         Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks.
         """
-        if configuration.occasion.schedule is not None and not self.keeps_ticks:
+        if configuration.keeps_ticks and not self.keeps_ticks:
             raise InvalidLockConfiguration(
                 f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "
                 "ticks, so it can't run a schedule's once each. Leave `schedule` out."
@@ -53,7 +48,7 @@ class LockProvider(ABC):
 
     def acquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
         """
-        Return the lock, or who holds it. Never wait for the holder.
+        Return the lock, or its holder. Never wait for it.
 
         Raises ``InvalidLockConfiguration``, see check_configuration().
         """
@@ -61,25 +56,32 @@ class LockProvider(ABC):
         lock = Lock(self, configuration)
         return self.take(lock) or lock
 
-    async def aacquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
-        """See acquire()."""
-        return await sync_to_async(self.acquire)(configuration)
-
     @abstractmethod
     def take(self, lock: Lock) -> LockHolder | None:
         """
-        Take the lock if its lease is over; return ``None``, or who holds it.
+        Acquire the lock if its lease is over; return ``None``, or the holder.
 
-        Of all who take one name at once exactly one gets ``None``. Who keeps ticks also
-        minds ``lock.configuration.occasion``, see ``Trigger``.
+        Of all callers that ask for one name at once, one gets ``None``. A provider that
+        keeps ticks lets ``ScheduleState`` decide by ``lock.configuration.start``, and
+        sets ``lock.tick``.
         """
+
+    async def atake(self, lock: Lock) -> LockHolder | None:
+        """See take()."""
+        return await sync_to_async(self.take)(lock)
 
     @abstractmethod
-    def extend(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
         """
-        Let a lease that is valid and still of ``lock`` end that long from now.
+        Extend a lease that is valid and still of ``lock``, from now; never shorten it.
 
-        Never shorten it. Return whether it was still of ``lock``.
+        ``lock_at_least_for`` counts from now, too; with ``None`` it stays as it was.
+        Return whether the lease was still of ``lock``.
         """
 
     def keep_alive(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
@@ -89,10 +91,10 @@ class LockProvider(ABC):
     @abstractmethod
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """
-        Free the lock, or keep it until ``lock_at_least_for`` is over.
+        Release the lock, or keep it until ``lock_at_least_for`` is over.
 
-        If its job ``succeeded``, so has its tick. Touch the lock only if it is still of
-        ``lock``, and return whether it was.
+        If its job ``succeeded``, so has its tick. Change nothing if ``lock`` does not
+        hold it any more; return whether it did.
         """
 
     @abstractmethod
@@ -124,10 +126,10 @@ class LockProvider(ABC):
 
     def register(self, name: str, schedule: Schedule) -> None:
         """
-        Let the ticks of the lock's schedule, which has a time zone, be due from now on.
+        Register the lock's schedule, which has a time zone: its ticks are due from now.
 
-        Of one that is known by this schedule, or whose job runs, nothing changes. Who
-        keeps no ticks has nothing to do.
+        Nothing changes if the lock has this schedule, or if its job runs. A provider
+        that keeps no ticks does nothing.
         """
         return
 
@@ -143,7 +145,7 @@ class LockProvider(ABC):
         self, name: str, *, running: bool = False, locked_by: str | None = None
     ) -> bool:
         """
-        Free a lock that is only kept by ``lock_at_least_for``; return whether it was.
+        Release a lock that only ``lock_at_least_for`` keeps; return whether it was one.
 
         With ``running`` also one whose job runs: the job is not stopped. With
         ``locked_by`` only if it is still that acquisition's.
@@ -154,9 +156,9 @@ class LockProvider(ABC):
         self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
     ) -> bool:
         """
-        Let the lease of a lock that somebody holds end that long from now.
+        Extend the lease of a held lock from now; never shorten it.
 
-        Never shorten it. Return whether it was held (by ``locked_by``, if given).
+        Return whether it was held (by ``locked_by``, if given).
         """
 
     def check(self) -> list[CheckMessage]:

@@ -11,14 +11,12 @@ from datetime import UTC, datetime, timedelta
 from django.utils import timezone
 
 from django_shedlock.clocks import host_now
-from django_shedlock.configuration import ZERO
-from django_shedlock.holders import LockHolder
-from django_shedlock.locks import Lock
-from django_shedlock.progress import Progress
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockState, LockStatus
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules import Schedule
-from django_shedlock.states import LockState, LockStatus
-from django_shedlock.triggers import Trigger
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import ScheduleState
 
 
 @dataclass
@@ -29,7 +27,7 @@ class _Entry:
     lock_at_least_until: float
     fencing_token: int
     is_released: bool = False
-    progress: Progress = field(default_factory=Progress)
+    ticks: ScheduleState = field(default_factory=ScheduleState)
 
     @classmethod
     def free(cls, now: float) -> _Entry:
@@ -54,38 +52,42 @@ class MemoryLockProvider(LockProvider):
 
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take()."""
+        configuration, start = lock.configuration, lock.configuration.start
         with self._mutex:
             now = time.monotonic()
-            entry = self._entries.get(lock.name)
-            progress = entry.progress if entry else Progress()
-            occasion, clock = lock.configuration.occasion, host_now()
-            if entry and _is_in_the_way(entry, occasion.trigger):
-                left = timedelta(seconds=entry.lock_until - now)
-                done = progress.done(occasion, clock, is_held=True)
-                return LockHolder(entry.locked_by, left, done)
-            if entry and not progress.allows(occasion, clock):
-                done = progress.done(occasion, clock, is_held=False)
-                return LockHolder(entry.locked_by, tick=done)
+            entry = self._entries.setdefault(lock.name, _Entry.free(now))
+            has_ticks = start.schedule is not None
+            decision = entry.ticks.decide(start, host_now()) if has_ticks else None
+            refusal = _status(lock.name, entry).refusal(start, decision)
+            if refusal is not None:
+                return refusal
+            lock.tick = decision.tick if decision else None
             self._entries[lock.name] = _Entry(
                 locked_by=lock.locked_by,
                 locked_at=now,
-                lock_until=now + lock.configuration.lock_at_most_for.total_seconds(),
+                lock_until=now + configuration.lock_at_most_for.total_seconds(),
                 lock_at_least_until=now
-                + lock.configuration.lock_at_least_for.total_seconds(),
-                fencing_token=entry.fencing_token + 1 if entry else 1,
-                progress=progress.after_start(occasion, clock),
+                + configuration.lock_at_least_for.total_seconds(),
+                fencing_token=entry.fencing_token + 1,
+                ticks=decision.state if decision else entry.ticks,
             )
             return None
 
-    def extend(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
         """See LockProvider.extend()."""
         with self._mutex:
             entry = self._held(lock.name, lock.locked_by)
-            return (
-                entry is not None
-                and not entry.is_released
-                and _extend(entry, lock_at_most_for)
-            )
+            if entry is None or entry.is_released:
+                return False
+            if lock_at_least_for is not None:
+                at_least = lock_at_least_for.total_seconds()
+                entry.lock_at_least_until = time.monotonic() + at_least
+            return _extend(entry, lock_at_most_for)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release()."""
@@ -95,8 +97,8 @@ class MemoryLockProvider(LockProvider):
                 return False
             entry.lock_until = max(time.monotonic(), entry.lock_at_least_until)
             entry.is_released = True
-            if succeeded and lock.configuration.occasion.schedule is not None:
-                entry.progress = entry.progress.after_success()
+            if succeeded and lock.tick is not None:
+                entry.ticks = entry.ticks.after_success()
             return True
 
     def fencing_token(self, lock: Lock) -> int | None:
@@ -113,7 +115,7 @@ class MemoryLockProvider(LockProvider):
             now = time.monotonic()
             entry = self._entries.setdefault(name, _Entry.free(now))
             if entry.is_released or entry.lock_until <= now:
-                entry.progress = entry.progress.registered(schedule, host_now())
+                entry.ticks = entry.ticks.registered(schedule, host_now())
 
     def now(self) -> datetime:
         """See LockProvider.now(). It is this process's clock."""
@@ -155,11 +157,6 @@ class MemoryLockProvider(LockProvider):
         return entry if locked_by in {None, entry.locked_by} else None
 
 
-def _is_in_the_way(entry: _Entry, trigger: Trigger) -> bool:
-    is_kept_only = entry.is_released and trigger is Trigger.OPERATOR
-    return entry.lock_until > time.monotonic() and not is_kept_only
-
-
 def _extend(entry: _Entry, lock_at_most_for: timedelta) -> bool:
     lease_end = time.monotonic() + lock_at_most_for.total_seconds()
     entry.lock_until = max(entry.lock_until, lease_end)
@@ -177,7 +174,8 @@ def _status(name: str, entry: _Entry) -> LockStatus:
         lock_until=_wall_time(entry.lock_until - now),
         remaining=remaining,
         clock=host_now(),
-        progress=entry.progress,
+        schedule_state=entry.ticks,
+        fencing_token=entry.fencing_token,
     )
 
 

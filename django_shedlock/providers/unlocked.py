@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
-from django_shedlock.holders import LockHolder
-from django_shedlock.locks import Lock
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers.base import LockProvider
-
-if TYPE_CHECKING:
-    # Every job imports this module, and few ask for a status.
-    from django_shedlock.states import LockStatus
 
 
 class UnlockedProvider(LockProvider):
@@ -26,7 +21,12 @@ class UnlockedProvider(LockProvider):
         """See LockProvider.take()."""
         return None
 
-    def extend(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
         """See LockProvider.extend()."""
         return True
 

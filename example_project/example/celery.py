@@ -1,4 +1,4 @@
-"""Celery: every host has a worker with a beat, and one of them runs each tick."""
+"""Celery: every host has a worker with a beat, and one host runs each tick."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FOLDERS = ("data_folder_in", "data_folder_out", "control_folder")
 
 app = Celery("example", broker="filesystem://")
 app.conf.update(
-    # A queue in a folder needs no server. Yours will be Redis or the like.
+    # A queue in a folder needs no server. A project would use Redis or the like.
     broker_transport_options=dict.fromkeys(FOLDERS, str(FOLDER)),
-    # It remembers the ticks in the process; the usual one is a file, for one beat only.
+    # It keeps its ticks in memory; the default one keeps them in a file, for one beat.
     beat_scheduler="celery.beat:Scheduler",
     beat_schedule={
         "import orders": {
@@ -33,15 +33,15 @@ app.conf.update(
 
 @app.on_configure.connect
 def make_folder(**kwargs: object) -> None:
-    """Make the folder of the queue when it is needed, and not on import."""
+    """Create the folder of the queue when it is needed, not on import."""
     FOLDER.mkdir(exist_ok=True)
 
 
 @app.task
 @scheduler_lock("orders.import", lock_at_most_for="50s", lock_at_least_for="30s")
 def import_orders() -> None:
-    """Fetch new orders: each beat sends this, one of the workers runs it."""
-    # Only a worker sets up Django, after it has imported this module.
+    """Fetch new orders: each beat sends this task, one of the workers runs it."""
+    # A worker sets up Django only after it has imported this module.
     from example.jobs import work
 
     work("orders.import")

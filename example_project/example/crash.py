@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from django.core.management import CommandError
 
+from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.providers import get_provider
-from django_shedlock.states import LockState, LockStatus
 from example.models import JobRun
 from example.screen import Screen
 from example.workers import PATIENCE, RAN, SKIPPED, Worker
@@ -17,7 +17,7 @@ JOB = "backup"
 
 
 class Crash:
-    """Kills a worker, and shows what becomes of its lock."""
+    """Kills a worker, and shows what happens to its lock."""
 
     def __init__(self, screen: Screen, victim: Worker, survivor: Worker):
         self.screen = screen
@@ -25,7 +25,7 @@ class Crash:
         self.survivor = survivor
 
     def play(self) -> None:
-        """Show how the lock comes free. Raises ``CommandError`` if it is too early."""
+        """Show how the lock becomes free. Raises ``CommandError`` if too early."""
         self.victim.fire("endless-backup", "crash")
         until(lambda: JobRun.objects.filter(tick="crash").exists())
         lease = self.show(f"{self.victim.name} began", LockState.RUNNING)
@@ -35,11 +35,11 @@ class Crash:
         until(lambda: not status().state.is_held)
         self.show("its lease is over", LockState.EXPIRED)
         self.try_to_run("afterwards", RAN)
-        self.show("and gave it back", LockState.FREE)
+        self.show("and released it", LockState.FREE)
         check_order(lease)
 
     def show(self, moment: str, state: LockState) -> LockStatus:
-        """Write the lock's line. Raises ``CommandError`` if it is in another state."""
+        """Write the lock's line. Raises ``CommandError`` if its state is another."""
         lock = status()
         left = f"{lock.remaining.total_seconds():.1f} s left"
         line = f"  {moment:<17}  {JOB}  {lock.state:<7}  {lock.locked_by}"
@@ -63,7 +63,7 @@ def status() -> LockStatus:
 
 
 def check_order(lease: LockStatus) -> None:
-    """Raise ``CommandError`` unless the ledger has a second run after the lease."""
+    """Raise ``CommandError`` unless the second run began after the lease."""
     runs = list(JobRun.objects.filter(job=JOB).order_by("began_at"))
     ledger = [(run.tick, run.ended_at is not None) for run in runs]
     if ledger != [("crash", False), ("afterwards", True)]:
@@ -73,7 +73,7 @@ def check_order(lease: LockStatus) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for ``condition``, but not for ever."""
+    """Wait for ``condition``, at most ``PATIENCE`` seconds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Jobs that must not run twice. One more is the command send_digest."""
+"""Jobs that must not run twice. The command send_digest is another one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django_shedlock import scheduler_lock
 from example.models import JobRun
 
 WORK = 0.3
-"""Seconds that a job takes, so that the workers really meet."""
+"""Seconds that a job runs, so that the workers really meet."""
 
 
 def work(job: str, seconds: float = WORK) -> None:
-    """Do what a job does, and write its begin and its end into the ledger."""
+    """Stand for a job's work, and write its begin and its end into the ledger."""
     run = JobRun.objects.create(
         job=job,
         tick=os.environ.get("EXAMPLE_TICK", ""),
@@ -38,11 +38,11 @@ def send_report(tenant: str) -> None:
 
 
 def clean_up() -> None:
-    """Delete what is old: it knows of no lock, and gets one as an entry of CRONJOBS."""
+    """Delete old rows: not decorated, it gets a lock as an entry of CRONJOBS."""
     work("cron:example.jobs.clean_up")
 
 
 @scheduler_lock("backup", lock_at_most_for="6s")
 def back_up(seconds: float = WORK) -> None:
-    """Copy everything. The lease is short, so that a dead worker is soon replaced."""
+    """Copy everything. The lease is short, so a dead worker is soon replaced."""
     work("backup", seconds)

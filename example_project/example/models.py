@@ -1,4 +1,4 @@
-"""The ledger: what the jobs leave behind."""
+"""The ledger: which jobs really ran."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 class JobRun(models.Model):
-    """One run of a job, written by its body: what really happened."""
+    """One run of a job, written by the job itself."""
 
     job = models.CharField(max_length=100)
     tick = models.CharField(max_length=100)

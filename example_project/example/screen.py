@@ -1,4 +1,4 @@
-"""What the demo shows, line by line, as it happens."""
+"""Writes the lines of the demo as things happen."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Screen:
         self._style = command.style
 
     def title(self, text: str) -> None:
-        """Write a headline."""
+        """Write a heading."""
         self.write(f"\n{self._style.MIGRATE_HEADING(text)}")
 
     def write(self, line: str) -> None:
-        """Write a line at once, also into a pipe."""
+        """Write a line at once, even into a pipe."""
         self._stdout.write(line)
         self._stdout.flush()
 

@@ -82,9 +82,9 @@ TEMPLATES = [
 # `manage.py crontab add` writes these lines into the crontab of each host. All hosts
 # start the job, and its lock lets one of them run it.
 CRONJOBS = [
-    # A function, decorated where it is defined.
+    # A decorated function.
     ("*/5 * * * *", "example.jobs.refresh_rates"),
-    # A management command, whose class is decorated, with what to call it.
+    # A management command with a decorated class, by way of call_command.
     ("0 8 * * *", "django.core.management.call_command", ["send_digest"]),
     # A function with an argument: each tenant has a lock of its own.
     ("0 6 * * *", "example.jobs.send_report", ["acme"]),
@@ -95,9 +95,9 @@ CRONJOBS = [
         ["clearsessions"],
         {"lock_at_most_for": "1h", "lock_at_least_for": "1m"},
     ),
-    # A function that knows of no lock: its name and durations come from this entry.
+    # A function without a lock of its own: name and durations come from the entry.
     ("*/10 * * * *", "example.jobs.clean_up"),
 ]
 
-# The demo turns the locks off to show that its own check notices.
+# Turn the locks off, and the demo fails, which shows that its check works.
 SHEDLOCK_ENABLED = os.environ.get("SHEDLOCK_OFF") != "1"

@@ -1,4 +1,4 @@
-"""The settings, with a queue for django.tasks in the database."""
+"""The settings, with a database queue for django.tasks."""
 
 from example.settings import *  # noqa: F403
 from example.settings import INSTALLED_APPS as APPS

@@ -1,4 +1,4 @@
-"""django.tasks: however often it is enqueued in a tick, one worker runs it."""
+"""django.tasks: however often it is enqueued in a tick, it runs once."""
 
 from __future__ import annotations
 

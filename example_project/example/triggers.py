@@ -24,18 +24,18 @@ class Trigger:
 
 
 def run_command(name: str) -> None:
-    """Run a management command, whose output nobody reads."""
+    """Run a management command without its output."""
     call_command(name, stdout=io.StringIO())
 
 
 def run_cronjob(path: str) -> None:
-    """Run an entry as cron does: by the hash in the line that ``crontab add`` wrote."""
+    """Run an entry as cron does: by the hash that ``crontab add`` writes."""
     entry = next(entry for entry in settings.CRONJOBS if entry[1] == path)
     call_command("crontab", "run", cron_hash(entry))
 
 
 def cron_hash(entry: tuple[object, ...]) -> str:
-    """Return the name that django-crontab gives to an entry."""
+    """Return django-crontab's name of an entry."""
     return hashlib.md5(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The worker processes of the demo, told by lines what to run and when."""
+"""The worker processes of the demo; each line of input starts a job."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 READY, RAN, SKIPPED = "ready", "ran", "skipped"
 PATIENCE = 15
-"""Seconds after which the demo says that something is wrong."""
+"""Seconds after which the demo fails because something is wrong."""
 
 
 class WorkerFailed(Exception):
-    """A worker ended, hung, or said what it should not: see its own traceback."""
+    """A worker ended, hung, or gave a wrong answer: see its own traceback."""
 
 
 class Worker:
-    """A process of its own that fires a job when told to, as a host's cron does."""
+    """A separate process that fires a job on request, as a host's cron does."""
 
     def __init__(self, name: str):
         self.name = name
@@ -31,16 +31,16 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "EXAMPLE_WORKER": name},
-            # Ctrl-C is for the demo alone, which then ends its workers.
+            # Only the demo gets Ctrl-C, and then ends its workers.
             start_new_session=True,
         )
 
     def wait_until_ready(self) -> None:
-        """Return as soon as the worker waits for its first job."""
+        """Return when the worker waits for its first job."""
         self._answer({READY})
 
     def fire(self, trigger: str, tick: str) -> None:
-        """Let the worker start a job now; ``outcome()`` tells what became of it."""
+        """Let the worker start a job now; ``outcome()`` returns the result."""
         assert self.process.stdin
         self.process.stdin.write(f"{trigger} {tick}\n")
         self.process.stdin.flush()
@@ -50,17 +50,17 @@ class Worker:
         return self._answer({RAN, SKIPPED})
 
     def kill(self) -> None:
-        """End the worker as a dying host does: at once, and without a word."""
+        """End the worker as a host that loses power: at once, without clean-up."""
         self.process.kill()
         self.process.wait()
 
     def close(self) -> None:
-        """End the worker, whatever it is doing."""
+        """End the worker, even in the middle of a job."""
         self.process.kill()
         self.process.communicate()
 
     def _answer(self, expected: set[str]) -> str:
-        # It answers once to each line, so nothing waits in the reader's buffer.
+        # There is one answer to each line, so the reader's buffer is empty.
         assert self.process.stdout
         answered, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
         answer = self.process.stdout.readline().strip() if answered else "nothing"
@@ -72,7 +72,7 @@ class Worker:
 
 @contextmanager
 def workers(*names: str) -> Iterator[list[Worker]]:
-    """Run one worker of each name, and leave none behind."""
+    """Run one worker for each name, and end them all."""
     team: list[Worker] = []
     try:
         for name in names:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 from django_shedlock.admin.charts import HEIGHT, LEAST, make_chart
-from django_shedlock.outcomes import RunOutcome
+from django_shedlock.locks.states import RunOutcome
 
 
 def run(seconds: float | None, outcome: str = "succeeded") -> SimpleNamespace:

@@ -17,8 +17,7 @@ from django_shedlock.admin.labels import (
     short_instant,
     state_badge,
 )
-from django_shedlock.outcomes import RunOutcome
-from django_shedlock.states import LockState
+from django_shedlock.locks.states import LockState, RunOutcome
 
 MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
 

@@ -14,10 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_shedlock.admin import filters
-from django_shedlock.admin.paginators import CappedPaginator
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.admin.large_tables import CappedPaginator
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
-from django_shedlock.outcomes import RunOutcome
 from tests.support.locks import add_run, expire, take
 from tests.support.operators import CHANGE, HOSTILE, LIST, RUN, RUNS, operator
 

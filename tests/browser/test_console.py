@@ -15,8 +15,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
+from django_shedlock.locks.states import LockState
 from django_shedlock.providers import get_provider
-from django_shedlock.states import LockState
 from tests.support.locks import state, take
 from tests.support.operators import ALL, CHANGE, HOSTILE, LIST
 from tests.support.scenes import HOLDER, STUCK, bad_morning

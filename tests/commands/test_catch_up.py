@@ -11,13 +11,13 @@ from django.core.management import BaseCommand, CommandError
 from django.core.management.base import CommandParser
 from django.test import override_settings
 
-from django_shedlock import execute, known_jobs, scheduler_lock
-from django_shedlock.known_jobs import KnownJob
+from django_shedlock import execute, scheduler_lock
+from django_shedlock.jobs import named
+from django_shedlock.jobs.named import NamedJob
+from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
-from django_shedlock.schedules import Schedule
-from django_shedlock.states import LockState
+from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
@@ -118,11 +118,11 @@ def test_source_that_fails_does_not_stop_the_others(
 ) -> None:
     """Jobs that are known are caught up, whatever else goes wrong."""
 
-    def broken() -> Iterator[KnownJob]:
+    def broken() -> Iterator[NamedJob]:
         raise ZeroDivisionError("by nobody")
         yield
 
-    monkeypatch.setattr(known_jobs, "sources", [broken, *known_jobs.sources])
+    monkeypatch.setattr(named, "sources", [broken, *named.sources])
     make_late("report")
     run("catch-up")
     assert ran == ["report"]
@@ -166,7 +166,7 @@ def test_running_job_is_left_alone(jobs: Jobs) -> None:
 
     execute(look, "failing", lock_at_most_for="1m")
     assert ran == ["failing"]
-    assert status.progress.tick is not None
+    assert status.schedule_state.tick is not None
 
 
 def test_tick_that_follows_is_not_kept_away() -> None:
@@ -268,7 +268,7 @@ def test_changed_schedule_counts_from_now_on(jobs: Jobs) -> None:
     assert run("catch-up") == ""
     assert ran == []
     [status] = get_provider().statuses("report")
-    assert str(status.progress.schedule).startswith(DAILY["schedule"])
+    assert str(status.schedule_state.schedule).startswith(DAILY["schedule"])
 
 
 @pytest.mark.parametrize("zone", ["US/Central", "CST6CDT"])

@@ -17,9 +17,9 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_shedlock import clocks, execute
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
-from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.clocks import store_clock
@@ -140,33 +140,33 @@ def test_job_that_takes_longer_than_it_may() -> None:
         (
             {"tick": TEN - 3 * HOUR, "succeeded": TEN - 3 * HOUR},
             "02:00",
-            "and no run began since that of 2026-03-02 01:00:00-06:00. Look whether "
+            "and no run began since that of 2026-03-02 01:00:00-06:00. Check whether "
             "its scheduler runs.",
             "catch-up",
         ),
         (
             {"succeeded": TEN - SECOND},
             "04:00",
-            "and no run ever began. Look whether its scheduler runs.",
+            "and no run ever began. Check whether its scheduler runs.",
             "catch-up",
         ),
         (
             {"tick": TEN, "succeeded": TEN - SECOND},
             "04:00",
-            "though it was run. Find out why.",
+            "although its job ran. Find out why.",
             "catch-up",
         ),
         (
             {"tick": TEN, "succeeded": TEN - 3 * HOUR},
             "02:00",
-            "and neither has the last that was run, 2026-03-02 04:00:00-06:00. Find "
+            "and neither has the last one that ran, 2026-03-02 04:00:00-06:00. Find "
             "out why.",
             "catch-up",
         ),
         (
             {"tick": TEN, "succeeded": TEN - HOUR, "caught_up": TEN},
             "04:00",
-            "though it was run. Find out why.",
+            "although its job ran. Find out why.",
             "trigger",
         ),
     ],
@@ -271,13 +271,13 @@ def test_overdue_job_does_not_hide_why_it_is() -> None:
     ]
 
 
-def test_overdue_needs_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the library nobody can tell, and all else is found."""
+def test_overdue_needs_no_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record knows when the job is due, also where nobody can read its schedule."""
     take("job").release()
     be_overdue("job")
     add_run("job", RunOutcome.FAILED)
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    assert [each["kind"] for each in found()] == ["failed"]
+    assert [each["kind"] for each in found()] == ["overdue", "failed"]
 
 
 @override_settings(SHEDLOCK_GRACE="soon")

@@ -11,9 +11,9 @@ from django.core.management import CommandError
 from django.db import connection
 from django.test import override_settings
 
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.outcomes import RunOutcome
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRecord
 from tests.support.commands import run
 from tests.support.locks import add_run, take
 
@@ -87,9 +87,7 @@ def test_commands_look_into_the_database_of_the_provider() -> None:
     """Its runs are shown and its locks are pruned, and not those of another one."""
     add_run("here")
     take("import:9").release()
-    LockRun.objects.using("other").create_running(
-        name="there", provider="default", locked_by="web-1:7:a"
-    )
+    add_run("there", RunOutcome.RUNNING, using="other")
     LockRecord.objects.using("other").update(lock_until=DatabaseNow() - 2 * DAY)
     assert names() == ["there"]
     shown = run("prune", "--unused-for", "1d", "--older-than", "1d")

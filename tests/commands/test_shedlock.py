@@ -18,15 +18,13 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.management.subcommands import listing
-from django_shedlock.management.subcommands.operators import operator
-from django_shedlock.management.subcommands.tables import printable
+from django_shedlock.management.subcommands.base import operator, printable
 from django_shedlock.models import LockRecord
-from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
-from django_shedlock.schedules import Schedule
-from django_shedlock.states import LockState
+from django_shedlock.schedules.cron import Schedule
 from tests.support.commands import run
 from tests.support.lateness import DAILY, be_on_time, be_overdue
 from tests.support.locks import MINUTE, add_run, state, take

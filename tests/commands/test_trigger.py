@@ -9,9 +9,9 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import scheduler_lock
+from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from django_shedlock.states import LockState
 from django_shedlock.test import held_elsewhere
 from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, ran, scheduled_jobs

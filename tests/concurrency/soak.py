@@ -20,8 +20,8 @@ from django.db import Error, connections, transaction
 
 import tests.support.preload  # noqa: F401
 from django_shedlock import LockConfiguration, LockLost, ShedLockError, hold
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.locks import Lock
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.models import Body, FencedWrite

@@ -19,12 +19,12 @@ import pytest
 from django.db import connections, transaction
 
 from django_shedlock import LockLost, hold, locks_held
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.locks import Lock
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_extended
-from django_shedlock.states import LockState
 from django_shedlock.test import is_held, locked_in_memory
 from tests.models import Counter
 from tests.support.leases import (
@@ -372,7 +372,7 @@ def keep_many_alive(parent: Parent) -> dict[str, Any]:
             beat_now(stack.enter_context(hold(f"job {number}", **options)))
         wait_for(lambda: len(extended) == 300)
         return {
-            "threads": sum(t.name.startswith("django_shedlock") for t in enumerate()),
+            "threads": sum(t.name == "django_shedlock keep alive" for t in enumerate()),
             "held": LockRecord.objects.held().count(),
             "extensions of each": set(extended.values()),
         }

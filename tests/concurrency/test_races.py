@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing.synchronize
 import random
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from django_shedlock.holders import CONTENDED
-from django_shedlock.locks import Lock
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import CONTENDED
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
@@ -86,21 +86,19 @@ def count(parent: Parent, in_transaction: bool) -> None:
 
 
 def add_to_counters(provider: DatabaseLockProvider) -> None:
-    for turn in range(ROUNDS):
-        name = ("even", "odd")[turn % 2]
-        lock = take_at_last(provider, configure(name))
-        with own_connection():
-            value = Counter.objects.get(name=name).value
+    table = Counter._meta.db_table
+    # Written outside the worker's outer transaction, as another system would.
+    with closing(connection.copy()) as other, other.cursor() as cursor:
+        for turn in range(ROUNDS):
+            name = ("even", "odd")[turn % 2]
+            lock = take_at_last(provider, configure(name))
+            cursor.execute(f"SELECT value FROM {table} WHERE name = %s", [name])
+            value = cursor.fetchone()[0] + 1
             time.sleep(0.001)
-            Counter.objects.filter(name=name).update(value=value + 1)
-        assert provider.release(lock)
-
-
-def own_connection() -> Any:
-    """Write outside the worker's outer transaction, as another system would be."""
-    from django_shedlock.providers.statements import _copied
-
-    return _copied("default")
+            cursor.execute(
+                f"UPDATE {table} SET value = %s WHERE name = %s", [value, name]
+            )
+            assert provider.release(lock)
 
 
 @pytest.fixture

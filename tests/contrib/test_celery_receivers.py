@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,14 +12,15 @@ from asgiref.sync import async_to_sync
 from celery import Celery
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
-from celery.signals import task_postrun, task_prerun
+from celery.signals import before_task_publish, task_postrun, task_prerun
 from django.apps import AppConfig
 from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import current_lock, scheduler_lock
 from django_shedlock.contrib.celery import apps, receivers
 from django_shedlock.contrib.celery.apps import CeleryConfig
-from django_shedlock.triggers import Trigger
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Trigger
 
 pytestmark = pytest.mark.django_db
 
@@ -32,6 +34,7 @@ def ready() -> Iterator[None]:
     for _ in range(2):
         AppConfig.create(CeleryConfig.name).ready()
     yield
+    assert before_task_publish.disconnect(receivers.stamp)
     assert task_prerun.disconnect(receivers.begin)
     assert task_postrun.disconnect(receivers.end)
     assert not receivers._attempts
@@ -48,12 +51,12 @@ def app() -> Iterator[Celery]:
 
 @scheduler_lock("job")
 def job() -> Trigger:
-    return current_lock().configuration.occasion.trigger
+    return current_lock().configuration.start.trigger
 
 
 @scheduler_lock("ajob")
 async def ajob() -> Trigger:
-    return current_lock().configuration.occasion.trigger
+    return current_lock().configuration.start.trigger
 
 
 @pytest.mark.parametrize(
@@ -161,3 +164,59 @@ def test_missing_celery_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     config = CeleryConfig("django_shedlock.contrib.celery", apps)
     with pytest.raises(ImproperlyConfigured, match="Celery is missing: install"):
         config.ready()
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"eta": "2026-06-01T12:00:00+00:00"}, "2026-06-01T12:00:00+00:00"),
+        ({receivers.ASKED_AT: "of the first message"}, "of the first message"),
+    ],
+    ids=["now", "at its eta", "a retry"],
+)
+def test_message_says_when_it_was_asked_for(
+    headers: dict[str, str], expected: str | None
+) -> None:
+    """The instant is written once, so a retry or a late delivery is for its tick."""
+    before = datetime.now(UTC)
+    before_task_publish.send("task", headers=headers)
+    said = headers[receivers.ASKED_AT]
+    if expected is None:
+        assert before <= datetime.fromisoformat(said) <= datetime.now(UTC)
+    else:
+        assert said == expected
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        None,
+        {},
+        {receivers.ASKED_AT: "soon"},
+        {receivers.ASKED_AT: 7},
+        {receivers.ASKED_AT: "2026-06-01T12:00:00"},
+    ],
+)
+def test_message_that_does_not_say_it(headers: Any) -> None:
+    """A message of another program, or one without a zone, is for the newest tick."""
+    assert receivers.asked_at(Context(headers=headers)) is None
+
+
+def test_late_message_runs_its_own_tick(app: Celery) -> None:
+    """A message of last month leaves this month's tick to its own message."""
+    now = datetime.now(UTC)
+    monthly = "0 0 1 * *"
+    ticks = []
+
+    @app.task(shared=False)
+    @scheduler_lock("tick", schedule=Schedule(monthly, "UTC"))
+    def task() -> None:
+        ticks.append(current_lock().tick)
+
+    newest = next(Schedule(monthly, "UTC").ticks_until(now))
+    month_ago = next(Schedule(monthly, "UTC").ticks_until(newest - timedelta(days=1)))
+    late = {receivers.ASKED_AT: (month_ago + timedelta(days=1)).isoformat()}
+    for headers in (late, late, {}):
+        assert task.apply(headers=headers).successful()
+    assert ticks == [month_ago, newest]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from tests.support.celery_workers import (
     MARKS,
@@ -98,7 +98,7 @@ def test_message_that_comes_again_after_a_success_is_skipped(
 
 def test_message_that_a_worker_gave_back_runs(project: Project) -> None:
     """A message that comes again before anybody began has its tick."""
-    LockRecord.objects.create_free("tick", **tick_of_last_year())
+    LockRecord.objects.create(name="tick", **free_since_last_year())
     worker = project.worker("--pool=threads")
     sent = project.send("tick", countdown=3600)
     wait_for(lambda: f"[{sent.id}] received" in project.log())
@@ -111,10 +111,11 @@ def test_message_that_a_worker_gave_back_runs(project: Project) -> None:
     assert project.log().count(f"[{sent.id}] received") == 2
 
 
-def tick_of_last_year() -> dict[str, Any]:
+def free_since_last_year() -> dict[str, Any]:
     """Return the columns of a job that has missed its last ticks."""
     long_ago = DatabaseNow() - timedelta(days=9 * 366)
-    return {"tick": long_ago, "succeeded_tick": long_ago}
+    lease = dict.fromkeys(("lock_until", "locked_at", "released_at"), long_ago)
+    return {**lease, "tick": long_ago, "due_at": long_ago}
 
 
 def test_tick_of_two_beats_runs_once(make_project: MakeProject) -> None:

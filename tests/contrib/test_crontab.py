@@ -15,7 +15,7 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock import InvalidLockConfiguration
 from django_shedlock.contrib.crontab import locked_command
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.crontabs import CRONTAB_SETTINGS, Report, calls, command
 from tests.support.locks import take
@@ -30,11 +30,12 @@ def report() -> Iterator[None]:
         yield
 
 
-def test_command_runs_under_a_lock_of_its_name(capsys: Any) -> None:
+def test_command_runs_under_a_lock_of_its_call(capsys: Any) -> None:
     """The command gets its own arguments, and what it prints is printed."""
     locked_command("report", "gold", "silver", format="html")
     [(lock, groups, form)] = calls
-    assert (lock.name, groups, form) == ("report", ["gold", "silver"], "html")
+    assert lock.name == "report gold silver format=html"
+    assert (groups, form) == (["gold", "silver"], "html")
     assert capsys.readouterr().out == "done\n"
 
 
@@ -84,7 +85,8 @@ def test_entry_of_cronjobs_runs_it() -> None:
         crontab = Crontab(readonly=True)
         crontab.run_job(crontab._Crontab__hash_job(entry))
     [(lock, groups, _)] = calls
-    assert (lock.name, lock.configuration.lease, groups) == ("report", "9m", ["gold"])
+    assert (lock.name, lock.configuration.lease) == ("report gold", "9m")
+    assert groups == ["gold"]
 
 
 def test_import_loads_no_models() -> None:

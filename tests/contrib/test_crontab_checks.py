@@ -21,7 +21,7 @@ from django_shedlock import scheduler_lock
 from django_shedlock.checks import check_jobs
 from django_shedlock.contrib.crontab import zones
 from django_shedlock.contrib.crontab.checks import check_crontab
-from django_shedlock.contrib.crontab.targets import target_modules
+from django_shedlock.contrib.crontab.entries import target_modules
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support import crontabs
 from tests.support.crontabs import Digest, Report, command
@@ -387,13 +387,45 @@ def test_w017_one_call_at_several_times(target: tuple[Any, ...]) -> None:
     assert "W017" not in ids(*entries)
 
 
+def test_e011_one_name_for_several_calls() -> None:
+    """E011 finds calls of which one would starve the other; by default none do."""
+    daily = ("@daily", LOCKED, ["report", "daily"])
+    weekly = ("@weekly", LOCKED, ["report", "weekly"], {"lock_at_most_for": "1h"})
+    assert ids(daily, weekly, INSTALLED_APPS=ZERO_EDIT) == []
+    shared = [(*daily, {"lock": "report"}), (*weekly[:3], {"lock": "report"})]
+    message, _ = messages(*shared, INSTALLED_APPS=ZERO_EDIT)
+    assert message.id == "shedlock.E011"
+    assert f'{LOCKED}("report", "daily"), {LOCKED}("report", "weekly")' in message.msg
+    uncounted = {LOCKED: {"schedule": None}}
+    told = ids(*shared, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=uncounted)
+    assert "E011" not in told
+
+
+def test_e011_not_for_options_of_the_lock() -> None:
+    """Two entries that differ in these only are one call."""
+    entries = [
+        ("@daily", LOCKED, ["report"], {"lock_at_most_for": seconds})
+        for seconds in (600, 900)
+    ]
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT) == []
+
+
+def test_w018_written_for_an_entry() -> None:
+    """W018 finds what SHEDLOCK_CRONTAB says in vain of an entry with ticks."""
+    entry = ("*/5 * * * *", f"{JOBS}.plain")
+    written = {f"{JOBS}.plain": {"lock_at_least_for": "30s"}}
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written) == ["W018"]
+    written[f"{JOBS}.plain"]["schedule"] = None  # type: ignore[assignment]
+    assert ids(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written) == []
+
+
 def test_w017_one_name_for_several_targets() -> None:
     """W017 finds what is left when W011 is silenced."""
     report = (WEEKDAYS, LOCKED, ["report"], {"lock": "a"})
     entries = [report, (SATURDAYS, f"{JOBS}.plain")]
     written = {f"{JOBS}.plain": {"name": "a"}}
     told = ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written)
-    assert told == ["W011", "W017"]
+    assert told == ["E011", "W011", "W017"]
 
 
 def test_w017_not_where_the_hint_was_followed() -> None:

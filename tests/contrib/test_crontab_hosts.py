@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from tests.support.crontab_hosts import Project, ended
 from tests.support.waiting import wait_for

@@ -20,14 +20,14 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock import Lock
 from django_shedlock.contrib.crontab.entries import Entry
-from django_shedlock.contrib.crontab.requests import request_for
+from django_shedlock.contrib.crontab.locks import request_for
 from django_shedlock.durations import format_duration
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.clocks import daily_far_from_now
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.jobs import only_jobs_of
-from tests.support.locks import take
+from tests.support.locks import has_succeeded, take
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -102,8 +102,9 @@ def test_skip_is_silent(capfd: Any, caplog: Any) -> None:
 
 def test_short_job_keeps_its_lock_for_a_while() -> None:
     """A host that starts the tick a little later does not run the job again."""
-    run("*/5 * * * *", f"{JOBS}.plain")
-    run("*/5 * * * *", f"{JOBS}.plain")
+    with override_settings(SHEDLOCK_CRONTAB={f"{JOBS}.plain": {"schedule": None}}):
+        run("*/5 * * * *", f"{JOBS}.plain")
+        run("*/5 * * * *", f"{JOBS}.plain")
     assert len(calls) == 1
     assert LockRecord.objects.filter(lock_until__gt=DatabaseNow()).count() == 1
 
@@ -111,12 +112,15 @@ def test_short_job_keeps_its_lock_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("time", "options", "at_most", "at_least"),
     [
-        ("* * * * *", {}, "54s", "30s"),
-        ("*/5 * * * *", {}, "4m30s", "1m"),
-        ("@daily", {}, "1h", "1m"),
+        ("* * * * *", {}, "54s", "0s"),
+        ("*/5 * * * *", {}, "4m30s", "0s"),
+        ("@daily", {}, "1h", "0s"),
         ("@reboot", {}, "1h", "1m"),
+        ("* * * * *", {"schedule": None}, "54s", "30s"),
+        ("*/5 * * * *", {"schedule": None}, "4m30s", "1m"),
+        ("@daily", {"schedule": None, "lock_at_most_for": "10s"}, "10s", "10s"),
         ("@daily", {"lock_at_least_for": "2h"}, "2h", "2h"),
-        ("@daily", {"lock_at_most_for": "10s"}, "10s", "10s"),
+        ("@daily", {"lock_at_most_for": "10s"}, "10s", "0s"),
         ("@daily", {"lock_at_most_for": 90, "lock_at_least_for": 0}, "1m30s", "0s"),
     ],
 )
@@ -271,7 +275,7 @@ def test_triggered_job_has_the_schedule_of_its_entry() -> None:
         call_command("shedlock", "trigger", "decorated", stdout=io.StringIO())
     record = LockRecord.objects.get(name="decorated")
     assert str(record.schedule).startswith(NIGHTLY)
-    assert record.tick == record.succeeded_tick
+    assert has_succeeded(record)
 
 
 def test_overdue_entries_are_caught_up() -> None:
@@ -289,7 +293,7 @@ def test_overdue_entries_are_caught_up() -> None:
     ):
         call_command("shedlock", "catch-up")
         assert calls == []
-        LockRecord.objects.update(succeeded_tick=DatabaseNow() - timedelta(days=3))
+        LockRecord.objects.update(due_at=DatabaseNow() - timedelta(days=3))
         out = io.StringIO()
         call_command("shedlock", "catch-up", stdout=out)
         call_command("shedlock", "catch-up", stdout=out)

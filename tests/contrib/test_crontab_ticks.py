@@ -16,15 +16,15 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock.contrib.crontab import zones
 from django_shedlock.contrib.crontab.entries import Entry
-from django_shedlock.contrib.crontab.jobs import entries_as_jobs
-from django_shedlock.contrib.crontab.requests import request_for
+from django_shedlock.contrib.crontab.locks import request_for
+from django_shedlock.contrib.crontab.runs import entries_as_jobs
 from django_shedlock.contrib.crontab.zones import cron_time_zone
-from django_shedlock.known_jobs import known_jobs
+from django_shedlock.history.pruning import prune_locks
+from django_shedlock.jobs.named import named_jobs
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.pruning import prune_locks
-from django_shedlock.schedules import Schedule
-from tests.support.clocks import both_clocks
+from django_shedlock.schedules.cron import Schedule
+from tests.support.clocks import store_clock
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.jobs import only_jobs_of
 
@@ -74,7 +74,7 @@ def options_of_all(**options: Any) -> dict[str, Any]:
 
 
 def run(entry: Any, now: datetime) -> None:
-    with override_settings(CRONJOBS=[entry]), both_clocks(now):
+    with override_settings(CRONJOBS=[entry]), store_clock(now):
         call_command("crontab", "run", Crontab()._Crontab__hash_job(entry))
 
 
@@ -87,7 +87,7 @@ def test_each_tick_runs_once(entry: Any) -> None:
         run(entry, early + TWENTY_SECONDS)
         assert len(calls) == day + 1
         record = LockRecord.objects.get()
-        assert record.tick == record.succeeded_tick == early
+        assert (record.tick, record.due_at) == (early, early + A_DAY)
         assert record.schedule == "0 6 * * * UTC"
 
 
@@ -154,7 +154,7 @@ def test_wrong_entry_stops_no_other() -> None:
         assert [job.name for job in entries_as_jobs()] == [f"cron:{JOBS}.plain"]
     for nothing in (None, 3):
         with override_settings(CRONJOBS=nothing):
-            assert "decorated" in [job.name for job in known_jobs("default")]
+            assert "decorated" in [job.name for job in named_jobs("default")]
 
 
 def test_pruning_leaves_what_entries_have_run() -> None:
@@ -170,7 +170,7 @@ def test_pruning_leaves_what_entries_have_run() -> None:
 def catch_up(now: datetime, *entries: Any, zone: str = "UTC") -> str:
     settings = {"CRONJOBS": list(entries), "SHEDLOCK_CRONTAB_TIME_ZONE": zone}
     out = StringIO()
-    with override_settings(**settings), both_clocks(now), only_jobs_of(JOBS):
+    with override_settings(**settings), store_clock(now), only_jobs_of(JOBS):
         call_command("shedlock", "catch-up", stdout=out)
     return out.getvalue()
 

@@ -7,8 +7,8 @@ import pytest
 from dramatiq.brokers.stub import StubBroker
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.outcomes import RunOutcome
 from tests.support.queue_workers import Workers
 
 ACTORS = "tests.support.queues.actors"

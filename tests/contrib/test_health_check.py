@@ -13,7 +13,7 @@ from django.urls import path
 from health_check.views import HealthCheckView
 
 from django_shedlock.contrib.health_check import ShedLock
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.lateness import be_overdue
 from tests.support.locks import take

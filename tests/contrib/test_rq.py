@@ -13,8 +13,8 @@ from rq.decorators import job
 from rq.job import Job
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.outcomes import RunOutcome
 from tests.support.queue_workers import Workers
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
 

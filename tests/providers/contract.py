@@ -9,11 +9,10 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from django_shedlock.configuration import LockConfiguration
-from django_shedlock.holders import LockHolder
-from django_shedlock.locks import Lock
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.states import LockState
 from tests.support.locks import MINUTE, configure, take_at_last, take_from
 from tests.support.threads import run_threads
 
@@ -146,6 +145,17 @@ class ProviderContract:
         [status] = provider.statuses("job")
         assert status.state is LockState.HELD_AT_LEAST
         assert timedelta(0) < status.remaining <= keep
+
+    def test_lock_at_least_for_may_count_from_the_extension(
+        self, provider: LockProvider
+    ) -> None:
+        """Given to extend(), it begins anew there, and a release keeps the lock."""
+        lock = take_from(provider, configure())
+        lock.extend("1h", lock_at_least_for="30m")
+        assert provider.release(lock)
+        [status] = provider.statuses("job")
+        assert status.state is LockState.HELD_AT_LEAST
+        assert MINUTE < status.remaining <= timedelta(minutes=30)
 
     def test_extend_never_shortens(self, provider: LockProvider) -> None:
         """Extending by less than what is left changes nothing."""

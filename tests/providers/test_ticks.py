@@ -14,18 +14,19 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock.configuration import LockConfiguration
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.locks import Lock
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import CONTENDED, LockHolder
 from django_shedlock.models import LockRecord
-from django_shedlock.occasions import Occasion
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.schedules import Schedule
-from django_shedlock.triggers import Trigger
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import ScheduleState
 from tests.providers.ticks import configure_tick
-from tests.support.clocks import both_clocks, store_clock
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.clocks import store_clock
+from tests.support.locks import MINUTE, take_from
 from tests.support.processes import Parent, context, workers
 from tests.support.statements import Failing, Once
 from tests.support.waiting import PATIENCE
@@ -54,9 +55,9 @@ def runs(provider: DatabaseLockProvider, *, succeeded: bool = True) -> bool:
     return isinstance(lock, Lock) and provider.release(lock, succeeded=succeeded)
 
 
-def progress(provider: DatabaseLockProvider) -> Any:
+def ticks(provider: DatabaseLockProvider) -> ScheduleState:
     [status] = provider.statuses("job")
-    return status.progress
+    return status.schedule_state
 
 
 def end_every_lease() -> None:
@@ -73,130 +74,166 @@ class TestStatements:
             step()
         return len([query for query in queries if "SAVEPOINT" not in query["sql"]])
 
-    def test_take_and_give_back_are_one_statement_each(
+    def test_acquire_reads_and_writes_and_release_writes(
         self, provider: DatabaseLockProvider
     ) -> None:
-        """A schedule costs no further statement where its tick is to run."""
-        with both_clocks(NOON):
+        """The record is read for the decision, which one UPDATE guards."""
+        with store_clock(NOON):
             take_from(provider, quarters()).release()
-        with both_clocks(NOON + QUARTER):
-            assert self.count(lambda: provider.acquire(quarters())) == 1
-            [status] = provider.statuses("job")
-            assert status.progress.tick == NOON + QUARTER
+        with store_clock(NOON + QUARTER):
+            assert self.count(lambda: provider.acquire(quarters())) == 2
+            assert ticks(provider).tick == NOON + QUARTER
             provider.force_release("job", running=True)
-        with both_clocks(NOON + 2 * QUARTER):
+        with store_clock(NOON + 2 * QUARTER):
             lock = take_from(provider, quarters())
             assert self.count(lock.release) == 1
 
-    def test_skip_is_two_statements(self, provider: DatabaseLockProvider) -> None:
-        """Who comes for a tick that runs or is done pays an UPDATE and a SELECT."""
+    @pytest.mark.parametrize("trigger", Trigger)
+    def test_skip_is_one_statement(
+        self, provider: DatabaseLockProvider, trigger: Trigger
+    ) -> None:
+        """What comes for a tick that runs or is done reads that, whatever starts it."""
         lock = take_from(provider, quarters())
-        assert self.count(lambda: provider.acquire(quarters())) == 2
+        assert self.count(lambda: provider.acquire(quarters(trigger))) == 1
         lock.release()
-        assert self.count(lambda: provider.acquire(quarters())) == 2
+        if trigger is not Trigger.OPERATOR:
+            assert self.count(lambda: provider.acquire(quarters(trigger))) == 1
 
-    def test_operator_pays_no_more(self, provider: DatabaseLockProvider) -> None:
-        """An operator who comes while the job runs pays the same."""
-        take_from(provider, quarters())
-        assert self.count(lambda: provider.acquire(quarters(Trigger.OPERATOR))) == 2
-
-    def test_first_take_is_four_statements(
+    def test_first_acquisition_is_four_statements(
         self, provider: DatabaseLockProvider
     ) -> None:
-        """The tick of a name that is new is chosen by the clock that it asks for."""
+        """The record is made first, and read again with the store's clock."""
         assert self.count(lambda: provider.acquire(quarters())) == 4
-
-    @pytest.mark.parametrize("wrong", [-3 * HOUR, 3 * HOUR, timedelta(days=-20_000)])
-    def test_host_whose_clock_is_wrong(
-        self, provider: DatabaseLockProvider, wrong: timedelta
-    ) -> None:
-        """With ticks that are not near the store's clock, it pays a second UPDATE."""
-        with both_clocks(NOON):
-            take_from(provider, quarters()).release()
-        with both_clocks(NOON + QUARTER, host_ahead=wrong):
-            assert self.count(lambda: provider.acquire(quarters())) == 3
-            assert progress(provider).tick == NOON + QUARTER
-            assert self.count(lambda: provider.acquire(quarters())) == 2
-
-
-@pytest.mark.django_db
-def test_lock_that_is_freed_meanwhile_is_taken(provider: DatabaseLockProvider) -> None:
-    """A job that was over after our UPDATE does not pass for one that ran our tick."""
-    take_from(provider, configure())
-    free = Once("UPDATE", lambda: provider.force_release("job", running=True))
-    with connection.execute_wrapper(free):
-        assert isinstance(provider.acquire(quarters()), Lock)
 
 
 @committed
-def test_record_that_is_registered_meanwhile_is_taken(
+def test_decision_that_others_overtook_is_made_anew(
     provider: DatabaseLockProvider,
 ) -> None:
-    """Who registers a new name just before our INSERT has not run its tick."""
+    """Between the SELECT and the UPDATE another host runs the tick: it is done."""
+    with store_clock(NOON):
+        assert runs(provider)
+    with store_clock(NOON + QUARTER):
+        overtake = Once("SELECT", lambda: runs(provider))
+        with connection.execute_wrapper(overtake):
+            holder = provider.acquire(quarters())
+        assert isinstance(holder, LockHolder)
+        assert holder.tick == NOON + QUARTER
+    assert LockRecord.objects.get().fencing_token == 2
+
+
+@committed
+def test_decision_that_is_too_old_is_made_anew(provider: DatabaseLockProvider) -> None:
+    """A process that stood still between the two runs the tick of the later time."""
+    with store_clock(NOON):
+        assert runs(provider)
+    with store_clock(NOON + QUARTER), ExitStack() as later:
+        stand_still = store_clock(datetime.now(UTC) + QUARTER)
+        with connection.execute_wrapper(
+            Once("SELECT", lambda: later.enter_context(stand_still))
+        ):
+            lock = take_from(provider, quarters())
+        assert lock.tick == NOON + 2 * QUARTER
+    assert ticks(provider).tick == NOON + 2 * QUARTER
+
+
+@committed
+def test_late_success_is_not_overwritten(provider: DatabaseLockProvider) -> None:
+    """A job that outlived its lease succeeds just before the next one begins."""
+    with store_clock(NOON):
+        late = take_from(provider, quarters())
+    LockRecord.objects.update(lock_until=NOON)
+    with store_clock(NOON + 2 * QUARTER):
+        succeed = Once("SELECT", lambda: provider.release(late))
+        with connection.execute_wrapper(succeed):
+            take_from(provider, quarters())
+    assert ticks(provider).due_at == NOON + QUARTER
+
+
+@committed
+def test_record_that_is_made_meanwhile_is_acquired(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A new name is registered just before our INSERT: its tick has not run."""
     register = Once(
         "INSERT",
         lambda: provider.register("job", Schedule(QUARTERS, "UTC")),
         before=True,
     )
     with connection.execute_wrapper(register):
-        lock = provider.acquire(quarters())
-    assert isinstance(lock, Lock)
+        lock = take_from(provider, quarters())
     assert LockRecord.objects.get().locked_by == lock.locked_by
-    assert provider.release(lock)
-    assert progress(provider).succeeded == progress(provider).tick
 
 
-@pytest.mark.django_db
-def test_clock_that_comes_in_reach_meanwhile(provider: DatabaseLockProvider) -> None:
-    """A tick is not lost that begins to be near while we look."""
-    with both_clocks(NOON - HOUR):
+@committed
+def test_race_that_never_ends_counts_as_held(provider: DatabaseLockProvider) -> None:
+    """Others that come first again and again, and leave no trace, hold the lock."""
+    with store_clock(NOON):
         assert runs(provider)
-    ahead = QUARTER + SECOND
-    with both_clocks(NOON - SECOND, host_ahead=ahead), ExitStack() as later:
-        a_second_later = store_clock(datetime.now(UTC) + SECOND)
-        goes_on = Once("UPDATE", lambda: later.enter_context(a_second_later))
-        with connection.execute_wrapper(goes_on):
-            assert runs(provider)
-    assert progress(provider).tick == NOON
+        LockRecord.objects.update(tick=None)
+
+        def overtake(execute: Any, sql: str, *arguments: Any) -> Any:
+            result = execute(sql, *arguments)
+            if sql.startswith("SELECT"):
+                with connection.cursor() as cursor:
+                    cursor.execute(
+                        "UPDATE shedlock SET fencing_token = fencing_token + 1"
+                    )
+            return result
+
+        with connection.execute_wrapper(overtake):
+            assert provider.acquire(quarters()) is CONTENDED
+
+
+@committed
+def test_record_that_is_pruned_while_it_is_registered(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A registration that finds no record twice leaves it to the next one."""
+    with connection.execute_wrapper(
+        Once("INSERT", lambda: LockRecord.objects.all().delete())
+    ):
+        provider.register("job", Schedule(QUARTERS, "UTC"))
+    assert provider.statuses("job") == []
 
 
 @committed
 def test_lost_reply_loses_no_tick(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the UPDATE, the tick is ours, once."""
-    with both_clocks(NOON):
+    with store_clock(NOON):
         assert runs(provider)
     lost = OperationalError("server closed the connection unexpectedly")
-    with both_clocks(NOON + QUARTER):
+    with store_clock(NOON + QUARTER):
         with connection.execute_wrapper(Failing(lost, times=1, after=True)):
             lock = provider.acquire(quarters())
         assert isinstance(lock, Lock)
         assert LockRecord.objects.get().fencing_token == 2
         assert provider.release(lock)
         assert not runs(provider)
-    assert progress(provider).succeeded == NOON + QUARTER
+    assert ticks(provider).due_at == NOON + 2 * QUARTER
 
 
 @committed
 def test_lost_reply_of_a_release_is_a_success(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the release, its tick has succeeded."""
-    with both_clocks(NOON):
+    with store_clock(NOON):
         lock = take_from(provider, quarters())
         lost = OperationalError("server closed the connection unexpectedly")
         with connection.execute_wrapper(Failing(lost, times=1, after=True)):
             assert lock.release()
-    assert progress(provider).succeeded == NOON
+    assert ticks(provider).due_at == NOON + QUARTER
 
 
 @pytest.mark.django_db
 def test_deleted_row_loses_its_ticks_only(provider: DatabaseLockProvider) -> None:
     """A row that was deleted is made again, with the tick of this moment."""
-    with both_clocks(NOON):
+    with store_clock(NOON):
         lock = take_from(provider, quarters())
         LockRecord.objects.all().delete()
         assert not lock.release()
         assert runs(provider)
         assert not runs(provider)
-    assert progress(provider).tick == NOON
+    assert ticks(provider).tick == NOON
 
 
 @pytest.mark.servers_only
@@ -212,28 +249,27 @@ def test_tick_is_run_though_the_caller_rolls_back(
 
 
 @pytest.mark.django_db
-def test_tick_begins_halfway(provider: DatabaseLockProvider) -> None:
-    """The tick to come is the one from the very middle on, and not before it."""
-    halfway = NOON + QUARTER / 2
-    with both_clocks(NOON):
+def test_early_start_is_for_the_tick_to_come(provider: DatabaseLockProvider) -> None:
+    """A host whose clock is a minute ahead begins the tick; before, it is skipped."""
+    with store_clock(NOON):
         assert runs(provider)
-    with both_clocks(halfway - MINUTE):
+    with store_clock(NOON + QUARTER - MINUTE - SECOND):
         assert not runs(provider)
-    with both_clocks(halfway):
+    with store_clock(NOON + QUARTER - MINUTE):
         assert runs(provider)
-    with both_clocks(NOON + QUARTER):
+    with store_clock(NOON + QUARTER):
         assert not runs(provider)
-    assert progress(provider).tick == NOON + QUARTER
+    assert ticks(provider).tick == NOON + QUARTER
 
 
 @pytest.mark.django_db
 def test_clock_that_is_set_back_stops_no_job(provider: DatabaseLockProvider) -> None:
     """After it was set back by an hour its ticks are run, each once."""
-    with both_clocks(NOON + HOUR):
+    with store_clock(NOON + HOUR):
         assert runs(provider)
     end_every_lease()
     for turn in range(6):
-        with both_clocks(NOON + turn * QUARTER):
+        with store_clock(NOON + turn * QUARTER):
             assert runs(provider)
             assert not runs(provider)
 
@@ -241,10 +277,10 @@ def test_clock_that_is_set_back_stops_no_job(provider: DatabaseLockProvider) -> 
 @pytest.mark.django_db
 def test_clock_that_stumbles_runs_no_tick_again(provider: DatabaseLockProvider) -> None:
     """Set back by less than an interval, it makes nobody run what is done."""
-    with both_clocks(NOON + QUARTER):
+    with store_clock(NOON + QUARTER):
         assert runs(provider)
     for back in (timedelta(seconds=1), timedelta(minutes=5), timedelta(minutes=14)):
-        with both_clocks(NOON + QUARTER - back):
+        with store_clock(NOON + QUARTER - back):
             assert not runs(provider)
 
 
@@ -253,12 +289,12 @@ def test_clock_that_was_ahead_hides_no_missed_run(
     provider: DatabaseLockProvider,
 ) -> None:
     """A tick of tomorrow that succeeded by mistake is no success of today's."""
-    with both_clocks(NOON + 24 * HOUR):
+    with store_clock(NOON + 24 * HOUR):
         assert runs(provider)
     end_every_lease()
-    with both_clocks(NOON):
+    with store_clock(NOON):
         assert runs(provider, succeeded=False)
-    with both_clocks(NOON + timedelta(minutes=6)):
+    with store_clock(NOON + timedelta(minutes=6)):
         [status] = provider.statuses("job")
         assert status.overdue_since(timedelta(minutes=5)) == NOON
         assert take_from(provider, quarters(Trigger.CATCH_UP))
@@ -267,32 +303,17 @@ def test_clock_that_was_ahead_hides_no_missed_run(
 @pytest.mark.django_db
 def test_lost_lock_leaves_its_tick_to_catch_up(provider: DatabaseLockProvider) -> None:
     """A worker that vanished has its tick: no scheduler runs it, catch-up does."""
-    with both_clocks(NOON):
+    with store_clock(NOON):
         lock = take_from(provider, quarters())
         LockRecord.objects.update(lock_until=DatabaseNow())
         assert not runs(provider)
         assert not lock.refresh() or lock.is_active
-    with both_clocks(NOON + timedelta(minutes=5)):
+    with store_clock(NOON + timedelta(minutes=5)):
         again = take_from(provider, quarters(Trigger.CATCH_UP))
         assert not provider.release(lock)
-        assert progress(provider).newest_success is None
+        assert ticks(provider).due_at == NOON
         assert provider.release(again)
-    assert progress(provider).succeeded == NOON
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("beside", [-1, 0, 1])
-def test_first_tick_that_counts_is_near_whatever_the_host_thinks(
-    provider: DatabaseLockProvider, beside: int
-) -> None:
-    """A lock that gets a schedule counts from its tick on, or from one beside it."""
-    with both_clocks(NOON + beside * MINUTE, host_ahead=beside * QUARTER / 2):
-        LockRecord.objects.create_free("job")
-        assert runs(provider, succeeded=False)
-    told = progress(provider)
-    first = NOON + beside * QUARTER
-    assert (told.tick, told.succeeded) == (NOON, first - SECOND)
-    assert told.newest_success is None
+    assert ticks(provider).due_at == NOON + QUARTER
 
 
 @pytest.mark.django_db
@@ -300,14 +321,14 @@ def test_catch_up_and_scheduler_at_one_tick_make_one_run(
     provider: DatabaseLockProvider,
 ) -> None:
     """What is caught up at the very moment of the next tick stands for that tick."""
-    with both_clocks(NOON):
+    with store_clock(NOON):
         assert runs(provider, succeeded=False)
     catch_up = configure_tick(Trigger.CATCH_UP, expression=QUARTERS, grace=QUARTER)
-    with both_clocks(NOON + QUARTER):
+    with store_clock(NOON + QUARTER):
         assert provider.release(take_from(provider, catch_up))
-        assert progress(provider).succeeded == NOON + QUARTER
+        assert ticks(provider).due_at == NOON + 2 * QUARTER
         assert not runs(provider)
-    with both_clocks(NOON + 2 * QUARTER):
+    with store_clock(NOON + 2 * QUARTER):
         assert runs(provider)
 
 
@@ -319,7 +340,7 @@ def test_hosts_of_two_releases_run_each_tick_once(
     ran: dict[str, list[int]] = {"*/15 * * * *": [], "*/20 * * * *": []}
     for minute in range(61):
         for expression, minutes in ran.items():
-            with both_clocks(NOON + timedelta(minutes=minute)):
+            with store_clock(NOON + timedelta(minutes=minute)):
                 for _host in range(2):
                     if minute % int(expression[2:4]):
                         continue
@@ -338,7 +359,7 @@ STEPS = 90
 def clocks(moment: datetime) -> Iterator[None]:
     ahead = moment - datetime.now(UTC)
     memory = "django_shedlock.providers.memory.host_now"
-    with both_clocks(moment), patch(memory, lambda: datetime.now(UTC) + ahead):
+    with store_clock(moment), patch(memory, lambda: datetime.now(UTC) + ahead):
         yield
 
 
@@ -356,24 +377,22 @@ def test_database_does_what_memory_does(
     for step in range(STEPS):  # of a job whose lock is always free
         moment += chance.choice([0, 0, 1, 7, 15, 60, 60, 60 * 24, -30, -90]) * MINUTE
         schedule = Schedule(chance.choice(SCHEDULES), "UTC")
-        occasion = Occasion(chance.choice(list(Trigger)), schedule, 5 * MINUTE)
+        start = Start(chance.choice(list(Trigger)), schedule, 5 * MINUTE)
         succeeded = chance.random() < 0.5
         results = []
         with clocks(moment):
             for store in (provider, memory):
                 if step % 17 == 0:
                     store.register("job", schedule)
-                lock = store.acquire(
-                    LockConfiguration("job", MINUTE, occasion=occasion)
-                )
+                lock = store.acquire(LockConfiguration("job", MINUTE, start=start))
                 results.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
                     store.release(lock, succeeded=succeeded)
                 end_every_lease()
             [left], [right] = provider.statuses(), memory.statuses()
-        where = f"step {step}, {occasion.trigger} of {schedule} at {moment}"
+        where = f"step {step}, {start.trigger} of {schedule} at {moment}"
         assert results[0] == results[1], where
-        assert left.progress == right.progress, where
+        assert left.schedule_state == right.schedule_state, where
         given += results[0]
     assert STEPS / 10 < given < STEPS
 
@@ -399,11 +418,11 @@ def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
     provider = DatabaseLockProvider("default")
     won = []
     for turn in range(ROUNDS):
-        occasion = Occasion(Trigger.SCHEDULER, Schedule(QUARTERS, "UTC"))
-        configuration = LockConfiguration(f"job {turn}", MINUTE, occasion=occasion)
+        start = Start(Trigger.SCHEDULER, Schedule(QUARTERS, "UTC"))
+        configuration = LockConfiguration(f"job {turn}", MINUTE, start=start)
         for tick in (NOON, NOON + QUARTER):
             barrier.wait(PATIENCE)
-            with both_clocks(tick):
+            with store_clock(tick):
                 lock = provider.acquire(configuration)
                 won.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
@@ -457,20 +476,20 @@ def started_by_cron(day: datetime) -> dict[str, list[datetime]]:
 def test_clock_changes_as_cron_has_it(
     provider: DatabaseLockProvider, day: datetime, expression: str
 ) -> None:
-    """Hosts up to two minutes apart run each start of cron once, on such a day, too."""
-    occasion = Occasion(Trigger.SCHEDULER, Schedule(expression, "Europe/Berlin"))
-    configuration = LockConfiguration("job", MINUTE, occasion=occasion)
-    for start in started_by_cron(day)[expression]:
+    """Hosts up to two minutes late run each start of cron once, on such a day, too."""
+    start = Start(Trigger.SCHEDULER, Schedule(expression, "Europe/Berlin"))
+    configuration = LockConfiguration("job", MINUTE, start=start)
+    for begin in started_by_cron(day)[expression]:
         ran = []
-        for ahead in (2, 0, -2):
-            now = start - ahead * MINUTE
-            with both_clocks(now, host_ahead=ahead * MINUTE):
+        for late in (0, 1, 2):
+            now = begin + late * MINUTE
+            with store_clock(now):
                 lock = provider.acquire(configuration)
                 ran.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
                     provider.release(lock)
-        assert ran == [True, False, False], start
-        assert progress(provider).tick == start
+        assert ran == [True, False, False], begin
+        assert ticks(provider).tick == begin
 
 
 @pytest.mark.django_db
@@ -478,10 +497,10 @@ def test_cron_that_starts_a_job_in_both_hours_runs_it_once(
     provider: DatabaseLockProvider,
 ) -> None:
     """Other schedulers may start it twice in the night in which an hour is repeated."""
-    occasion = Occasion(Trigger.SCHEDULER, Schedule("30 2 * * *", "Europe/Berlin"))
+    start = Start(Trigger.SCHEDULER, Schedule("30 2 * * *", "Europe/Berlin"))
     ran = []
     for fold in range(2):
-        with both_clocks(in_utc(AUTUMN, 2, 30, fold=fold)):
-            lock = provider.acquire(LockConfiguration("job", MINUTE, occasion=occasion))
+        with store_clock(in_utc(AUTUMN, 2, 30, fold=fold)):
+            lock = provider.acquire(LockConfiguration("job", MINUTE, start=start))
             ran.append(isinstance(lock, Lock) and provider.release(lock))
     assert ran == [True, False]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from django_shedlock.configuration import LockConfiguration
-from django_shedlock.holders import LockHolder
-from django_shedlock.occasions import Occasion
-from django_shedlock.progress import Progress
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules import Schedule
-from django_shedlock.states import LockState
-from django_shedlock.triggers import Trigger
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import ScheduleState
 from tests.support.locks import MINUTE, configure, take_from
 
 YEARLY = "0 0 29 2 *"
@@ -23,11 +21,12 @@ def yearly(day: datetime) -> str:
 
 
 NOW = datetime.now(UTC)
-AHEAD = yearly(NOW + timedelta(weeks=4))
-"""The nearest tick is to come."""
 BEHIND = yearly(NOW - timedelta(weeks=4))
-"""The nearest tick is past, and so is the newest one."""
+"""Its newest tick is of this year or the last one."""
 LONG_BEHIND = yearly(NOW - timedelta(weeks=8))
+"""Its newest tick is older."""
+AHEAD = yearly(NOW + timedelta(weeks=4))
+"""Its newest tick is eleven months old."""
 
 
 def configure_tick(
@@ -37,16 +36,23 @@ def configure_tick(
     lock_at_least_for: timedelta = timedelta(0),
     grace: timedelta = timedelta(0),
 ) -> LockConfiguration:
-    occasion = Occasion(trigger, Schedule(expression, "UTC"), grace)
-    return LockConfiguration("job", MINUTE, lock_at_least_for, occasion=occasion)
+    start = Start(trigger, Schedule(expression, "UTC"), grace)
+    return LockConfiguration("job", MINUTE, lock_at_least_for, start=start)
 
 
 class TickContract:
     """Subclass it with a fixture ``provider``."""
 
-    def progress(self, provider: LockProvider) -> Progress:
+    def ticks(self, provider: LockProvider) -> ScheduleState:
         [status] = provider.statuses("job")
-        return status.progress
+        return status.schedule_state
+
+    def has_succeeded(self, provider: LockProvider) -> bool:
+        """Whether the newest tick that was begun has succeeded."""
+        ticks = self.ticks(provider)
+        assert ticks.tick is not None
+        assert ticks.due_at is not None
+        return ticks.due_at > ticks.tick
 
     def test_tick_runs_once(self, provider: LockProvider) -> None:
         """A lock of a schedule is not given again for a tick that was run."""
@@ -55,7 +61,7 @@ class TickContract:
         holder = provider.acquire(configure_tick())
         assert isinstance(holder, LockHolder)
         assert (holder.locked_by, holder.remaining) == (lock.locked_by, timedelta(0))
-        assert holder.tick == self.progress(provider).tick
+        assert holder.tick == self.ticks(provider).tick
         assert "is done, last run by" in holder.reason
 
     def test_tick_that_runs_is_held(self, provider: LockProvider) -> None:
@@ -63,7 +69,7 @@ class TickContract:
         lock = take_from(provider, configure_tick())
         holder = provider.acquire(configure_tick())
         assert isinstance(holder, LockHolder)
-        assert holder.tick == self.progress(provider).tick
+        assert holder.tick == self.ticks(provider).tick
         assert holder.reason == f"held by {lock.locked_by}"
 
     def test_lock_that_is_held_is_waited_for(self, provider: LockProvider) -> None:
@@ -80,20 +86,28 @@ class TickContract:
             assert isinstance(holder, LockHolder)
             assert (holder.locked_by, holder.tick) == (lock.locked_by, None)
 
-    def test_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
-        """The record knows the newest tick that was run, and the one that succeeded."""
+    def test_lock_knows_its_tick(self, provider: LockProvider) -> None:
+        """The job can ask for which tick it runs; without a schedule for none."""
         lock = take_from(provider, configure_tick())
-        started = self.progress(provider)
-        assert started.tick is not None
-        assert started.newest_success is None
-        assert started.schedule == Schedule(YEARLY, "UTC")
+        assert lock.tick == self.ticks(provider).tick
         assert provider.release(lock)
-        assert self.progress(provider).newest_success == started.tick
+        assert take_from(provider, configure()).tick is None
+
+    def test_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
+        """The record knows the newest tick, and the first that has not succeeded."""
+        lock = take_from(provider, configure_tick())
+        started = self.ticks(provider)
+        schedule = Schedule(YEARLY, "UTC")
+        assert started.tick == next(schedule.ticks_until(datetime.now(UTC)))
+        assert started.due_at == started.tick
+        assert started.schedule == schedule
+        assert provider.release(lock)
+        assert self.ticks(provider).due_at == next(schedule.ticks_after(started.tick))
 
     def test_failure_is_no_success(self, provider: LockProvider) -> None:
         """A tick whose job failed was run, and has not succeeded."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
-        assert self.progress(provider).newest_success is None
+        assert not self.has_succeeded(provider)
         assert isinstance(provider.acquire(configure_tick()), LockHolder)
 
     def test_lock_without_schedule_leaves_ticks_alone(
@@ -101,9 +115,9 @@ class TickContract:
     ) -> None:
         """The same lock can be taken for no tick, which changes no tick."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
-        before = self.progress(provider)
+        before = self.ticks(provider)
         assert provider.release(take_from(provider, configure()))
-        assert self.progress(provider) == before
+        assert self.ticks(provider) == before
 
     def test_operator_may_run_a_tick_again(self, provider: LockProvider) -> None:
         """By force a job runs though its tick is done, and is kept by at-least."""
@@ -120,8 +134,8 @@ class TickContract:
         assert provider.release(
             take_from(provider, configure(lock_at_least_for=MINUTE))
         )
-        occasion = Occasion(Trigger.OPERATOR)
-        take_from(provider, LockConfiguration("job", MINUTE, occasion=occasion))
+        start = Start(Trigger.OPERATOR)
+        take_from(provider, LockConfiguration("job", MINUTE, start=start))
 
     def test_operator_does_not_disturb_a_running_job(
         self, provider: LockProvider
@@ -135,19 +149,19 @@ class TickContract:
     def test_operator_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
         """A run by force is for the newest tick that is past, not for the next."""
         assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
-        tick = self.progress(provider).tick
+        tick = self.ticks(provider).tick
         assert tick is not None
         assert tick < datetime.now(UTC)
 
     def test_retry_runs_a_tick_until_it_succeeds(self, provider: LockProvider) -> None:
         """What failed may be run again for its tick; what succeeded may not."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
-        tick = self.progress(provider).tick
+        tick = self.ticks(provider).tick
         retry = configure_tick(Trigger.RETRY)
         assert provider.release(take_from(provider, retry), succeeded=False)
         assert provider.release(take_from(provider, retry))
         assert isinstance(provider.acquire(retry), LockHolder)
-        assert self.progress(provider).tick == tick
+        assert self.ticks(provider).tick == tick
 
     def test_retry_runs_what_is_registered_only(self, provider: LockProvider) -> None:
         """Where no tick was run yet, there is none that has succeeded."""
@@ -170,20 +184,20 @@ class TickContract:
         assert provider.release(take_from(provider, configure()))
         first = configure_tick(expression=BEHIND)
         assert provider.release(take_from(provider, first), succeeded=False)
-        progress = self.progress(provider)
-        assert progress.tick is not None
-        late = progress.tick + timedelta(days=300)
-        assert progress.overdue_since(late, MINUTE) == progress.tick
+        ticks = self.ticks(provider)
+        assert ticks.tick is not None
+        late = ticks.tick + timedelta(days=300)
+        assert ticks.overdue_since(late, MINUTE) == ticks.tick
 
     def test_retry_runs_a_tick_that_never_began(self, provider: LockProvider) -> None:
         """Who tries again since nothing began, as without a store, has its tick."""
         assert provider.release(
             take_from(provider, configure_tick(expression=LONG_BEHIND))
         )
-        older = self.progress(provider).tick
+        older = self.ticks(provider).tick
         retry = configure_tick(Trigger.RETRY, expression=BEHIND)
         assert provider.release(take_from(provider, retry))
-        newer = self.progress(provider).tick
+        newer = self.ticks(provider).tick
         assert older is not None
         assert newer is not None
         assert older < newer
@@ -237,27 +251,45 @@ class TickContract:
 
     def test_no_older_tick_is_caught_up(self, provider: LockProvider) -> None:
         """Where a newer tick was run, the overdue one is not run after it."""
-        assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
-        newer = configure_tick(expression=AHEAD)
+        older = configure_tick(expression=LONG_BEHIND)
+        assert provider.release(take_from(provider, older), succeeded=False)
+        newer = configure_tick(expression=BEHIND)
         assert provider.release(take_from(provider, newer), succeeded=False)
-        catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
-        assert isinstance(provider.acquire(catch_up), LockHolder)
+        six_weeks = configure_tick(
+            Trigger.CATCH_UP, expression=BEHIND, grace=timedelta(weeks=6)
+        )
+        assert isinstance(provider.acquire(six_weeks), LockHolder)
 
     def fail_at_newest_tick(self, provider: LockProvider) -> None:
         lock = take_from(provider, configure_tick(Trigger.OPERATOR))
         assert provider.release(lock, succeeded=False)
 
-    def test_tick_of_another_schedule_is_no_obstacle(
+    def test_no_start_consumes_a_tick_to_come(self, provider: LockProvider) -> None:
+        """A schedule that is changed afterwards is due at its own next tick."""
+        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
+        tick = self.ticks(provider).tick
+        assert tick is not None
+        assert tick < datetime.now(UTC)
+        lock = take_from(provider, configure_tick(expression="* * * * *"))
+        assert self.ticks(provider).schedule == Schedule("* * * * *", "UTC")
+        assert provider.release(lock)
+
+    def test_message_that_comes_late_is_for_its_own_tick(
         self, provider: LockProvider
     ) -> None:
-        """A schedule that was changed is not held up by a tick that is far ahead."""
-        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
-        progress = self.progress(provider)
-        assert progress.tick is not None
-        assert progress.tick > datetime.now(UTC) + timedelta(hours=1)
-        lock = take_from(provider, configure_tick(expression="* * * * *"))
-        assert self.progress(provider).schedule == Schedule("* * * * *", "UTC")
+        """A start that tells when it was asked for leaves the newest tick alone."""
+        month_ago = datetime.now(UTC) - timedelta(weeks=6)
+        late = LockConfiguration(
+            "job",
+            MINUTE,
+            start=Start(schedule=Schedule(BEHIND, "UTC"), asked_at=month_ago),
+        )
+        lock = take_from(provider, late)
+        assert lock.tick is not None
+        assert lock.tick < month_ago
         assert provider.release(lock)
+        assert isinstance(provider.acquire(late), LockHolder)
+        take_from(provider, configure_tick(expression=BEHIND))
 
     def test_registered_schedule_counts_from_now_on(
         self, provider: LockProvider
@@ -269,44 +301,31 @@ class TickContract:
         assert status.overdue_since(timedelta(0)) is None
         take_from(provider, configure_tick(expression=BEHIND))
 
-    def test_registered_schedule_forgets_ticks_beyond_it(
-        self, provider: LockProvider
-    ) -> None:
-        """What another schedule ran ahead is no run of this one: it becomes overdue."""
-        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
-        provider.register("job", Schedule("* * * * *", "UTC"))
-        assert self.progress(provider).tick is None
-        assert self.progress(provider).caught_up is None
-
     def test_running_job_keeps_its_schedule(self, provider: LockProvider) -> None:
         """Another one is registered when it ended, so its success is not mixed up."""
         lock = take_from(provider, configure_tick(expression=AHEAD))
-        running = self.progress(provider)
+        running = self.ticks(provider)
         provider.register("job", Schedule("* * * * *", "UTC"))
-        assert self.progress(provider) == running
+        assert self.ticks(provider) == running
         assert provider.release(lock)
-        assert self.progress(provider).newest_success == running.tick
+        assert self.has_succeeded(provider)
         provider.register("job", Schedule("* * * * *", "UTC"))
-        assert self.progress(provider).schedule == Schedule("* * * * *", "UTC")
+        assert self.ticks(provider).schedule == Schedule("* * * * *", "UTC")
 
     def test_success_of_another_schedule_is_none_of_this_one(
         self, provider: LockProvider
     ) -> None:
-        """A success that is far ahead does not hide that the next runs fail."""
+        """That one's next tick, far ahead, does not hide that the next runs fail."""
         assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
         lock = take_from(provider, configure_tick(expression="* * * * *"))
         assert provider.release(lock, succeeded=False)
-        progress = self.progress(provider)
-        assert progress.newest_success is None
-        assert progress.succeeded is not None
-        assert progress.tick is not None
-        assert progress.succeeded < progress.tick
+        assert not self.has_succeeded(provider)
 
     def test_registering_again_changes_nothing(self, provider: LockProvider) -> None:
         """Only another schedule begins anew."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
-        before = self.progress(provider)
+        before = self.ticks(provider)
         provider.register("job", Schedule(YEARLY, "UTC"))
-        assert self.progress(provider) == before
+        assert self.ticks(provider) == before
         provider.register("job", Schedule("@yearly", "UTC"))
-        assert self.progress(provider).schedule == Schedule("@yearly", "UTC")
+        assert self.ticks(provider).schedule == Schedule("@yearly", "UTC")

@@ -23,7 +23,7 @@ from celery.result import AsyncResult
 from django.conf import settings
 from django.test import override_settings
 
-from django_shedlock.launcher import PR_SET_PDEATHSIG
+from django_shedlock.management.processes.launcher import PR_SET_PDEATHSIG
 from tests.support.leases import beat_often
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
 from tests.support.waiting import PATIENCE, wait_for

@@ -1,4 +1,4 @@
-"""Clocks that a test sets: the store's, and that of the host."""
+"""The store's clock, which a test sets, and schedules that it does not disturb."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 from django.db.models.sql.compiler import SQLCompiler
 
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.providers.database.statements import Compiled, Statement
 
 LATER = {
     "postgresql": "({sql} + INTERVAL '{seconds:f} seconds')",
@@ -45,24 +46,29 @@ def store_clock(moment: datetime) -> Iterator[None]:
         shifted = LATER[connection.vendor].format(sql=sql, seconds=ahead)
         return shifted, parameters
 
-    with patch.object(DatabaseNow, "as_sql", later):
+    with patch.object(DatabaseNow, "as_sql", later), compiled_anew():
         yield
 
 
 @contextmanager
-def host_clock(moment: datetime) -> Iterator[None]:
-    """Let this process's clock, which goes on, show this instant at first."""
-    ahead = moment - datetime.now(UTC)
-    with patch(
-        "django_shedlock.providers.taking.host_now", lambda: datetime.now(UTC) + ahead
-    ):
+def compiled_anew() -> Iterator[None]:
+    """Let each statement be compiled with each execution."""
+
+    def compiled(self: Statement[Any], connection: Any) -> Compiled:
+        return self._compile(self._build(), connection)
+
+    with patch.object(Statement, "compiled", compiled):
         yield
 
 
-@contextmanager
-def both_clocks(
-    store: datetime, *, host_ahead: timedelta = timedelta(0)
-) -> Iterator[None]:
-    """Let the store's clock show this instant, and the host's one that much more."""
-    with store_clock(store), host_clock(store + host_ahead):
-        yield
+class SleepingClock:
+    """Stands for ``time``, which passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds

@@ -18,7 +18,7 @@ from django_shedlock import (
     current_lock,
     scheduler_lock,
 )
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.paths import MANAGE
 

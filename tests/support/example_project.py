@@ -158,10 +158,15 @@ class Host:
 
     def ended(self) -> str:
         """Wait for its end; return what it printed. Fail unless its status is 0."""
-        output = wait_for(lambda: ENDED in self.output and self.output)
+        output = wait_for(self._whole_output)
         printed, _, status = output.rpartition(ENDED)
         assert status == " 0\n", output
         return str(printed)
+
+    def _whole_output(self) -> str:
+        # The line with the status may come in two pieces.
+        output = self.output
+        return output if ENDED in output and output.endswith("\n") else ""
 
 
 class Hosts:

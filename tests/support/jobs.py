@@ -12,7 +12,7 @@ from django.core.management import BaseCommand
 from django.db.models import F
 
 from django_shedlock import scheduler_lock
-from django_shedlock.jobs import registered_jobs
+from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.models import LockRecord
 from tests.support.clocks import daily_far_from_now
 
@@ -86,6 +86,6 @@ def make_late(name: str, days: int = 3) -> None:
     time = timedelta(days=days)
     LockRecord.objects.filter(name=name).update(
         tick=F("tick") - time,
-        succeeded_tick=F("succeeded_tick") - time,
+        due_at=F("due_at") - time,
         caught_up_tick=F("caught_up_tick") - time,
     )

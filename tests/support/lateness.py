@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from django_shedlock.models import LockRecord
-from django_shedlock.schedules import Schedule
+from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 
 HOURLY = Schedule("0 * * * *", "UTC")
@@ -16,7 +16,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def newest_tick() -> datetime:
-    return DAILY.ticks_until(datetime.now(UTC), 1)[-1]
+    return next(DAILY.ticks_until(datetime.now(UTC)))
 
 
 def give_schedule(
@@ -28,10 +28,11 @@ def give_schedule(
     schedule: Schedule = DAILY,
 ) -> None:
     """Let the lock, which has a record, have run and succeeded so far."""
+    due_at = tick if succeeded is None else next(schedule.ticks_after(succeeded))
     LockRecord.objects.filter(name=name).update(
         schedule=str(schedule),
         tick=tick,
-        succeeded_tick=succeeded,
+        due_at=due_at,
         caught_up_tick=caught_up,
     )
 

@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.configuration import LockConfiguration
-from django_shedlock.functions import DatabaseNow
-from django_shedlock.holders import LockHolder
-from django_shedlock.locks import Lock
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock, split_identity
+from django_shedlock.locks.states import LockHolder, LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.outcomes import RunOutcome
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.states import LockState
 from tests.support.waiting import PATIENCE
 
 MINUTE = timedelta(minutes=1)
@@ -65,6 +63,13 @@ def try_once(parent: Any) -> str:
     return str(lock) if isinstance(lock, LockHolder) else "nobody"
 
 
+def has_succeeded(record: LockRecord) -> bool:
+    """Whether the newest tick that was begun has succeeded."""
+    assert record.tick is not None
+    assert record.due_at is not None
+    return record.due_at > record.tick
+
+
 def state(name: str) -> LockState:
     return get_provider().statuses(name)[0].state
 
@@ -80,10 +85,18 @@ def add_run(
     *,
     locked_by: str = "web-1:7:a",
     provider: str = "default",
+    using: str = "default",
     **columns: Any,
 ) -> LockRun:
-    run = LockRun.objects.create_running(
-        name=name, provider=provider, locked_by=locked_by
+    """Add a row to the history, without a lock."""
+    host, pid = split_identity(locked_by)
+    values = {
+        "host": host,
+        "pid": pid,
+        "fencing_token": None,
+        "started": DatabaseNow(),
+        **columns,
+    }
+    return LockRun.objects.using(using).create(
+        name=name, provider=provider, locked_by=locked_by, outcome=outcome, **values
     )
-    LockRun.objects.filter(pk=run.pk).update(outcome=outcome, **columns)
-    return run

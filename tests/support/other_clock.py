@@ -13,7 +13,7 @@ def main(database: str, name: str) -> None:
     """Print this process's idea of the time, and who holds the lock."""
     from django.db import connections
 
-    from django_shedlock.locks import Lock
+    from django_shedlock.locks.lock import Lock
     from django_shedlock.providers.database import DatabaseLockProvider
 
     connections["default"].settings_dict["NAME"] = database

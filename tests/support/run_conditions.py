@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.backends.signals import connection_created
 
-from django_shedlock.process_signals import Signals
+from django_shedlock.management.processes.forwarding import SignalForwarder
 from django_shedlock.signals import lock_released
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -60,13 +60,13 @@ def be_ended_in(statement: str) -> None:
 
 def tell_of_pauses() -> None:
     """Print a line before each pause of the wait for a held lock."""
-    sleep = Signals.sleep
+    sleep = SignalForwarder.sleep
 
-    def telling_sleep(signals: Signals, seconds: float) -> None:
+    def telling_sleep(signals: SignalForwarder, seconds: float) -> None:
         print(PAUSES, flush=True)
         sleep(signals, seconds)
 
-    Signals.sleep = telling_sleep  # type: ignore[method-assign]
+    SignalForwarder.sleep = telling_sleep  # type: ignore[method-assign]
 
 
 def adopt_orphans() -> None:

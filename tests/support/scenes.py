@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import transaction
 
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.outcomes import RunOutcome
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -114,7 +114,7 @@ def _schedule(
     LockRecord.objects.filter(name=name).update(
         schedule=f"{expression} America/Chicago",
         tick=DatabaseNow() - succeeded / 2,
-        succeeded_tick=DatabaseNow() - succeeded,
+        due_at=DatabaseNow() - succeeded / 2,
     )
 
 

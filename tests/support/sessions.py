@@ -23,7 +23,12 @@ BLOCKED = {
 
 def session_number() -> int:
     """Return the number by which the server knows this thread's connection."""
-    return int(_ask(connection, NUMBER))
+    return session_number_of(connection)
+
+
+def session_number_of(other: Any) -> int:
+    """Return the number of that connection."""
+    return int(_ask(other, NUMBER))
 
 
 def wait_until_blocked(number: int) -> None:

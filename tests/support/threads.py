@@ -1,15 +1,19 @@
-"""Threads of a test, of which none may fail unseen."""
+"""Threads of a test, of which none may fail unseen, or leave a connection behind."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from django.db import connections
 
+from tests.support.waiting import PATIENCE
 
-def run_threads(count: int, work: Callable[[], None]) -> None:
-    """Run ``work`` in that many threads, and fail if one of them does."""
+
+@contextmanager
+def running_threads(count: int, work: Callable[[], None]) -> Iterator[None]:
+    """Run ``work`` in that many threads beside the body; fail if one of them does."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -20,9 +24,17 @@ def run_threads(count: int, work: Callable[[], None]) -> None:
         finally:
             connections.close_all()
 
-    threads = [threading.Thread(target=run) for _ in range(count)]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
+    yield
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
     assert not failures
+
+
+def run_threads(count: int, work: Callable[[], None]) -> None:
+    """Run ``work`` in that many threads, and fail if one of them does."""
+    with running_threads(count, work):
+        pass

@@ -99,6 +99,8 @@ def synchronous() -> None:
         assert_type(lock.fencing_token, int)
         assert_type(lock.configuration, LockConfiguration)
         lock.extend("10m")
+        lock.extend("10m", lock_at_least_for=30)
+        lock.extend(lock_at_least_for=timedelta(seconds=1))
         lock.fence()
         assert_type(lock.release(), bool)
         assert_type(current_lock(), Lock)
@@ -114,6 +116,7 @@ async def asynchronous() -> None:
     async with ahold("a") as lock:
         assert_type(lock, Lock)
         await lock.aextend()
+        await lock.aextend("10m", "30s")
         await lock.afence()
         assert_type(await lock.arelease(), bool)
     assert_type(await aexecute(lambda: coroutine(), "a"), TaskResult[bytes])

@@ -16,7 +16,7 @@ class CeleryConfig(AppConfig):
 
     def ready(self) -> None:
         """
-        Let jobs know of each attempt of a task whether its message comes again.
+        Connect the receivers that tell jobs which attempts of a task are retries.
 
         Raises ``ImproperlyConfigured`` if Celery is missing.
         """

@@ -1,4 +1,4 @@
-"""The system check of Celery's tasks."""
+"""The system check of Celery tasks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from django.core import checks
 from django.core.checks import CheckMessage, Warning
 
 from django_shedlock.contrib.celery.apps import CeleryConfig
-from django_shedlock.discovery import import_decorated_modules
-from django_shedlock.jobs import Job, registered_jobs
+from django_shedlock.jobs.discovery import import_decorated_modules
+from django_shedlock.jobs.registry import Job, registered_jobs
 
 
 def register_checks() -> None:
-    """Register the check of this module with Django."""
+    """Register the check with Django."""
     checks.register(check_celery)
 
 
 def check_celery(**kwargs: Any) -> list[CheckMessage]:
-    """Check that the retries of tasks whose jobs have a schedule are run."""
+    """Check that retries of tasks with a schedule are not skipped."""
     if apps.is_installed(CeleryConfig.name) or find_spec("celery") is None:
         return []
     import_decorated_modules()
@@ -33,8 +33,8 @@ def _check_tasks() -> Iterator[CheckMessage]:
     for job in sorted(registered_jobs, key=lambda job: job.path):
         if job.request.schedule is not None and _is_task(job):
             yield Warning(
-                f"A retry of the task {job.path} is skipped, since its job has a "
-                "schedule, and the first attempt took the tick.",
+                f"A retry of the task {job.path} is skipped, because its job has a "
+                "schedule, and the first attempt was already the run of that tick.",
                 hint=f"Put {CeleryConfig.name!r} into INSTALLED_APPS.",
                 id="shedlock.W015",
             )
@@ -46,6 +46,6 @@ def _is_task(job: Job) -> bool:
 
     module, _, name = job.path.rpartition(".")
     value = getattr(sys.modules.get(module), name, None)
-    # By its type alone: whoever looks into a proxy makes Celery finalize its app, which
-    # reads its settings and calls receivers of the project.
+    # By its type alone: access to a proxy makes Celery finalize its app, which reads
+    # the settings and calls the project's receivers.
     return issubclass(type(value), Task | Proxy)

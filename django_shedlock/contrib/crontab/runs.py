@@ -1,22 +1,22 @@
-"""Run entries of ``CRONJOBS`` as ``crontab run`` does."""
+"""Run entries of ``CRONJOBS``: for ``crontab run``, or by the names of their locks."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.conf import settings
 
-from django_shedlock.calls import called
-from django_shedlock.contrib.crontab.entries import Entry
-from django_shedlock.contrib.crontab.requests import request_for, schedule_of
-from django_shedlock.contrib.crontab.targets import own_lock
-from django_shedlock.executor import aexecute_request, execute_request
-from django_shedlock.triggers import Trigger
+from django_shedlock.contrib.crontab.entries import Entry, locks_all_entries, own_lock
+from django_shedlock.contrib.crontab.locks import Plan, request_for, schedule_of
+from django_shedlock.jobs.named import NamedJob, named_job, run_locked
+from django_shedlock.jobs.registry import invoked_by
+from django_shedlock.schedules.starts import Trigger
 
 logger = logging.getLogger("django_shedlock")
 
@@ -34,36 +34,43 @@ def run(entry: Entry, trigger: Trigger = Trigger.SCHEDULER) -> bool:
     """
     Run the entry, or skip it if somebody else holds its lock or has run its tick.
 
-    A target that brings its own lock has only that one. A coroutine function is run to
-    its end. Return whether the target was executed. Raises what it raises, and
-    ``LockProviderError`` if the store fails.
+    A target that brings its own lock gets no other one. Return whether the target was
+    executed. Raises what it raises, and ``LockProviderError`` if the store fails.
     """
     target = own_lock(entry)
     if target is None:
         return _run_locked(entry, trigger)
-    with called(target, trigger, schedule_of(entry)) as call:
-        _finish(entry.function, _task(entry))
+    with invoked_by(trigger, target, schedule=schedule_of(entry)) as call:
+        _run_target(entry)
     return call.was_executed is True
 
 
 def _run_locked(entry: Entry, trigger: Trigger) -> bool:
     request = request_for(entry)
     if request is None:
-        _finish(entry.function, _task(entry))
+        _run_target(entry)
         return True
     request = replace(request, trigger=trigger)
-    if iscoroutinefunction(entry.function):
-        # With the lock taken in its own loop it is cancelled when that is lost.
-        return async_to_sync(aexecute_request)(_task(entry), request).was_executed
-    return execute_request(_task(entry), request).was_executed
+    return run_locked(request, entry.function, *entry.args, **entry.kwargs)
 
 
-def _task(entry: Entry) -> Callable[[], Any]:
-    return partial(entry.function, *entry.args, **entry.kwargs)
-
-
-def _finish(function: Any, task: Callable[[], Any]) -> None:
+def _run_target(entry: Entry) -> None:
+    function = entry.function
     if iscoroutinefunction(function):
-        async_to_sync(task)()
-    else:
-        task()
+        function = async_to_sync(function)
+    function(*entry.args, **entry.kwargs)
+
+
+def entries_as_jobs() -> Iterator[NamedJob]:
+    """Return the entries that run under a lock; log the entries that are wrong."""
+    if not locks_all_entries():
+        return
+    for job in getattr(settings, "CRONJOBS", []):
+        try:
+            entry = Entry.parse(job)
+            request = Plan(entry).request
+        except Exception:  # whatever importing a target raises
+            logger.warning("The entry %r of CRONJOBS is wrong.", job, exc_info=True)
+            continue
+        if request is not None:
+            yield named_job(request, partial(run, entry))

@@ -12,25 +12,23 @@ from django_shedlock import conf
 UTC = "UTC"
 LOCALTIME = Path("/etc/localtime")
 TIMEZONE = Path("/etc/timezone")
-"""Debian keeps the name here, too."""
-COPIES = ("posix/", "right/")
-"""Folders in which all zones stand once more, without and with leap seconds."""
+"""Debian also keeps the name here."""
 
 
 def cron_time_zone() -> str:
     """
     Return the name of cron's time zone.
 
-    It is ``SHEDLOCK_CRONTAB_TIME_ZONE``, else this host's, and UTC if nobody knows.
-    A setting that names none is told by a check; jobs can't wait for it.
-    Django has set the process's own to that of the project.
+    It is ``SHEDLOCK_CRONTAB_TIME_ZONE``, else this host's, else UTC. A wrong setting
+    stops no job; a check reports it. The process's own zone is no help: Django has set
+    it to the project's.
     """
     names = [conf.CRONTAB_TIME_ZONE.value, _linked(), _written()]
     return next(filter(is_time_zone, names), UTC)
 
 
 def is_misnamed() -> bool:
-    """Return whether cron counts otherwise than the zone that this host names."""
+    """Return whether cron uses another zone than the one that this host names."""
     if is_time_zone(conf.CRONTAB_TIME_ZONE.value):
         return False
     try:
@@ -52,7 +50,7 @@ def is_time_zone(name: str) -> bool:
 
 
 def _offsets(zone: ZoneInfo) -> list[timedelta | None]:
-    # In both halves of the year, in case that the zone has a summer time.
+    # In both halves of the year, in case the zone has daylight saving time.
     this_year = datetime.now(zone).year
     days = (datetime(this_year, month, 15, tzinfo=zone) for month in (1, 7))
     return [day.utcoffset() for day in days]
@@ -63,9 +61,8 @@ def _linked() -> str:
         name = str(LOCALTIME.readlink()).partition("zoneinfo/")[2]
     except OSError:
         return ""
-    for folder in COPIES:
-        name = name.removeprefix(folder)
-    return name
+    # These two folders repeat all zones, without and with leap seconds.
+    return name.removeprefix("posix/").removeprefix("right/")
 
 
 def _written() -> str:

@@ -1,4 +1,4 @@
-"""The label of a lock: its name, or what many names share."""
+"""The label of a lock: its name, or a label that many names share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from django.utils.module_loading import import_string
 
 from django_shedlock import conf
 
+LABELS = ("provider", "lock")
 UNLABELLED = "(unlabelled)"
-"""Stands for names of which ``SHEDLOCK_METRICS_LABEL`` can make nothing."""
+"""The label of names for which ``SHEDLOCK_METRICS_LABEL`` fails."""
 
 logger = logging.getLogger("django_shedlock")
 
@@ -20,7 +21,7 @@ def own_name(name: str) -> str:
 
 
 def label_of(name: str) -> str:
-    """Return the label that the project gives to this name."""
+    """Return the label that ``SHEDLOCK_METRICS_LABEL`` gives to this name."""
     chosen = conf.METRICS_LABEL.value
     try:
         function = import_string(chosen) if isinstance(chosen, str) else chosen

@@ -1,4 +1,4 @@
-"""Receivers that count what this process does with locks; they can't break a job."""
+"""Receivers that count what this process does with locks. They can't break a job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 from django.dispatch import receiver
 from prometheus_client import Counter, Gauge, Histogram
 
-from django_shedlock.configuration import LockConfiguration
-from django_shedlock.contrib.prometheus.labels import label_of
-from django_shedlock.locks import Lock
+from django_shedlock.contrib.prometheus.labels import LABELS, label_of
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import (
     lock_acquired,
@@ -23,7 +23,6 @@ from django_shedlock.signals import (
     lock_released,
 )
 
-LABELS = ("provider", "lock")
 BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 21600)
 
 ATTEMPTS = Counter("shedlock_attempts", "Attempts to run a job under its lock.", LABELS)
@@ -40,7 +39,7 @@ DURATION = Histogram(
 )
 RUNNING = Gauge(
     "shedlock_running",
-    "Jobs that run under a lock right now, in the processes that are scraped.",
+    "Jobs that run under a lock now, in the scraped processes.",
     LABELS,
     multiprocess_mode="livesum",
 )
@@ -57,7 +56,7 @@ _mutex = threading.RLock()
 
 
 def _renew_mutex() -> None:
-    # A forked child may have got it locked, by a thread that it has not.
+    # A forked child may inherit it locked by a thread that the child does not have.
     global _mutex
     _mutex = threading.RLock()
 
@@ -68,7 +67,7 @@ if hasattr(os, "register_at_fork"):
 
 @receiver(lock_acquired)
 def count_acquired(*, lock: Lock, **kwargs: Any) -> None:
-    """Count a lock that was taken, and its job as running."""
+    """Count the acquisition, and its job as running."""
     labels = _labels(lock.provider, lock.name)
     ATTEMPTS.labels(*labels).inc()
     ACQUIRED.labels(*labels).inc()
@@ -95,7 +94,7 @@ def count_lost(*, lock: Lock, **kwargs: Any) -> None:
 
 @receiver(lock_released)
 def observe_duration(*, lock: Lock, **kwargs: Any) -> None:
-    """Observe how long a run took, and count its job as running no more."""
+    """Observe how long the run took; its job no longer counts as running."""
     with _mutex:
         begun = _begun.pop(lock, None)
         if begun is None:
@@ -104,16 +103,12 @@ def observe_duration(*, lock: Lock, **kwargs: Any) -> None:
     DURATION.labels(*begun.labels).observe(time.monotonic() - begun.at)
 
 
-def _labels(provider: LockProvider, name: str) -> tuple[str, str]:
+def _labels(provider: Any, name: str) -> tuple[str, str]:
     return provider.alias, label_of(name)
 
 
 def _count_running(labels: tuple[str, str]) -> None:
-    # Counted anew, and not up and down: no signal tells of a release that failed, and
-    # a forked process inherits its parent's locks.
-    running = [
-        lock
-        for lock, begun in list(_begun.items())
-        if begun.labels == labels and lock.is_active
-    ]
-    RUNNING.labels(*labels).set(len(running))
+    # Counted afresh, not up and down: no signal reports a release that failed, and a
+    # forked process inherits its parent's locks.
+    same = [lock for lock, begun in list(_begun.items()) if begun.labels == labels]
+    RUNNING.labels(*labels).set(sum(lock.is_active for lock in same))

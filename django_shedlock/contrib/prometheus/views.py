@@ -11,18 +11,16 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from django_shedlock.access import MonitoringView
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
-
-MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+from django_shedlock.monitoring.health import MonitoringView
 
 
 class MetricsView(MonitoringView):
     """
-    All metrics of this process, and what the stores say of the locks.
+    All metrics of this process, and those of the locks in the stores.
 
-    With ``PROMETHEUS_MULTIPROC_DIR`` those of all processes that share it. Who may not
-    see them gets a 403: see ``MonitoringView`` for ``token`` and ``public``.
+    With ``PROMETHEUS_MULTIPROC_DIR`` it shows all processes that share that directory.
+    Callers without permission get a 403: see ``MonitoringView``.
     """
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -35,7 +33,7 @@ class MetricsView(MonitoringView):
 
 def _registry() -> CollectorRegistry:
     registry = CollectorRegistry()
-    if os.environ.get(MULTIPROCESS):
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     else:
         registry.register(REGISTRY)

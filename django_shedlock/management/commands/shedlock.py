@@ -1,4 +1,4 @@
-"""For operators: show, release and extend locks, and look what went wrong."""
+"""For operators: show, release and extend locks, and find out what went wrong."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from django_shedlock.management.subcommands.base import FAILED, RUNNING, Subcomm
 
 EPILOG = f"""
 Exit statuses: 0, done; {FAILED}, there is no such lock, it is not held, or the store
-failed; 2, the call is wrong; {RUNNING}, the lock's job is running and --force was not
-given. Those of `check` and `run` are their own.
+failed; 2, wrong arguments; {RUNNING}, the lock's job is running and --force was not
+given. `check` and `run` have exit statuses of their own.
 """
 UNREAD = 141
-"""What a shell gives for SIGPIPE: whoever read the output has stopped."""
+"""A shell's exit status for SIGPIPE: the output's reader has stopped."""
 WRONG_SETTINGS = (ImproperlyConfigured, ConnectionDoesNotExist)
 
 
@@ -39,8 +39,8 @@ class Command(BaseCommand):
         parser.epilog = EPILOG
         parser.add_argument(
             "--provider",
-            help='alias in SHEDLOCK_PROVIDERS; "default" if not given, and for '
-            "`check` all of them",
+            help='alias in SHEDLOCK_PROVIDERS; by default "default", and for `check` '
+            "all of them",
         )
         commands = parser.add_subparsers(required=True, metavar="COMMAND")
         for subcommand in SUBCOMMANDS:
@@ -69,6 +69,6 @@ class Command(BaseCommand):
 
 
 def _discard(output: OutputWrapper) -> None:
-    # Else Python would complain once more when it ends, about what it still has.
+    # Otherwise Python fails again at its end, when it flushes the rest.
     with suppress(OSError), Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), output.fileno())

@@ -6,29 +6,32 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.catching_up import CaughtUp, Result, catch_up
-from django_shedlock.management.subcommands.base import FAILED, Subcommand
-from django_shedlock.management.subcommands.tables import local, printable
+from django_shedlock.jobs.catch_up import CaughtUp, Result, catch_up
+from django_shedlock.management.subcommands.base import (
+    FAILED,
+    Subcommand,
+    local,
+    printable,
+)
 from django_shedlock.providers.base import LockProvider
 
 
 class CatchUp(Subcommand):
-    """Runs what is overdue."""
+    """Runs overdue jobs."""
 
     name = "catch-up"
     help = "run each overdue job once, under its lock, for its newest tick only"
 
     def run(self, provider: LockProvider, *, verbosity: int, **options: Any) -> None:
-        """Run them, tell of each unless silenced, and exit with 1 if one failed."""
+        """Run them, print a line for each, and exit with 1 if one failed."""
         failed = 0
         for caught_up in catch_up(provider):
             if verbosity:
                 self.stdout.write(_line(caught_up))
             failed += caught_up.result is Result.FAILED
         if failed:
-            raise CommandError(
-                f"Overdue jobs that failed: {failed}.", returncode=FAILED
-            )
+            message = f"Overdue jobs that failed: {failed}."
+            raise CommandError(message, returncode=FAILED)
 
 
 def _line(caught_up: CaughtUp) -> str:

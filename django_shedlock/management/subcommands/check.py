@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
@@ -12,60 +11,62 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import conf
-from django_shedlock.findings import Finding, Kind, Severity
-from django_shedlock.management.subcommands.arguments import duration
-from django_shedlock.management.subcommands.base import Subcommand
-from django_shedlock.management.subcommands.tables import printable
-from django_shedlock.options import default_duration
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.management.subcommands.base import (
+    Subcommand,
+    as_json,
+    duration,
+    printable,
+)
+from django_shedlock.monitoring.findings import Finding, Kind, Search, Severity
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.searches import Search
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 
 class Check(Subcommand):
-    """Tells by its exit status, and in words, whether somebody should have a look."""
+    """Prints the findings, and exits with the status of the worst."""
 
     name = "check"
     help = (
-        "look for trouble; exit status 0: none, 1: a job needs a look, 2: no job with "
+        "print findings; exit status 0: none, 1: a job needs attention, 2: no job with "
         "a lock can run"
     )
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """What to look for, and what to make of it."""
+        """Add what to look for, and how to report it."""
         parser.add_argument(
             "--held-for",
             metavar="DURATION",
             type=duration,
-            help="find jobs that run for longer; if not given, those that run for much "
-            "longer than when they last succeeded",
+            help="find jobs that have run for longer; by default, for much longer than "
+            "when they last succeeded",
         )
         parser.add_argument(
             "--grace",
             metavar="DURATION",
             type=duration,
-            help="find jobs that have not succeeded so long after a tick of their "
-            "schedule; if not given, what SHEDLOCK_GRACE says",
+            help="find jobs that have not succeeded by so long after a tick of their "
+            "schedule; SHEDLOCK_GRACE by default",
         )
         parser.add_argument(
             "--ignore",
             metavar="PATTERN",
             action="append",
             default=[],
-            help='leave out locks with such names, as in "import:*"; may be repeated',
+            help='ignore locks whose names match, as in "import:*"; may be repeated',
         )
         parser.add_argument(
             "--fail-on",
             choices=[severity.value for severity in Severity],
             default=Severity.WARNING.value,
-            help="what is printed, but is less, exits with 0",
+            help="exit with 0 if all findings are less severe",
         )
-        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, alias: str | None, **options: Any) -> None:
-        """See Subcommand.handle(). Without an alias all providers are looked at."""
+        """Run with the provider of this alias, or with all if it is ``None``."""
         self.run(_aliases() if alias is None else [alias], **options)
 
     def run(
@@ -84,7 +85,8 @@ class Check(Subcommand):
             grace = default_duration(conf.GRACE)
         search = Search(grace, held_for, tuple(ignore))
         findings = [found for alias in aliases for found in _findings(search, alias)]
-        self.stdout.write(_as_json(findings) if json else _as_lines(findings))
+        listed = as_json(map(_as_dict, findings)) if json else _as_lines(findings)
+        self.stdout.write(listed)
         status = max((STATUSES[found.kind.severity] for found in findings), default=0)
         if status >= STATUSES[Severity(fail_on)]:
             sys.exit(status)
@@ -93,14 +95,14 @@ class Check(Subcommand):
 def _aliases() -> Sequence[str]:
     try:
         return provider_aliases() or ["default"]
-    except ImproperlyConfigured:  # who asks for the provider is told again
+    except ImproperlyConfigured:  # get_provider() raises it again
         return ["default"]
 
 
 def _findings(search: Search, alias: str) -> Iterator[Finding]:
     try:
         yield from search.findings(get_provider(alias))
-    except Exception as error:  # also a DATABASES that is wrong: no job can run
+    except Exception as error:  # even wrong DATABASES: no job can run
         yield Finding(Kind.UNREACHABLE, alias, str(error))
 
 
@@ -112,17 +114,11 @@ def _as_lines(findings: Sequence[Finding]) -> str:
     )
 
 
-def _as_json(findings: Sequence[Finding]) -> str:
-    return json.dumps(
-        [
-            {
-                "severity": found.kind.severity.value,
-                "kind": found.kind.value,
-                "provider": found.provider,
-                "lock": found.lock,
-                "text": found.text,
-            }
-            for found in findings
-        ],
-        indent=2,
-    )
+def _as_dict(found: Finding) -> dict[str, str | None]:
+    return {
+        "severity": found.kind.severity.value,
+        "kind": found.kind.value,
+        "provider": found.provider,
+        "lock": found.lock,
+        "text": found.text,
+    }

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import ShedLockError
-from django_shedlock.management.subcommands.arguments import interval
-from django_shedlock.management.subcommands.base import Subcommand
-from django_shedlock.management.subcommands.tables import as_table, local
-from django_shedlock.options import default_duration
-from django_shedlock.outcomes import RunOutcome
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.states import LockState
+from django_shedlock.management.subcommands.base import (
+    Subcommand,
+    as_json,
+    as_table,
+    interval,
+    local,
+)
+from django_shedlock.monitoring.summaries import summarize
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.states import LockState, LockStatus
-from django_shedlock.summaries import summarize
 
 COLUMNS = ("NAME", "STATE", "LOCKED BY", "LOCKED AT", "REMAINING", "LAST RUN")
 NEXT = "NEXT"
-"""A column that is there only if a lock has a schedule."""
+"""This column is shown only if a lock has a schedule."""
 CLEAR = "\x1b[2J\x1b[H"
-"""Empties a terminal, and goes to its first line."""
+"""Clears a terminal."""
 STATES = {state.value.replace(" ", "-"): state for state in LockState}
-
-
-class ListedLock(NamedTuple):
-    """A lock that has a record."""
-
-    name: str
-    status: LockStatus
-    last_outcome: RunOutcome | None
-    overdue_since: datetime | None
 
 
 class Listing(Subcommand):
@@ -49,16 +41,16 @@ class Listing(Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Which locks, how, and how often."""
+        """Add which locks to show, how, and how often."""
         parser.add_argument("--state", choices=STATES, help="only locks in this state")
-        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument(
             "--watch",
             metavar="INTERVAL",
             nargs="?",
             type=interval,
             const="2s",
-            help="show them again and again until Ctrl-C; every 2s if not given",
+            help="show them repeatedly until Ctrl-C; every 2s by default",
         )
 
     def run(
@@ -87,74 +79,50 @@ def shown(
 ) -> str:
     """Return the locks, or those in one state, as a table or as JSON."""
     wanted = STATES[state] if state else None
-    locks = [lock for lock in _locks(provider) if wanted in {None, lock.status.state}]
+    locks = [lock for lock in _locks(provider) if wanted in {None, lock["state"]}]
     if json or locks:
         return as_json(locks) if json else _table(locks)
     return f"No lock is {wanted}." if wanted else "There are no locks yet."
 
 
-def as_json(locks: Sequence[ListedLock]) -> str:
-    """Return the locks as a JSON list; durations are seconds."""
-    return json.dumps(
-        [
-            {
-                "name": name,
-                "state": status.state.value,
-                "locked_by": status.locked_by,
-                "locked_at": status.locked_at.isoformat(),
-                "lock_until": status.lock_until.isoformat(),
-                "remaining": status.remaining.total_seconds(),
-                "last_outcome": last_outcome,
-                "schedule": str(status.schedule) if status.schedule else None,
-                "next_tick": _iso(status.next_tick),
-                "overdue_since": _iso(overdue_since),
-            }
-            for name, status, last_outcome, overdue_since in locks
-        ],
-        indent=2,
-    )
-
-
-def _locks(provider: LockProvider) -> Iterator[ListedLock]:
+def _locks(provider: LockProvider) -> Iterator[dict[str, Any]]:
     grace = default_duration(conf.GRACE)
     for summary in summarize(provider):
-        if summary.status is not None:
-            yield ListedLock(
-                summary.name,
-                summary.status,
-                summary.last_outcome,
-                summary.overdue_since(grace),
-            )
+        status = summary.status
+        if status is not None:
+            yield {
+                "name": summary.name,
+                "state": status.state,
+                "locked_by": status.locked_by,
+                "locked_at": status.locked_at,
+                "lock_until": status.lock_until,
+                "remaining": status.remaining,
+                "last_outcome": summary.last_outcome,
+                "schedule": status.schedule and str(status.schedule),
+                "next_tick": status.next_tick,
+                "overdue_since": status.overdue_since(grace),
+            }
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
-
-
-def _table(locks: Sequence[ListedLock]) -> str:
-    has_schedules = any(lock.status.schedule for lock in locks)
+def _table(locks: Sequence[dict[str, Any]]) -> str:
+    has_schedules = any(lock["schedule"] for lock in locks)
     columns = (*COLUMNS, NEXT) if has_schedules else COLUMNS
-    return as_table(columns, [_row(*lock)[: len(columns)] for lock in locks])
+    return as_table(columns, [_row(lock)[: len(columns)] for lock in locks])
 
 
-def _row(
-    name: str,
-    status: LockStatus,
-    last_outcome: RunOutcome | None,
-    overdue_since: datetime | None,
-) -> tuple[str, ...]:
+def _row(lock: dict[str, Any]) -> tuple[str, ...]:
     return (
-        name,
-        status.state.value,
-        status.locked_by or "-",
-        local(status.locked_at) if status.locked_by else "-",
-        format_seconds(status.remaining) if status.state.is_held else "-",
-        last_outcome or "-",
-        _next(status.next_tick, overdue_since),
+        lock["name"],
+        lock["state"],
+        lock["locked_by"] or "-",
+        local(lock["locked_at"]) if lock["locked_by"] else "-",
+        format_seconds(lock["remaining"]) if lock["state"].is_held else "-",
+        lock["last_outcome"] or "-",
+        _next(lock),
     )
 
 
-def _next(tick: datetime | None, overdue_since: datetime | None) -> str:
-    if tick is None:
+def _next(lock: dict[str, Any]) -> str:
+    if lock["next_tick"] is None:
         return "-"
-    return local(tick) if overdue_since is None else f"{local(tick)} (overdue)"
+    return local(lock["next_tick"]) + (" (overdue)" if lock["overdue_since"] else "")

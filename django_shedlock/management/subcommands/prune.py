@@ -7,37 +7,39 @@ from datetime import timedelta
 from typing import Any
 
 from django_shedlock import conf
-from django_shedlock.configuration import ZERO
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.management.subcommands.arguments import duration
-from django_shedlock.management.subcommands.base import Subcommand, history_database
-from django_shedlock.options import default_duration
+from django_shedlock.history.pruning import prune_locks, prune_runs
+from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.management.subcommands.base import (
+    Subcommand,
+    duration,
+    history_database,
+)
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.pruning import prune_locks, prune_runs
 
 
 class Prune(Subcommand):
-    """Clears old rows away."""
+    """Deletes old rows."""
 
     name = "prune"
-    help = "delete old runs, and on request records of locks that nobody uses"
+    help = "delete old runs and, with --unused-for, records of unused locks"
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """How old, and what."""
+        """Add what to delete, and how old it must be."""
         parser.add_argument(
             "--older-than",
             metavar="DURATION",
             type=duration,
-            help="delete runs that began so long ago; if not given, what "
-            "SHEDLOCK_HISTORY_RETENTION says",
+            help="delete runs that began longer ago than this; "
+            "SHEDLOCK_HISTORY_RETENTION by default",
         )
         parser.add_argument(
             "--unused-for",
             metavar="DURATION",
             type=duration,
-            help="also delete records of locks whose last lease ended so long ago, "
-            "but for those of decorated jobs with a fixed name",
+            help="also delete records of locks whose last lease ended longer ago than "
+            "this, but not of decorated jobs with fixed names",
         )
 
     def run(
@@ -48,7 +50,7 @@ class Prune(Subcommand):
         unused_for: timedelta | None,
         **options: Any,
     ) -> None:
-        """Delete, and tell how many."""
+        """Delete the rows, and print how many."""
         using = history_database(provider)
         if older_than is None:
             older_than = default_duration(conf.HISTORY_RETENTION)

@@ -9,11 +9,11 @@ import pytest
 from django.core.management import CommandError
 
 from django_shedlock import Lock
-from django_shedlock.functions import DatabaseNow
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_acquired
-from django_shedlock.states import LockState
 from tests.support.commands import run
 from tests.support.leases import end_own_count
 from tests.support.locks import state

@@ -15,11 +15,11 @@ from functools import partial
 import psutil
 import pytest
 
-from django_shedlock import process_signals
-from django_shedlock.children import Child
+from django_shedlock.locks.states import LockState
+from django_shedlock.management.processes import forwarding
+from django_shedlock.management.processes.child import Child
+from django_shedlock.management.processes.forwarding import SignalForwarder
 from django_shedlock.models import LockRun
-from django_shedlock.process_signals import Signals
-from django_shedlock.states import LockState
 from tests.support.locks import state, take
 from tests.support.run_conditions import (
     FAILED,
@@ -153,14 +153,14 @@ def test_signal_is_never_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         return waitpid(pid, option)
 
     monkeypatch.setattr(os, "waitpid", noting)
-    with Signals().started(["true"]):
+    with SignalForwarder().started(["true"]):
         pass
     assert set(options) == {os.WNOHANG}
 
 
 def test_child_is_never_left_alone() -> None:
     """Also what fails beside the command waits for its end."""
-    with pytest.raises(LookupError), Signals().started(["true"]) as child:
+    with pytest.raises(LookupError), SignalForwarder().started(["true"]) as child:
         raise LookupError
     assert child._process.returncode == 0
 
@@ -186,7 +186,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_child_that_has_ended_is_sent_nothing(sent: list[int]) -> None:
     """Its id may be that of another process by then."""
-    with Signals().started(["true"]) as child:
+    with SignalForwarder().started(["true"]) as child:
         pass
     child.send(signal.SIGTERM)
     assert sent == []
@@ -194,7 +194,7 @@ def test_child_that_has_ended_is_sent_nothing(sent: list[int]) -> None:
 
 def test_child_is_asked_to_end_once(sent: list[int]) -> None:
     """Whoever sees the lost lock, in whatever thread, one grace counts."""
-    with Signals().started(["sleep", "600"]) as child:
+    with SignalForwarder().started(["sleep", "600"]) as child:
         child.end(timedelta(hours=1))
         child.end(timedelta(hours=1))
     assert sent == [signal.SIGTERM]
@@ -234,7 +234,7 @@ def test_signal_in_a_statement_leaves_no_lock(
 
 def test_signal_is_never_raised_in_a_statement() -> None:
     """SQLite would swallow it; it ends the pause after it, or what would start."""
-    signals = Signals()
+    signals = SignalForwarder()
     with signals.handled():
         signal.raise_signal(signal.SIGTERM)
         for end in (signals.end_if_received, lambda: signals.sleep(0)):
@@ -254,8 +254,8 @@ def test_signal_while_the_child_starts_is_for_the_child(
             super().__init__(command)
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(process_signals, "Child", Signalled)
-    signals = Signals()
+    monkeypatch.setattr(forwarding, "Child", Signalled)
+    signals = SignalForwarder()
     with signals.handled(), signals.started(["sleep", "600"]) as child:
         status = child.wait()
     assert (status, sent) == (128 + signal.SIGTERM, [signal.SIGTERM])
@@ -263,7 +263,7 @@ def test_signal_while_the_child_starts_is_for_the_child(
 
 def test_second_signal_ends_at_once() -> None:
     """A store that hangs keeps nobody."""
-    with Signals().handled():
+    with SignalForwarder().handled():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(SystemExit, match=str(128 + signal.SIGINT)):
             signal.raise_signal(signal.SIGINT)

@@ -24,12 +24,12 @@ INTERRUPTED = 130
 
 
 class Command(BaseCommand):
-    """Show who runs and who skips; fail if a job ran twice, or not at all."""
+    """Show which worker runs and which skip; fail unless each job ran once."""
 
-    help = "Shows three workers that fire the same jobs, of which one runs each."
+    help = "Shows three workers that fire the same jobs; one worker runs each job."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Prepare, show both parts, and tell where to look."""
+        """Prepare, show both parts, and say where to see the locks."""
         screen = Screen(self)
         try:
             prepare()
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
 
 def prepare() -> None:
-    """Make the tables and a user, and forget earlier demos."""
+    """Create the tables and a user, and delete what earlier demos left."""
     call_command("migrate", verbosity=0, skip_checks=True)
     JobRun.objects.all().delete()
     free(crash.JOB)
@@ -52,7 +52,7 @@ def prepare() -> None:
 
 
 def show(screen: Screen) -> None:
-    """Run the workers through both parts."""
+    """Run both parts with three workers."""
     with workers("worker-1", "worker-2", "worker-3") as team:
         screen.title("Three workers start the same job at the same moment")
         Rounds(screen, team).play()

@@ -17,20 +17,20 @@ from example.workers import RAN, READY, SKIPPED
 
 
 class Command(BaseCommand):
-    """Start the jobs that standard input names, until it ends."""
+    """Start the jobs that standard input names, until the input ends."""
 
     help = "Starts jobs for the demo, which runs three of these."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Answer each line of a trigger and a tick with the outcome."""
+        """Answer each line, which has a trigger and a tick, with the outcome."""
         self.say(READY)
         for line in lines():
             trigger, os.environ["EXAMPLE_TICK"] = line.split()
             self.say(outcome(TRIGGERS[trigger].fire))
 
     def say(self, word: str) -> None:
-        """Write a line at once, and end the process if the demo is gone."""
+        """Write a line at once; end the process if the demo has ended."""
         try:
             self.stdout.write(word)
             self.stdout.flush()
@@ -39,7 +39,7 @@ class Command(BaseCommand):
 
 
 def outcome(fire: Callable[[], None]) -> str:
-    """Start a job, and return whether it ran; a skip itself is silent."""
+    """Start a job, and return whether it ran; a skip prints nothing."""
     skips: list[str] = []
 
     def skip(**kwargs: Any) -> None:
@@ -62,7 +62,7 @@ def lines() -> Iterator[str]:
 
 
 def read_into(queue: SimpleQueue[str]) -> None:
-    """Read until the demo is gone, however it ended; then no job may go on."""
+    """Read until the demo has ended; then end this process and its job."""
     for line in sys.stdin:
         queue.put(line)
     os._exit(0)

@@ -17,6 +17,6 @@ class Command(BaseCommand):
     help = "Sends the digest of the day, once."
 
     def handle(self, *args: Any, **options: Any) -> str:
-        """Send the digest; where somebody else is sending it, this is skipped."""
+        """Send the digest; skipped while another worker sends it."""
         work("billing.send_digest")
         return "sent"

@@ -1,4 +1,4 @@
-"""The command ``crontab`` of django-crontab, which runs its entries under locks."""
+"""The command ``crontab``, which runs the entries of ``CRONJOBS`` under locks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Command(crontab.Command):
     """
     Add, show and remove the crontab's lines as django-crontab does; run under locks.
 
-    A run that is skipped prints nothing and exits with 0, one that fails exits with 1.
+    A skip prints nothing and exits with 0. A run that fails exits with 1.
     """
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """Leave out the system checks at each tick: a warning would be cron's mail."""
+        """Run no system checks at each tick: cron would mail their warnings."""
         if options["subcommand"] == "run":
             options["skip_checks"] = True
         return super().execute(*args, **options)
@@ -32,5 +32,5 @@ class Command(crontab.Command):
 
 
 def _job(job_hash: str) -> Any:
-    # Only it knows how it makes the hashes that it writes into the crontab.
+    # Only django-crontab knows how it makes the hashes in the crontab.
     return Crontab()._Crontab__get_job_by_hash(job_hash)

@@ -1,0 +1,234 @@
+"""The history: receivers that record each run, and never break it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Subquery
+from django.dispatch import receiver
+
+from django_shedlock import conf
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
+from django_shedlock.locks.lock import Lock, split_identity
+from django_shedlock.locks.states import RunOutcome, is_success
+from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database.connections import Work, run
+from django_shedlock.providers.database.statements import (
+    Insert,
+    Select,
+    Update,
+    asynchronous_commit,
+    duration,
+    number,
+    text,
+)
+from django_shedlock.signals import lock_acquired, lock_not_acquired, lock_released
+
+T = TypeVar("T")
+
+LONGEST_MESSAGE = 2000
+LONGEST_TYPE = 255
+MOST_NAMES = 10_000
+"""Arguments can make any number of names; skips of more are not counted."""
+
+logger = logging.getLogger("django_shedlock")
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """When a run began, by this process's monotonic clock, and its row if any."""
+
+    at: float
+    row: int | None
+
+
+_begun: WeakKeyDictionary[Lock, Beginning] = WeakKeyDictionary()
+
+
+@receiver(lock_acquired)
+def record_start(*, lock: Lock, **kwargs: Any) -> None:
+    """Record with one statement that a run begins."""
+    if _is_recorded(lock.provider, lock.configuration):
+        at = time.monotonic()
+        skipped = skips.take(lock.provider.alias, lock.name)
+        _begun[lock] = Beginning(at, _write(lock, _creation(lock, skipped)))
+
+
+@receiver(lock_not_acquired)
+def count_skip(
+    *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
+) -> None:
+    """Count, in memory only, that this process skipped the job."""
+    if _is_recorded(provider, configuration):
+        skips.add(provider.alias, configuration.name)
+
+
+@receiver(lock_released)
+def record_end(
+    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
+) -> None:
+    """Record with one statement how a run ended."""
+    begun = _begun.pop(lock, None)
+    if begun is None:
+        return
+    took = timedelta(seconds=time.monotonic() - begun.at)
+    values = {
+        "outcome": outcome_of(released=released, exception=exception).value,
+        "duration": took,
+        **described(exception),
+    }
+    create = _creation(lock, ago=took)
+
+    def finish(connection: BaseDatabaseWrapper, is_again: bool) -> int:
+        # Without a row, the store failed when the run began.
+        row = begun.row or create(connection, is_again)
+        return FINISH(connection, row=row, **values)
+
+    _write(lock, finish)
+
+
+class Skips:
+    """How often this process skipped each job since it last ran it."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the counts: a forked child has skipped nothing."""
+        self._mutex = threading.Lock()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, provider: str, name: str) -> None:
+        """Count a skip."""
+        with self._mutex:
+            if (provider, name) in self._counts or len(self._counts) < MOST_NAMES:
+                self._counts[provider, name] += 1
+
+    def take(self, provider: str, name: str) -> int:
+        """Return the number of skips, and begin again at zero."""
+        with self._mutex:
+            return self._counts.pop((provider, name), 0)
+
+
+skips = Skips()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=skips.forget)
+
+
+def outcome_of(*, released: bool, exception: BaseException | None) -> RunOutcome:
+    """Return how a run ended; it was lost unless it released its own lock."""
+    if not released:
+        return RunOutcome.LOST
+    return RunOutcome.SUCCEEDED if is_success(exception) else RunOutcome.FAILED
+
+
+def described(exception: BaseException | None) -> dict[str, str]:
+    """Return the exception's columns, in text that every database accepts."""
+    if exception is None:
+        return {"exception_type": "", "exception_message": ""}
+    kind = type(exception)
+    name = kind.__qualname__
+    if kind.__module__ != "builtins":
+        name = f"{kind.__module__}.{name}"
+    try:
+        message = str(exception)
+    except Exception as error:
+        message = f"(no message: str() raised {type(error).__name__})"
+    return {
+        "exception_type": _storable(name)[:LONGEST_TYPE],
+        "exception_message": _storable(message)[:LONGEST_MESSAGE],
+    }
+
+
+def _storable(text: str) -> str:
+    # PostgreSQL accepts no NUL, and no database half of a surrogate pair.
+    escaped = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return escaped.replace("\0", "\\0")
+
+
+def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
+    if provider.history_database is None:
+        return False
+    chosen = configuration.history
+    return conf.HISTORY.value if chosen is None else chosen
+
+
+def _creation(lock: Lock, skipped: int = 0, *, ago: timedelta = ZERO) -> Work[Any]:
+    host, pid = split_identity(lock.locked_by)
+    run = {
+        "name": lock.name,
+        "provider": lock.provider.alias,
+        "locked_by": lock.locked_by,
+    }
+
+    def create(connection: BaseDatabaseWrapper, is_again: bool) -> int | None:
+        if is_again:
+            for (row,) in FIND(connection, **run):
+                return int(row)
+        own = {"host": host, "pid": pid, "skips": skipped, "ago": ago}
+        return BEGIN(connection, **run, **own)
+
+    return create
+
+
+def _write(lock: Lock, work: Work[T]) -> T | None:
+    try:
+        return run(work, str(lock.provider.history_database))
+    except Exception as error:
+        logger.warning(
+            "The history lacks a run of lock %r as %s: %s",
+            lock.name,
+            lock.locked_by,
+            str(error).strip(),
+        )
+        return None
+
+
+def _begin() -> tuple[type[LockRun], dict[str, Any]]:
+    # If a crash of the server loses it, the history lacks a run.
+    record = LockRecord.objects.filter(
+        asynchronous_commit(), name=text("name"), locked_by=text("locked_by")
+    )
+    return LockRun, {
+        **{
+            column: text(column) for column in ("name", "provider", "locked_by", "host")
+        },
+        "pid": number("pid"),
+        "fencing_token": Subquery(record.values("fencing_token")[:1]),
+        "started": DatabaseNow() - duration("ago"),
+        "outcome": RunOutcome.RUNNING.value,
+        "exception_type": "",
+        "exception_message": "",
+        "skips": number("skips"),
+    }
+
+
+def _finish() -> tuple[LockRunQuerySet, dict[str, Any]]:
+    texts = ("outcome", "exception_type", "exception_message")
+    return LockRun.objects.filter(asynchronous_commit(), pk=number("row")), {
+        **{column: text(column) for column in texts},
+        "finished": DatabaseNow(),
+        "duration": duration("duration"),
+    }
+
+
+def _find() -> Any:
+    columns = ("name", "provider", "locked_by")
+    runs = LockRun.objects.filter(**{column: text(column) for column in columns})
+    return runs.order_by("pk").values_list("pk")[:1]
+
+
+BEGIN = Insert(_begin)
+FINISH = Update(_finish)
+FIND = Select(_find)

@@ -1,0 +1,211 @@
+"""The decorated jobs of the project, and what invokes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any
+from weakref import WeakSet
+
+from django.core.management.base import BaseCommand
+
+from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.locks.configuration import (
+    LockRequest,
+    check_name,
+    full_name,
+    make_schedule,
+)
+from django_shedlock.providers import get_provider
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Trigger
+
+
+@dataclass(eq=False)
+class Job:
+    """
+    A callable and its lock's request; ``command`` is the class whose ``handle`` it is.
+
+    The name of ``request`` may have fields, as in ``"import:{tenant}"``, which are
+    filled with the arguments of each call; other braces are written twice. Raises
+    ``InvalidLockConfiguration`` if a field is no parameter of the callable.
+    """
+
+    path: str
+    function: Callable[..., Any]
+    request: LockRequest
+    command: type[BaseCommand] | None = None
+
+    def __post_init__(self) -> None:
+        wanted = _Wanted()
+        try:
+            literal = self.request.name.format_map(wanted)
+        except ValueError as error:
+            raise InvalidLockConfiguration(
+                f"Lock name {self.request.name!r} is no format string: {error}. Name a "
+                f"parameter of {self.path} in each field, as in {{tenant}}, and double "
+                "all other braces."
+            ) from error
+        self._check_fields(wanted)
+        self.has_fields = bool(wanted)
+        """Whether the lock's name depends on the arguments."""
+        if not wanted:
+            self.request = replace(self.request, name=literal)
+        registered_jobs.add(self)
+
+    def request_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
+        """
+        Return the request for a call with these arguments, see ``invoked_by()``.
+
+        Raises ``InvalidLockConfiguration`` if no lock can have the name they make.
+        """
+        return apply(self, self._named(args, kwargs))
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
+        if not self.has_fields:
+            return self.request
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = {**bound.arguments, **bound.arguments.get(self._rest, {})}
+        try:
+            name = self.request.name.format_map(arguments)
+            check_name(name)
+            check_name(full_name(name))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            is_explained = isinstance(error, InvalidLockConfiguration)
+            reason = error if is_explained else f"{type(error).__name__}: {error}"
+            raise InvalidLockConfiguration(
+                f"The arguments of this call of {self.path} make no name of "
+                f"{self.request.name!r}: {reason}"
+            ) from error
+        return replace(self.request, name=name)
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @cached_property
+    def _rest(self) -> str:
+        # The name of **kwargs, whose keys may be fields, too.
+        kinds = self._signature.parameters.values()
+        return next((p.name for p in kinds if p.kind is p.VAR_KEYWORD), "")
+
+    def _check_fields(self, wanted: _Wanted) -> None:
+        known = self._signature.parameters if wanted else {}
+        for field in wanted:
+            if field not in known and not (self._rest and field.isidentifier()):
+                raise InvalidLockConfiguration(
+                    f"Lock name {self.request.name!r}: {{{field}}} is no parameter of "
+                    f"{self.path}, which has {', '.join(known) or 'none'}."
+                )
+
+
+class _Wanted(dict[str, "_Anything"]):
+    """Stands for a call's arguments, and remembers which of them a name uses."""
+
+    def __missing__(self, field: str) -> _Anything:
+        return self.setdefault(field, _Anything())
+
+
+class _Anything:
+    """Stands for any argument: it has every attribute, item and format."""
+
+    def __getattr__(self, name: str) -> _Anything:
+        return self
+
+    def __getitem__(self, key: object) -> _Anything:
+        return self
+
+    def __format__(self, specification: str) -> str:
+        # As part of a format, as in "{tenant:{width}}", it must be a number.
+        return "1"
+
+
+registered_jobs: WeakSet[Job] = WeakSet()
+"""Every job whose function still exists."""
+
+
+def find_job(function: Any) -> Job | None:
+    """Return the job of a decorated function, also below other decorators."""
+    # A job's wrapper wraps the job's function; other decorators may wrap the wrapper.
+    jobs = {id(job.function): job for job in registered_jobs}
+    while function is not None:
+        is_partial = isinstance(function, partial)
+        below = getattr(function, "func" if is_partial else "__wrapped__", None)
+        if id(below) in jobs and not is_partial:
+            return jobs[id(below)]
+        function = below
+    return None
+
+
+@dataclass
+class Invocation:
+    """
+    What starts a target, and whether the target was executed, once that is known.
+
+    Without a target it is for every job. ``schedule`` is for a target that has none of
+    its own; for ``asked_at`` see ``Start``.
+    """
+
+    trigger: Trigger
+    target: object = None
+    schedule: Schedule | str | None = None
+    asked_at: datetime | None = None
+    was_executed: bool | None = None
+
+
+_invocation: ContextVar[Invocation | None] = ContextVar(
+    "django_shedlock_invocation", default=None
+)
+
+
+@contextmanager
+def invoked_by(
+    trigger: Trigger,
+    target: object = None,
+    *,
+    schedule: Schedule | str | None = None,
+    asked_at: datetime | None = None,
+) -> Iterator[Invocation]:
+    """Tell the target in the body what starts it; ``report()`` tells the result."""
+    invocation = Invocation(trigger, target, schedule, asked_at)
+    token = _invocation.set(invocation)
+    try:
+        yield invocation
+    finally:
+        _invocation.reset(token)
+
+
+def apply(target: object, request: LockRequest) -> LockRequest:
+    """Return the target's request with the details of this invocation."""
+    invocation = _invocation.get()
+    if invocation is None:
+        return request
+    if invocation.target is not None and invocation.target is not target:
+        return request
+    return replace(
+        with_schedule(request, invocation.schedule),
+        trigger=invocation.trigger,
+        asked_at=invocation.asked_at,
+    )
+
+
+def with_schedule(request: LockRequest, schedule: Schedule | str | None) -> LockRequest:
+    """Return the request; if it has no schedule and its provider can, with this one."""
+    if schedule is None or request.schedule is not None:
+        return request
+    if not get_provider(request.provider).keeps_ticks:
+        return request
+    return replace(request, schedule=make_schedule(request.name, schedule))
+
+
+def report(target: object, *, was_executed: bool) -> None:
+    """Tell what invoked the target whether it was executed."""
+    invocation = _invocation.get()
+    if invocation is not None and invocation.target is target:
+        invocation.was_executed = was_executed

@@ -1,0 +1,302 @@
+"""A lock's options, the request they are parsed into, and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypedDict
+
+from django.conf import settings
+
+from django_shedlock import conf
+from django_shedlock.durations import Duration, format_duration, parse_duration
+from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+
+LONGEST_NAME = 255
+ZERO = timedelta(0)
+
+
+@dataclass(frozen=True, init=False)
+class LockConfiguration:
+    """
+    One lock's parameters: its full name, and any durations.
+
+    ``history`` tells whether its runs are recorded; with ``None`` the settings decide.
+    ``start`` tells what starts the job, and for which schedule.
+    Raises ``InvalidLockConfiguration`` if such a lock can't work.
+    """
+
+    name: str
+    lock_at_most_for: timedelta
+    lock_at_least_for: timedelta
+    history: bool | None
+    start: Start
+
+    def __init__(
+        self,
+        name: str,
+        lock_at_most_for: Duration,
+        lock_at_least_for: Duration = ZERO,
+        *,
+        history: bool | None = None,
+        start: Start = Start(),  # noqa: B008
+    ):
+        check_name(name)
+        at_most = parse_option(name, "lock_at_most_for", lock_at_most_for)
+        at_least = parse_option(name, "lock_at_least_for", lock_at_least_for)
+        check_durations(name, at_most, at_least)
+        vars(self).update(
+            name=name,
+            lock_at_most_for=at_most,
+            lock_at_least_for=at_least,
+            history=history,
+            start=start,
+        )
+
+    @property
+    def lease(self) -> str:
+        """``lock_at_most_for`` as people write it."""
+        return format_duration(self.lock_at_most_for)
+
+    @property
+    def keeps_ticks(self) -> bool:
+        """Whether the ticks of a schedule run once each."""
+        return self.start.schedule is not None
+
+
+class LockOptions(TypedDict, total=False):
+    """
+    The keyword options of the decorator, ``hold()`` and ``execute()``.
+
+    ``lock_at_most_for`` and ``lock_at_least_for`` come from the settings if missing.
+    ``keep_alive`` extends the lease while the body runs; if missing, the provider
+    decides. ``wait`` is how long to wait for a lock that somebody else holds.
+    ``schedule`` runs each of its ticks once, see ``Schedule``; a text is in the time
+    zone of the settings. ``history`` tells whether runs are recorded; if missing, the
+    settings decide.
+    """
+
+    lock_at_most_for: Duration | None
+    lock_at_least_for: Duration | None
+    provider: str
+    keep_alive: bool | None
+    wait: Duration
+    schedule: Schedule | str | None
+    history: bool | None
+
+
+@dataclass(frozen=True)
+class LockRequest:
+    """
+    A name and options, parsed and checked as far as no setting is needed.
+
+    ``trigger`` and ``asked_at`` differ from call to call, so they are no options.
+    """
+
+    name: str
+    lock_at_most_for: timedelta | None = None
+    lock_at_least_for: timedelta | None = None
+    provider: str = "default"
+    keep_alive: bool | None = None
+    wait: timedelta = ZERO
+    schedule: Schedule | None = None
+    history: bool | None = None
+    trigger: Trigger = Trigger.SCHEDULER
+    asked_at: datetime | None = None
+
+    def configuration(self) -> LockConfiguration:
+        """
+        Return the configuration, with the settings' defaults.
+
+        Raises ``InvalidLockConfiguration`` if the two do not go together.
+        """
+        has_ticks = self.schedule is not None
+        at_most, at_least = self.lock_at_most_for, self.lock_at_least_for
+        if at_least is None:
+            # Each tick runs once anyway, and a lock that is kept would delay retries.
+            at_least = ZERO if has_ticks else default_duration(conf.LOCK_AT_LEAST_FOR)
+        return _configuration(
+            self,
+            conf.NAMESPACE.value,
+            default_duration(conf.LOCK_AT_MOST_FOR) if at_most is None else at_most,
+            at_least,
+            default_duration(conf.GRACE) if has_ticks else ZERO,
+            settings.TIME_ZONE if has_ticks else None,
+        )
+
+
+@lru_cache(maxsize=1000)
+def _configuration(
+    request: LockRequest,
+    namespace: str,
+    at_most: timedelta,
+    at_least: timedelta,
+    grace: timedelta,
+    time_zone: str | None,
+) -> LockConfiguration:
+    # Cached: the same request and settings make the same configuration.
+    schedule = request.schedule
+    if schedule is not None and schedule.time_zone is None:
+        schedule = replace(schedule, time_zone=time_zone)
+    start = Start(request.trigger, schedule, grace, request.asked_at)
+    return LockConfiguration(
+        _in_namespace(namespace, request.name),
+        at_most,
+        # Kept after a run out of turn, the lock would skip the next tick.
+        ZERO if start.is_out_of_turn else at_least,
+        history=request.history,
+        start=start,
+    )
+
+
+def make_request(name: str, options: Mapping[str, Any]) -> LockRequest:
+    """
+    Return the request.
+
+    Raises ``InvalidLockConfiguration`` if it can't work under any settings.
+    """
+    check_name(name)
+    _refuse_unknown(name, options)
+    at_most, at_least = (
+        parse_given(name, option, options.get(option))
+        for option in ("lock_at_most_for", "lock_at_least_for")
+    )
+    check_durations(name, at_most, at_least)
+    return LockRequest(
+        name,
+        at_most,
+        at_least,
+        provider=_provider(name, options),
+        keep_alive=_switch(name, options, "keep_alive"),
+        wait=_wait(name, options),
+        schedule=make_schedule(name, options.get("schedule")),
+        history=_switch(name, options, "history"),
+    )
+
+
+def make_schedule(
+    name: str, schedule: Schedule | str | None, time_zone: str | None = None
+) -> Schedule | None:
+    """Return the schedule, or raise ``InvalidLockConfiguration`` naming the lock."""
+    if schedule is None or isinstance(schedule, Schedule):
+        return schedule
+    try:
+        return Schedule(schedule, time_zone)
+    except (ImportError, ValueError) as error:
+        raise InvalidLockConfiguration(f"Lock {name!r}: schedule: {error}.") from error
+
+
+def check_name(name: object) -> None:
+    """Raise ``InvalidLockConfiguration`` unless every store can keep ``name``."""
+    if not isinstance(name, str):
+        problem = f"is a {type(name).__name__}, not a str"
+    elif not name.strip():
+        problem = "is blank"
+    elif name != name.strip():
+        # MySQL and MariaDB ignore spaces at the end when they compare keys.
+        problem = "begins or ends with white space"
+    elif not name.isprintable():
+        problem = "contains characters that cannot be printed"
+    elif len(name) > LONGEST_NAME:
+        problem = f"has {len(name)} characters; at most {LONGEST_NAME} are allowed"
+    else:
+        return
+    raise InvalidLockConfiguration(f"Lock name {name!r} {problem}.")
+
+
+def check_durations(
+    name: str, at_most: timedelta | None, at_least: timedelta | None = None
+) -> None:
+    """Raise ``InvalidLockConfiguration`` unless those that are given can work."""
+    if at_most is not None and at_most <= ZERO:
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: lock_at_most_for ({format_duration(at_most)}) "
+            "must be positive: it ends the lease of a holder that died."
+        )
+    if at_least is None:
+        return
+    if at_least < ZERO:
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: lock_at_least_for ({format_duration(at_least)}) must not "
+            "be negative."
+        )
+    if at_most is not None and at_least > at_most:
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: lock_at_least_for ({format_duration(at_least)}) is longer "
+            f"than lock_at_most_for ({format_duration(at_most)}). Shorten the first, "
+            "or lengthen the second."
+        )
+
+
+def parse_option(name: str, option: str, value: Duration) -> timedelta:
+    """Return the duration, or raise ``InvalidLockConfiguration`` naming the lock."""
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise InvalidLockConfiguration(f"Lock {name!r}: {option}: {error}.") from error
+
+
+def parse_given(name: str, option: str, value: Duration | None) -> timedelta | None:
+    """See parse_option(); return ``None`` for ``None``."""
+    return None if value is None else parse_option(name, option, value)
+
+
+def full_name(name: str) -> str:
+    """Return ``name`` as it stands in the store, with the namespace."""
+    return _in_namespace(conf.NAMESPACE.value, name)
+
+
+def _in_namespace(namespace: str, name: str) -> str:
+    return f"{namespace}.{name}" if namespace else name
+
+
+@lru_cache
+def _default(name: str, value: Duration) -> timedelta:
+    return parse_option(name, "default", value)
+
+
+def default_duration(setting: conf.Setting[Duration]) -> timedelta:
+    """Return the setting's duration, or raise ``InvalidLockConfiguration``."""
+    return _default(setting.name, setting.value)
+
+
+def _refuse_unknown(name: str, options: Mapping[str, Any]) -> None:
+    known = LockOptions.__annotations__
+    for option in options:
+        if option not in known:
+            raise InvalidLockConfiguration(
+                f"Lock {name!r}: unknown option {option!r}; there are "
+                f"{', '.join(known)}."
+            )
+
+
+def _provider(name: str, options: Mapping[str, Any]) -> str:
+    provider = options.get("provider", "default")
+    if not isinstance(provider, str):
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: provider ({provider!r}) must be an alias of "
+            "SHEDLOCK_PROVIDERS."
+        )
+    return provider
+
+
+def _switch(name: str, options: Mapping[str, Any], option: str) -> bool | None:
+    value = options.get(option)
+    if not isinstance(value, bool | None):
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: {option} ({value!r}) must be True or False."
+        )
+    return value
+
+
+def _wait(name: str, options: Mapping[str, Any]) -> timedelta:
+    wait = parse_option(name, "wait", options.get("wait", ZERO))
+    if wait < ZERO:
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: wait ({options['wait']!r}) must not be negative."
+        )
+    return wait

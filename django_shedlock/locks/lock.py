@@ -1,0 +1,312 @@
+"""A lock that its caller holds: its identity, and how its loss is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from asgiref.sync import sync_to_async
+
+from django_shedlock.durations import Duration
+from django_shedlock.exceptions import LockLost, LockProviderError
+from django_shedlock.locks.configuration import (
+    LockConfiguration,
+    check_durations,
+    parse_given,
+)
+from django_shedlock.locks.states import is_success
+from django_shedlock.signals import lock_extended, lock_lost, lock_released
+
+LONGEST_TELLING = 5
+"""Seconds for which the end of a body waits until all receivers know of a loss."""
+
+logger = logging.getLogger("django_shedlock")
+
+
+class _Provider(Protocol):
+    # What a lock needs of LockProvider, which imports this module.
+    alias: str
+    keeps_alive: bool
+    history_database: str | None
+
+    def extend(self, lock: Lock, at_most: Any, at_least: Any = None, /) -> bool: ...
+    def keep_alive(self, lock: Lock, at_most: timedelta, /) -> bool: ...
+    def release(self, lock: Lock, /, *, succeeded: bool = True) -> bool: ...
+    def fencing_token(self, lock: Lock, /) -> int | None: ...
+    def fence(self, lock: Lock, /) -> bool: ...
+    def remaining(self, lock: Lock, /) -> timedelta: ...
+
+
+class Lock:
+    """
+    A lock that its caller holds, until it is released or its lease ends.
+
+    Each acquisition has its own identity, ``locked_by``. With a schedule, ``tick`` is
+    the tick that it runs; without one it is ``None``. ``lock_at_least_for`` is the
+    configuration's, or that of the last extension. The state belongs to this one
+    acquisition. A forked child inherits the object, but never the lock.
+    """
+
+    def __init__(self, provider: _Provider, configuration: LockConfiguration):
+        self.provider = provider
+        self.configuration = configuration
+        self.name = configuration.name
+        """The lock's full name, with the namespace."""
+        self.locked_by = new_identity()
+        self.lock_at_least_for = configuration.lock_at_least_for
+        self.tick: datetime | None = None
+        self._loss = LossNotifier()
+        self.lost = self._loss.happened
+        self._fencing_token: int | None = None
+        self._released = False
+        self._pid = os.getpid()
+        self._deadline = (
+            time.monotonic() + configuration.lock_at_most_for.total_seconds()
+        )
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name!r} of {self.locked_by}>"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lock was lost: its lease ended, or it was released or taken."""
+        return self.lost.is_set() or (
+            not self._released and time.monotonic() >= self._deadline
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process holds the lock as far as it can know."""
+        return self.is_ours and not self.is_lost
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process acquired the lock, and did not release it."""
+        return not self._released and self._pid == os.getpid()
+
+    def remaining(self) -> timedelta:
+        """
+        Return what is left of the lease, at least zero.
+
+        It is counted by this process's monotonic clock from before the lock was
+        asked for, so the store never ends the lease earlier.
+        """
+        return timedelta(seconds=max(0.0, self._deadline - time.monotonic()))
+
+    def extend(
+        self,
+        lock_at_most_for: Duration | None = None,
+        lock_at_least_for: Duration | None = None,
+    ) -> None:
+        """
+        Extend the lease from now; never shorten it.
+
+        Without ``lock_at_most_for`` it is the configuration's. ``lock_at_least_for``
+        counts from now, too; without it what was configured stays. Raises ``LockLost``
+        if the lock is not ours any more, ``LockProviderError`` if the store failed.
+        """
+        at_most = parse_given(self.name, "lock_at_most_for", lock_at_most_for)
+        at_least = parse_given(self.name, "lock_at_least_for", lock_at_least_for)
+        if at_most is None:
+            at_most = self.configuration.lock_at_most_for
+        check_durations(self.name, at_most, at_least)
+        self._extend(at_most, lambda: self.provider.extend(self, at_most, at_least))
+        if at_least is not None:
+            self.lock_at_least_for = at_least
+
+    def keep_alive(self) -> None:
+        """See extend(). For the heartbeat, which must not wait long."""
+        at_most = self.configuration.lock_at_most_for
+        self._extend(at_most, lambda: self.provider.keep_alive(self, at_most))
+
+    def _extend(self, lease: timedelta, extend: Callable[[], bool]) -> None:
+        asked = time.monotonic()
+        if not self._is_held() or not extend():
+            self._declare_lost_unless_released()
+            raise LockLost(
+                f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
+                "it. Its lease ended, or it was released or taken."
+            )
+        self._deadline = max(self._deadline, asked + lease.total_seconds())
+        lock_extended.send_robust(type(self.provider), lock=self)
+
+    def release(self, exception: BaseException | None = None) -> bool:
+        """
+        Release the lock; return whether it was still ours.
+
+        ``lock_at_least_for`` is kept. ``exception`` is what ended the body, for the
+        receivers of ``lock_released``. A second call does nothing. Raises
+        ``LockProviderError`` if the store failed; the lease then ends by itself.
+        """
+        if not self.is_ours:
+            return False
+        was_lost = not self._is_held()
+        self._released = True
+        try:
+            succeeded = is_success(exception) and not was_lost
+            released = self.provider.release(self, succeeded=succeeded) and not was_lost
+        except BaseException:
+            self._released = False
+            raise
+        if not released:
+            self.declare_lost()
+        lock_released.send_robust(
+            type(self.provider), lock=self, released=released, exception=exception
+        )
+        return released
+
+    def fence(self) -> None:
+        """
+        Let the current transaction commit only if the lock is still ours.
+
+        Call it inside ``atomic()`` on the lock's own database. From here to the end of
+        the transaction nobody can acquire the lock: an attempt waits. Raises
+        ``LockLost`` if it is not ours any more, ``TransactionManagementError`` outside
+        ``atomic()``, ``LockProviderError`` if the store failed or can't fence.
+        """
+        if not self.is_ours or not self.provider.fence(self):
+            self._declare_lost_unless_released()
+            raise LockLost(
+                f"Lock {self.name!r} can't fence this transaction: {self.locked_by} "
+                "does not hold it. Let the transaction roll back."
+            )
+
+    @property
+    def fencing_token(self) -> int:
+        """
+        A number that grows by one with each acquisition of this name.
+
+        Another system can refuse writes with a token lower than one it has seen. It is
+        read at first use, with one statement. Raises ``LockLost`` if the record is not
+        ours any more, ``LockProviderError`` if the store failed.
+        """
+        if self._fencing_token is None:
+            self._fencing_token = self.provider.fencing_token(self)
+        if self._fencing_token is None:
+            self._declare_lost_unless_released()
+            raise LockLost(f"Lock {self.name!r} was taken from {self.locked_by}.")
+        return self._fencing_token
+
+    def refresh(self) -> bool:
+        """
+        Ask the store what is left of the lease; return whether it is anything.
+
+        An operator may have extended it without this process knowing.
+        Raises ``LockProviderError`` if the store failed.
+        """
+        asked = time.monotonic()
+        left = self.provider.remaining(self)
+        self._deadline = max(self._deadline, asked + left.total_seconds())
+        return self.is_active
+
+    def _is_held(self) -> bool:
+        if self.is_active or not self.is_ours or self.lost.is_set():
+            return self.is_active
+        try:
+            return self.refresh()
+        except LockProviderError:
+            return False
+
+    def declare_lost(self) -> None:
+        """Set ``lost`` and tell the receivers of ``lock_lost``, once."""
+        self._loss.tell(lambda: lock_lost.send_robust(type(self.provider), lock=self))
+
+    def _declare_lost_unless_released(self) -> None:
+        # A release of our own, perhaps in another thread, is no loss.
+        if self.is_ours:
+            self.declare_lost()
+
+    def watched_by(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call ``watcher``, from whatever thread, if the lock is lost in the body."""
+        return self._loss.watched_by(watcher)
+
+    async def aextend(
+        self,
+        lock_at_most_for: Duration | None = None,
+        lock_at_least_for: Duration | None = None,
+    ) -> None:
+        """See extend()."""
+        await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
+
+    async def arelease(self, exception: BaseException | None = None) -> bool:
+        """See release()."""
+        return await sync_to_async(self.release)(exception)
+
+    async def afence(self) -> None:
+        """See fence(). Django has no async transactions, so mind the thread."""
+        await sync_to_async(self.fence)()
+
+
+class LossNotifier:
+    """
+    Tells that a lock is lost, once, whatever thread learns of it.
+
+    ``happened`` is set before anybody is told.
+    """
+
+    def __init__(self) -> None:
+        self.happened = threading.Event()
+        self._once = threading.Lock()
+        self._told: threading.Event | None = None
+        self._teller: int | None = None
+        self._watchers: list[Callable[[], None]] = []
+
+    def tell(self, receivers: Callable[[], object]) -> None:
+        """Tell the watchers and then the receivers, or wait until they are told."""
+        with self._once:
+            is_first = not self.happened.is_set()
+            if is_first:
+                self._teller = threading.get_ident()
+                self._told = threading.Event()
+                self.happened.set()
+        if is_first:
+            self._tell(receivers)
+        elif self._told and self._teller != threading.get_ident():
+            # The process may end soon, and with it the thread that tells them.
+            self._told.wait(LONGEST_TELLING)
+
+    @contextmanager
+    def watched_by(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call ``watcher``, from whatever thread, if the loss happens in the body."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def _tell(self, receivers: Callable[[], object]) -> None:
+        try:
+            for watcher in self._watchers.copy():
+                _call(watcher)
+            receivers()
+        finally:
+            if self._told:
+                self._told.set()
+
+
+def _call(watcher: Callable[[], None]) -> None:
+    try:
+        watcher()
+    except Exception:  # the next watcher must be told, too
+        logger.exception("%r failed when it was told that a lock is lost.", watcher)
+
+
+def new_identity() -> str:
+    """Return a new ``host:pid:random``, short enough for its column."""
+    return f"{socket.gethostname()[:200]}:{os.getpid()}:{secrets.token_hex(8)}"
+
+
+def split_identity(locked_by: str) -> tuple[str, int | None]:
+    """Return host and process of a ``host:pid:random``; any other text is a host."""
+    host, *rest = locked_by.rsplit(":", 2)
+    if len(rest) == 2 and rest[0].isdecimal():
+        return host, int(rest[0])
+    return locked_by, None

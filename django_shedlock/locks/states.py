@@ -1,0 +1,237 @@
+"""What can be told of a lock: its state, its status, its holder, a run's outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cache
+
+from django.db import connections
+
+from django_shedlock.clocks import aware, host_now
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import Decision, ScheduleState
+
+UNUSUAL = 3
+"""A job that runs this many times longer than usual may be stuck."""
+SOON = timedelta(minutes=1)
+"""A job that has run for less than this needs no look."""
+
+
+class LockState(StrEnum):
+    """The state of a record, by the store's clock."""
+
+    RUNNING = "running"
+    HELD_AT_LEAST = "held at least"
+    EXPIRED = "expired"
+    FREE = "free"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody can acquire the lock now."""
+        return self in {LockState.RUNNING, LockState.HELD_AT_LEAST}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the job's lease is valid, and it has not released the lock."""
+        return self is LockState.RUNNING
+
+
+@dataclass(frozen=True)
+class LockStatus:
+    """
+    One lock at one instant of the store's ``clock``.
+
+    ``remaining`` is zero unless the lock is held.
+    """
+
+    name: str
+    state: LockState
+    locked_by: str
+    locked_at: datetime
+    lock_until: datetime
+    remaining: timedelta
+    clock: datetime = field(default_factory=host_now)
+    schedule_state: ScheduleState = field(default_factory=ScheduleState)
+    fencing_token: int = 0
+
+    def holder(self, tick: datetime | None = None) -> LockHolder:
+        """Return the holder, as a caller that did not get the lock learns of it."""
+        return LockHolder(self.locked_by, self.remaining, tick)
+
+    def refusal(self, start: Start, decision: Decision | None) -> LockHolder | None:
+        """Return the holder if this start does not get the lock, else ``None``."""
+        is_kept_only = self.state is LockState.HELD_AT_LEAST
+        is_by_operator = start.trigger is Trigger.OPERATOR
+        is_held = self.remaining > ZERO and not (is_kept_only and is_by_operator)
+        if decision is None or decision.is_allowed:
+            return self.holder() if is_held else None
+        # Callers other than the scheduler wait for a held lock.
+        if is_held and start.trigger is not Trigger.SCHEDULER:
+            return self.holder()
+        return self.holder(self.schedule_state.tick or decision.tick)
+
+    @property
+    def held_for(self) -> timedelta:
+        """How long ago a held lock was acquired; zero if it is not held."""
+        if not self.state.is_held:
+            return timedelta(0)
+        age = self.lock_until - self.locked_at - self.remaining
+        return max(age, timedelta(0))
+
+    def overdue_since(self, grace: timedelta) -> datetime | None:
+        """Return the first tick that should have succeeded, unless the job runs."""
+        if self.state.is_running:
+            return None
+        return self.schedule_state.overdue_since(aware(self.clock), grace)
+
+    def overdue_for(self, grace: timedelta) -> timedelta:
+        """Return how long ago that tick was; zero if none is late."""
+        since = self.overdue_since(grace)
+        return timedelta(0) if since is None else aware(self.clock) - since
+
+    def skips_since(self, grace: timedelta) -> datetime | None:
+        """Return the tick of a job that still runs, though a later one is overdue."""
+        ticks = self.schedule_state
+        if not self.state.is_running or ticks.schedule is None:
+            return None
+        is_on_time = ticks.was_started(aware(self.clock), grace)
+        return None if is_on_time else ticks.tick
+
+    def may_catch_up(self, grace: timedelta) -> bool:
+        """Return whether a catch-up would run the job, as far as its ticks decide."""
+        if self.schedule is None:
+            return False
+        start = Start(Trigger.CATCH_UP, self.schedule, grace)
+        return self.schedule_state.decide(start, aware(self.clock)).is_allowed
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The schedule that the lock had last, with a time zone."""
+        return self.schedule_state.schedule
+
+    @property
+    def next_tick(self) -> datetime | None:
+        """The tick to be run next; ``None`` without a schedule."""
+        return self.schedule_state.next_tick(aware(self.clock))
+
+
+def is_unusual(state: LockState, age: timedelta, usual: timedelta | None) -> bool:
+    """Return whether a job that began so long ago runs for much longer than usual."""
+    if not state.is_running or usual is None:
+        return False
+    return age > max(SOON, UNUSUAL * usual)
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """
+    The holder of a lock that we did not get, and what is left of its lease.
+
+    With ``tick``, that tick of the schedule was run, is running, or must not run now:
+    waiting is useless.
+    """
+
+    locked_by: str
+    remaining: timedelta = ZERO
+    tick: datetime | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why we did not get the lock."""
+        if self.tick is None or self.remaining:
+            return f"held by {self.locked_by}"
+        tick = self.tick.isoformat(sep=" ", timespec="minutes")
+        return f"its tick of {tick} is done, last run by {self.locked_by}"
+
+    def __str__(self) -> str:
+        return self.locked_by
+
+
+class UnreadHolder(LockHolder):
+    """A holder that is read from the store when somebody asks for it."""
+
+    def __init__(self, read: Callable[[], LockHolder]):
+        object.__setattr__(self, "_read", cache(read))
+
+    @property
+    def locked_by(self) -> str:
+        """See LockHolder."""
+        return self._known.locked_by
+
+    @property
+    def remaining(self) -> timedelta:
+        """See LockHolder."""
+        return self._known.remaining
+
+    @property
+    def tick(self) -> datetime | None:
+        """See LockHolder."""
+        return self._known.tick
+
+    @property
+    def _known(self) -> LockHolder:
+        read: Callable[[], LockHolder] = vars(self)["_read"]
+        if not _is_in_event_loop():
+            return read()
+        # Django refuses to query a database in the thread of an event loop.
+        with ThreadPoolExecutor(max_workers=1) as other_thread:
+            return other_thread.submit(_read_and_close, read).result()
+
+
+def _read_and_close(read: Callable[[], LockHolder]) -> LockHolder:
+    # The thread ends, so close its connections.
+    try:
+        return read()
+    finally:
+        connections.close_all()
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+CONTENDED = LockHolder("another worker that came first")
+"""The holder, if the store refused us in a race and did not say who won."""
+
+
+def is_success(exception: BaseException | None) -> bool:
+    """Return whether a body that ended so has done its work."""
+    return exception is None or (
+        isinstance(exception, SystemExit) and exception.code in (None, 0)
+    )
+
+
+class RunOutcome(StrEnum):
+    """
+    The outcome of a run.
+
+    ``LOST`` is a run that had lost its lock when it ended, however its body ended.
+    ``ABANDONED`` is a run whose holder died, or did not end within its lease.
+    """
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+    ABANDONED = "abandoned"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether somebody should have a look."""
+        return self in {RunOutcome.FAILED, RunOutcome.LOST, RunOutcome.ABANDONED}
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the run is over, as far as anybody can know."""
+        return self is not RunOutcome.RUNNING

@@ -1,0 +1,98 @@
+"""Forward the signals that a process gets to the child that it runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from django_shedlock.management.processes.child import SIGNALLED, Child
+
+PASSED_ON = [
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+]
+
+
+class SignalForwarder:
+    """
+    Forwards this process's signals to its child.
+
+    Before the child starts, a signal ends this process, so that its lock is released:
+    after a ``sleep()``, or just before the child would start. A handler must not raise
+    within a statement: that could leave the lock held, and SQLite swallows it. If this
+    takes too long, a second signal ends this process wherever it is.
+    """
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+        self._is_starting = False
+        self._received: list[int] = []
+
+    @contextmanager
+    def started(self, command: Sequence[str]) -> Iterator[Child]:
+        """Start the child, and wait for its end after the body, whatever is raised."""
+        self._is_starting = True
+        self.end_if_received()
+        child = self._child = Child(command)
+        try:
+            for number in self._received:
+                child.pass_on(number)
+            yield child
+        finally:
+            child.close()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep; then end this process if a signal came."""
+        time.sleep(seconds)
+        self.end_if_received()
+
+    def end_if_received(self) -> None:
+        """Raise ``SystemExit`` if a signal came before there was a child."""
+        if self._received:
+            sys.exit(SIGNALLED + self._received[0])
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle signals while the body runs; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in PASSED_ON}
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # as nohup asks for
+                signal.signal(number, self._handle)
+        try:
+            with _statuses_kept():
+                yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._child is not None:
+            self._child.pass_on(number)
+        elif self._is_starting or not self._received:
+            self._received.append(number)
+        else:
+            sys.exit(SIGNALLED + number)
+
+
+@contextmanager
+def _statuses_kept() -> Iterator[None]:
+    """Let the kernel keep the exit statuses of children, even if SIGCHLD is ignored."""
+    number = getattr(signal, "SIGCHLD", None)
+    if number is None or signal.getsignal(number) is not signal.SIG_IGN:
+        yield
+        return
+    # The command inherits this, and may have children of its own.
+    signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,280 @@
+"""Acquire a lock: one conditional UPDATE, and what to do where it does not match."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce, Least
+from django.db.models.lookups import LessThan
+
+from django_shedlock.clocks import aware
+from django_shedlock.fields import DatabaseNow, UTCDateTimeField
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import (
+    CONTENDED,
+    LockHolder,
+    LockState,
+    LockStatus,
+    UnreadHolder,
+)
+from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.providers.database.connections import (
+    SHARES_ONE_WRITER,
+    is_of_a_test,
+)
+from django_shedlock.providers.database.statements import (
+    Insert,
+    Select,
+    Update,
+    duration,
+    instant,
+    number,
+    text,
+)
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Decision, ScheduleState
+
+DECISIONS = 5
+"""How often a start is decided anew at the most, if the record changes meanwhile."""
+LATELY = 5.0
+"""Seconds for which a record that was read is taken to exist."""
+MOST_NAMES = 1000
+
+UNKNOWN = LockHolder("another worker, which has released it since")
+Read = Callable[[str], "LockStatus | None"]
+
+
+class Acquisition:
+    """Acquires one lock on the connection that it is given, or returns the holder."""
+
+    def __init__(self, lock: Lock, recent: RecentNames, read: Read):
+        self._lock = lock
+        self._recent = recent
+        self._read = read
+        self._start = lock.configuration.start
+        self._is_by_operator = self._start.trigger is Trigger.OPERATOR
+        self._lease = {
+            "name": lock.name,
+            "locked_by": lock.locked_by,
+            "at_most": lock.configuration.lock_at_most_for,
+            "at_least": lock.configuration.lock_at_least_for,
+        }
+
+    def __call__(
+        self, connection: BaseDatabaseWrapper, is_again: bool
+    ) -> LockHolder | None:
+        """Return ``None`` if the lock is acquired."""
+        if self._start.schedule is not None:
+            return self._acquire_for_tick(connection)
+        acquire = acquire_statement(by_operator=self._is_by_operator)
+        if acquire(connection, **self._lease):
+            self._recent.discard(self._lock.name)
+            return None
+        if self._lock.name in self._recent and not is_again:
+            return UnreadHolder(self._read_holder)
+        return self._create_unless_held(connection)
+
+    def _create_unless_held(self, connection: BaseDatabaseWrapper) -> LockHolder | None:
+        record = read(connection, self._lock.name)
+        if record is None:
+            CREATE(connection, **self._lease)
+            return None
+        if record.locked_by == self._lock.locked_by:
+            return None
+        if _may_be_remembered(connection):
+            self._recent.add(self._lock.name)
+        return record.holder()
+
+    # Note [The decision is in Python]
+    # Read the record and the store's clock, and let ScheduleState decide. The UPDATE
+    # matches only while the decision holds: until an instant of the store's clock, and
+    # unless somebody acquired the lock meanwhile. If it does not match, decide anew.
+    def _acquire_for_tick(self, connection: BaseDatabaseWrapper) -> LockHolder | None:
+        for _ in range(DECISIONS):
+            record = read(connection, self._lock.name)
+            if record is None:
+                CREATE_FREE(connection, name=self._lock.name)
+                continue
+            if record.locked_by == self._lock.locked_by:
+                self._lock.tick = record.schedule_state.tick
+                return None
+            decision = record.schedule_state.decide(self._start, aware(record.clock))
+            if (holder := record.refusal(self._start, decision)) is not None:
+                return holder
+            if self._begin(connection, record, decision):
+                self._lock.tick = decision.tick
+                return None
+        return CONTENDED
+
+    def _begin(
+        self, connection: BaseDatabaseWrapper, record: LockStatus, decision: Decision
+    ) -> int:
+        begin = tick_statement(by_operator=self._is_by_operator, is_new=decision.is_new)
+        return begin(
+            connection,
+            **self._lease,
+            schedule=str(decision.state.schedule),
+            tick=decision.tick,
+            caught_up_tick=decision.state.caught_up,
+            holds_until=decision.holds_until,
+            fencing_token=record.fencing_token,
+        )
+
+    def _read_holder(self) -> LockHolder:
+        record = self._read(self._lock.name)
+        return UNKNOWN if record is None else record.holder()
+
+
+def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
+    """Return the lock of this name, read with one statement; its schedule is not."""
+    for row in READ(connection, name=name):
+        locked_by, locked_at, lock_until, state, remaining, clock, token, *ticks = row
+        return LockStatus(
+            name,
+            LockState(state),
+            locked_by,
+            locked_at,
+            lock_until,
+            max(remaining, ZERO),
+            clock,
+            ScheduleState(None, *(tick and aware(tick) for tick in ticks)),
+            token,
+        )
+    return None
+
+
+def _may_be_remembered(connection: BaseDatabaseWrapper) -> bool:
+    # Not if a test's rollback removes the record, nor on SQLite, where a read is cheap.
+    is_of_test = connection.in_atomic_block or is_of_a_test(connection)
+    return connection.vendor not in SHARES_ONE_WRITER and not is_of_test
+
+
+class RecentNames:
+    """
+    The names whose records this process has read ``LATELY``.
+
+    If such a record is deleted, its lock counts as held until that time is over.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, float] = {}
+
+    def add(self, name: str) -> None:
+        """Remember the name."""
+        if len(self._names) >= MOST_NAMES:
+            self._names.clear()
+        self._names[name] = time.monotonic()
+
+    def discard(self, name: str) -> None:
+        """Forget the name."""
+        self._names.pop(name, None)
+
+    def __contains__(self, name: str) -> bool:
+        return time.monotonic() < self._names.get(name, -LATELY) + LATELY
+
+
+def _named() -> LockRecordQuerySet:
+    return LockRecord.objects.filter(name=text("name"))
+
+
+def _lease() -> dict[str, Any]:
+    return {
+        "lock_until": DatabaseNow() + duration("at_most"),
+        "lock_at_least_until": DatabaseNow() + duration("at_least"),
+        "locked_at": DatabaseNow(),
+        "locked_by": text("locked_by"),
+        "released_at": None,
+    }
+
+
+def _acquire(*, by_operator: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
+    records = _named().not_running() if by_operator else _named().acquirable()
+    return records, {**_lease(), "fencing_token": F("fencing_token") + 1}
+
+
+def _acquire_for_tick(
+    *, by_operator: bool, is_new: bool
+) -> tuple[LockRecordQuerySet, dict[str, Any]]:
+    # See Note [The decision is in Python].
+    records, columns = _acquire(by_operator=by_operator)
+    now = DatabaseNow(output_field=UTCDateTimeField())
+    return records.filter(
+        LessThan(now, instant("holds_until")), fencing_token=number("fencing_token")
+    ), {
+        **columns,
+        "schedule": text("schedule"),
+        "tick": instant("tick"),
+        "caught_up_tick": instant("caught_up_tick"),
+        "due_at": _due_at(is_new=is_new),
+    }
+
+
+def _due_at(*, is_new: bool) -> Any:
+    # Computed from the record: a late release may have changed it since it was read.
+    due_at = Coalesce(F("due_at"), instant("tick"))
+    return Least(due_at, instant("tick")) if is_new else due_at
+
+
+def _create() -> tuple[type[LockRecord], dict[str, Any]]:
+    return LockRecord, {"name": text("name"), **_lease(), "fencing_token": 1}
+
+
+def _create_free() -> tuple[type[LockRecord], dict[str, Any]]:
+    lease = dict.fromkeys(("lock_until", "locked_at", "released_at"), DatabaseNow())
+    return LockRecord, {"name": text("name"), **lease, "locked_by": ""}
+
+
+def _read() -> QuerySet[Any, Any]:
+    records: Any = _named().with_status().with_clock()
+    found: QuerySet[Any, Any] = records.values_list(
+        *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
+        *("fencing_token", "tick", "due_at", "caught_up_tick"),
+    )
+    return found
+
+
+@cache
+def acquire_statement(*, by_operator: bool) -> Update:
+    """Return the statement that acquires a lock."""
+    return Update(partial(_acquire, by_operator=by_operator))
+
+
+@cache
+def tick_statement(*, by_operator: bool, is_new: bool) -> Update:
+    """Return the statement that acquires a lock for a tick, which may be new."""
+    return Update(partial(_acquire_for_tick, by_operator=by_operator, is_new=is_new))
+
+
+CREATE = Insert(_create)
+CREATE_FREE = Insert(_create_free)
+READ = Select(_read)
+
+
+def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> None:
+    """See ``LockProvider.register()``."""
+    record = read(connection, name)
+    if record is None:
+        CREATE_FREE(connection, name=name)
+        record = read(connection, name)
+    if record is None:  # pruned at once
+        return
+    state = record.schedule_state.registered(schedule, aware(record.clock))
+    # Of a job that runs nothing changes, nor of one that has this schedule.
+    unlike = Q(schedule=None) | ~Q(schedule=str(schedule))
+    records = LockRecord.objects.filter(
+        unlike, name=name, fencing_token=record.fencing_token
+    )
+    columns = {
+        "schedule": str(schedule),
+        "due_at": state.due_at,
+        "tick": state.tick,
+        "caught_up_tick": state.caught_up,
+    }
+    Update(lambda: (records.not_running(), columns))(connection)

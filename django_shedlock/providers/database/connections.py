@@ -1,0 +1,289 @@
+"""The connection on which a lock statement runs, and when it is sent again."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, TypeVar
+
+from django.db import Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.creation import TEST_DATABASE_PREFIX
+
+from django_shedlock.providers.database.errors import (
+    is_conflict,
+    may_be_lost_connection,
+)
+from django_shedlock.providers.database.statements import ROW_WAIT
+
+T = TypeVar("T")
+Work = Callable[[BaseDatabaseWrapper, bool], T]
+"""Gets a connection, and whether it ran before: the reply to that may be lost."""
+
+ATTEMPTS = 6
+PATIENCE = 1.0
+"""Seconds after which a conflict on SQLite is final: the statement waited by itself."""
+SHORTEST_PAUSE = 0.005
+LONGEST_PAUSE = 0.03
+
+# Note [A connection of its own]
+# Inside the caller's transaction a lock would be invisible to other workers, would
+# make them block instead of skip, and would vanish with a rollback. So the statement
+# gets a private connection in autocommit. It is never drawn from Django's pool: with
+# every pooled connection in a caller's transaction each of them would wait for another
+# one. It may meet a row lock of the caller's own transaction, which waits for us: hence
+# the limit on the wait. SQLite has one writer, so there the caller's connection has to
+# do.
+SHARES_ONE_WRITER = {"sqlite"}
+AT_OPENING = {"mysql": "SET SESSION innodb_lock_wait_timeout = 1"}
+"""Limits the wait for a row, where the statement itself can't."""
+OPTIONS = {vendor: {"connect_timeout": 5} for vendor in ("postgresql", "mysql")}
+"""Options of private connections, unless the project's settings have them."""
+IDLE = 5.0
+"""Seconds for which a private connection waits for its next statement."""
+LONGEST = 5.0
+"""Seconds for which a statement on a private connection waits for an answer."""
+LOOK = 1.0
+"""Seconds between two looks at them."""
+
+
+def run(
+    work: Work[T], using: str, *, is_urgent: bool = False, stays_here: bool = False
+) -> T:
+    """
+    Return what ``work`` returns, once it got through on the connection it is given.
+
+    Urgent work never waits long for a row. Work that stays here is Django's own, on the
+    caller's connection. Conflicts with other statements are retried for a moment, and
+    a lost connection once, on a fresh one. So ``work`` may run twice. Raises the
+    ``django.db.Error`` that remains.
+    """
+    caller = connections[using]
+    may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
+    is_private = may_leave and (is_urgent or _in_callers_transaction(caller))
+    may_reconnect, was_sent, began = True, False, time.monotonic()
+    for attempt in range(ATTEMPTS):
+        try:
+            with _given(caller, is_private=is_private) as connection:
+                is_again, was_sent = was_sent, True
+                return work(connection, is_again)
+        except Error as error:
+            if attempt == ATTEMPTS - 1:
+                raise
+            if is_conflict(error):
+                if time.monotonic() > began + _patience(caller):
+                    raise
+                time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
+            elif may_reconnect and may_be_lost_connection(error):
+                may_reconnect = False
+                _close_if_dead(caller)
+                private_connections.close_idle(using)
+                is_private = may_leave
+            else:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def run_here(work: Callable[[], T], using: str) -> T:
+    """See run()."""
+    return run(lambda *_: work(), using, stays_here=True)
+
+
+def _given(
+    caller: BaseDatabaseWrapper, *, is_private: bool
+) -> AbstractContextManager[BaseDatabaseWrapper]:
+    if is_private:
+        return private_connections.borrowed(caller)
+    return _savepoint(caller) if caller.in_atomic_block else nullcontext(caller)
+
+
+@contextmanager
+def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+    # So that a statement that fails does not break the transaction it is in.
+    with transaction.atomic(connection.alias):
+        yield connection
+
+
+def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
+    if not connection.in_atomic_block:
+        return not connection.get_autocommit()
+    # TestCase's own blocks are no transaction of the user's.
+    blocks: list[Any] = connection.atomic_blocks
+    return not any(block._from_testcase for block in blocks)
+
+
+def _patience(connection: BaseDatabaseWrapper) -> float:
+    # A server tells of a conflict only after a wait for the row, or for a deadlock.
+    return PATIENCE if connection.vendor in SHARES_ONE_WRITER else math.inf
+
+
+def _close_if_dead(connection: BaseDatabaseWrapper) -> None:
+    # Else the caller would meet it. Inside a transaction it has to.
+    is_open = connection.connection and not connection.in_atomic_block
+    if is_open and not connection.is_usable():
+        connection.close()
+
+
+class PrivateConnections:
+    """
+    Connections in autocommit that only lock statements use.
+
+    An idle one is kept for the next statement, since opening one costs more than ten
+    locks. A daemon thread closes it after ``IDLE`` seconds, and interrupts a statement
+    that has had no answer for ``LONGEST`` seconds. Connections to a test's database are
+    not kept, so that the database can be dropped.
+    """
+
+    def __init__(self) -> None:
+        self._inherited: list[object] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the connections: a forked child must not use its parent's."""
+        # Closed in the child, or by the garbage collector, they would end the parent's.
+        self._inherited.append(vars(self).copy())
+        self._idle: dict[BaseDatabaseWrapper, float] = {}
+        self._lent: dict[BaseDatabaseWrapper, tuple[float, int | None]] = {}
+        # Re-entrant, since a signal handler may release locks.
+        self._mutex = threading.RLock()
+        self._watcher: threading.Thread | None = None
+
+    @contextmanager
+    def borrowed(self, like: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+        """Lend one to the body; close it if the body raises."""
+        connection = self._lend(like)
+        try:
+            if connection.connection is None:
+                _open(connection)
+            self._stamp(connection, _socket_of(connection))
+            yield connection
+        except BaseException:
+            self._take_back(connection, keep=False)
+            raise
+        self._take_back(connection, keep=not is_of_a_test(connection))
+
+    def close_idle(self, using: str | None = None) -> None:
+        """Close the idle ones, to one database or to all."""
+        with self._mutex:
+            idle = [c for c in self._idle if using in (None, c.alias)]
+            for connection in idle:
+                del self._idle[connection]
+        for connection in idle:
+            _close(connection)
+
+    def _lend(self, like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+        with self._mutex:
+            # The newest, so that the others can grow old and be closed.
+            idle = [c for c in self._idle if _address(c) == _address(like)]
+            connection = idle[-1] if idle else _copy(like)
+            self._idle.pop(connection, None)
+            self._stamp(connection)
+            if self._watcher is None or not self._watcher.is_alive():
+                with suppress(RuntimeError):  # no room for a thread: the next one tries
+                    self._watcher = self._start_watcher()
+        return connection
+
+    def _stamp(
+        self, connection: BaseDatabaseWrapper, answer: int | None = None
+    ) -> None:
+        with self._mutex:
+            self._lent[connection] = (time.monotonic(), answer)
+
+    def _start_watcher(self) -> threading.Thread:
+        watcher = threading.Thread(
+            target=self._watch, name="django_shedlock connections", daemon=True
+        )
+        watcher.start()
+        return watcher
+
+    def _take_back(self, connection: BaseDatabaseWrapper, *, keep: bool) -> None:
+        with self._mutex:
+            self._lent.pop(connection, None)
+            if keep:
+                self._idle[connection] = time.monotonic()
+        if not keep:
+            _close(connection)
+
+    def _watch(self) -> None:
+        while self._has_some():
+            time.sleep(LOOK)
+            with self._mutex:
+                now = time.monotonic()
+                expired = [c for c, at in self._idle.items() if at + IDLE < now]
+                for connection in expired:
+                    del self._idle[connection]
+                # Under the mutex, so that no connection changes hands meanwhile.
+                for since, answer in self._lent.values():
+                    if answer is not None and since + LONGEST < now:
+                        _interrupt(answer)
+            for connection in expired:
+                _close(connection)
+
+    def _has_some(self) -> bool:
+        with self._mutex:
+            if not self._idle and not self._lent:
+                self._watcher = None
+            return self._watcher is not None
+
+
+private_connections = PrivateConnections()
+atexit.register(private_connections.close_idle)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=private_connections.forget)
+
+
+def _copy(like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+    # See Note [A connection of its own].
+    connection = like.copy()
+    settings = connection.settings_dict
+    settings["AUTOCOMMIT"] = True
+    settings[ROW_WAIT] = True
+    settings["OPTIONS"].pop("pool", None)
+    settings["OPTIONS"] |= OPTIONS.get(connection.vendor, {}) | settings["OPTIONS"]
+    connection.inc_thread_sharing()
+    return connection
+
+
+def _open(connection: BaseDatabaseWrapper) -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor in AT_OPENING:
+            cursor.execute(AT_OPENING[connection.vendor])
+
+
+def _address(connection: BaseDatabaseWrapper) -> list[object]:
+    # A project may change the settings of an alias, for a tenant's database.
+    parts = ("NAME", "HOST", "PORT", "USER")
+    return [connection.alias, *map(connection.settings_dict.get, parts)]
+
+
+def _socket_of(connection: BaseDatabaseWrapper) -> int | None:
+    # Asked before the statement: MySQL's driver tells nothing while it waits.
+    fileno = getattr(connection.connection, "fileno", None)
+    return None if fileno is None else int(fileno())
+
+
+def _interrupt(answer: int) -> None:
+    # The caller gets an error from its driver. Its store hangs, or its pooler has no
+    # room.
+    with suppress(OSError):  # the other side has closed it
+        with socket.socket(fileno=os.dup(answer)) as waiting:
+            waiting.shutdown(socket.SHUT_RDWR)
+
+
+def _close(connection: BaseDatabaseWrapper) -> None:
+    with suppress(Error):
+        connection.close()
+
+
+def is_of_a_test(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether its database has the name of a test's database."""
+    name = str(connection.settings_dict["NAME"])
+    given = connection.settings_dict.get("TEST", {}).get("NAME")
+    return name.startswith(str(given or TEST_DATABASE_PREFIX))

@@ -1,0 +1,68 @@
+"""What the errors of databases mean."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from django.db import Error, IntegrityError, InterfaceError, OperationalError
+
+# The statement lost against another one. It may be sent again.
+CONFLICT_STATES = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
+CONFLICT_NUMBERS = {1213, 1020}  # MySQL: deadlock; MariaDB: record has changed
+CONFLICT_SQLITE_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+# Somebody else has the row for longer than the limit.
+TIMEOUT_STATES = {"55P03"}
+TIMEOUT_NUMBERS = {1205}
+
+
+def is_conflict(error: Error) -> bool:
+    """
+    Whether the work may succeed if it is done again.
+
+    Two inserts of one name are a conflict, too: the next try finds the other's record.
+    """
+    return (
+        isinstance(error, IntegrityError)
+        or _state(error) in CONFLICT_STATES
+        or _number(error) in CONFLICT_NUMBERS
+        or _sqlite_code(error) in CONFLICT_SQLITE_CODES
+    )
+
+
+def is_lock_timeout(error: Error) -> bool:
+    """Whether the statement waited too long for a row that somebody else has."""
+    return _state(error) in TIMEOUT_STATES or _number(error) in TIMEOUT_NUMBERS
+
+
+def describe(error: Error) -> str:
+    """Return what happened, in one line, and what to look at."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}. {_advice(error)}"
+
+
+def may_be_lost_connection(error: Error) -> bool:
+    """Whether the connection may be gone; drivers say it in dozens of ways."""
+    is_of_connection = isinstance(error, OperationalError | InterfaceError)
+    return is_of_connection and not is_lock_timeout(error)
+
+
+def _advice(error: Error) -> str:
+    if is_lock_timeout(error):
+        return "A transaction keeps its row: perhaps your own, which called fence()?"
+    return "Is the database reachable, and did `manage.py migrate` run on it?"
+
+
+def _state(error: Error) -> str | None:
+    # psycopg 3 calls it sqlstate, psycopg2 pgcode.
+    cause = error.__cause__
+    return getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+
+
+def _number(error: Error) -> object:
+    return error.args[0] if error.args else None
+
+
+def _sqlite_code(error: Error) -> int | None:
+    # The lowest byte is the primary code, the others say more of it.
+    code = getattr(error.__cause__, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF

@@ -1,0 +1,268 @@
+"""The lock's statements, each compiled once from a queryset."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django.core.exceptions import FullResultSet
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    CharField,
+    DateTimeField,
+    DurationField,
+    Expression,
+    Field,
+    Model,
+    QuerySet,
+)
+from django.db.models.sql import InsertQuery, UpdateQuery
+from django.db.models.sql.compiler import SQLCompiler
+
+from django_shedlock.fields import UTCDateTimeField
+
+T = TypeVar("T")
+
+ROW_WAIT = "SHEDLOCK_ROW_WAIT"
+"""In a connection's settings: its statements wait for a row for a second at most."""
+
+
+class Parameter(Expression):
+    """
+    Stands in a queryset for a value that is given with each execution.
+
+    Texts and integers go to the driver as they are. Other fields prepare their values.
+    """
+
+    as_they_are = (CharField, BigIntegerField)
+
+    def __init__(self, name: str, output_field: Field[Any, Any]):
+        super().__init__(output_field=output_field)
+        self.name = name
+        self.is_plain = isinstance(output_field, self.as_they_are)
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+        """Return a placeholder, and itself to be replaced by the value."""
+        return "%s", [self]
+
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """Without the cast MySQL compares texts, so the number of digits matters."""
+        if isinstance(self.output_field, DateTimeField):
+            return "CAST(%s AS DATETIME(6))", [self]
+        return self.as_sql(compiler, connection)
+
+    def prepare(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
+        """Return the value for the driver."""
+        return self.output_field.get_db_prep_value(value, connection)
+
+
+def text(name: str) -> Parameter:
+    """Return a parameter that is a text."""
+    return Parameter(name, CharField())
+
+
+def number(name: str) -> Parameter:
+    """Return a parameter that is an integer."""
+    return Parameter(name, BigIntegerField())
+
+
+def duration(name: str) -> Parameter:
+    """Return a parameter that is a ``timedelta``."""
+    return Parameter(name, DurationField())
+
+
+def instant(name: str) -> Parameter:
+    """Return a parameter that is an aware ``datetime``."""
+    return Parameter(name, UTCDateTimeField())
+
+
+class TransactionSetting(Expression):
+    """
+    A condition that is true and sets something for its transaction, on PostgreSQL.
+
+    In autocommit the statement is the transaction, so a pooler keeps nothing of it.
+    """
+
+    def __init__(self, setting: str, value: str):
+        super().__init__(output_field=BooleanField())
+        self.setting, self.value = setting, value
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+        """Leave the condition out."""
+        raise FullResultSet
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """See PostgreSQL's documentation, "Configuration Settings Functions"."""
+        call = f"set_config('{self.setting}', '{self.value}', true)"
+        return f"{call} = '{self.value}'", []
+
+
+class RowWait(TransactionSetting):
+    """Limits the wait for a row, if the connection's settings say so."""
+
+    def __init__(self) -> None:
+        super().__init__("lock_timeout", "1s")
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """Leave the condition out where there is no limit."""
+        if ROW_WAIT not in connection.settings_dict:
+            raise FullResultSet
+        return super().as_postgresql(compiler, connection)
+
+
+def asynchronous_commit() -> TransactionSetting:
+    """
+    Return the condition to commit without a wait for the disk.
+
+    Only for what a crash of the server may lose. Nothing is corrupted, and the next
+    durable statement makes it durable, too.
+    """
+    return TransactionSetting("synchronous_commit", "off")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A statement's text, and what stands for its placeholders."""
+
+    sql: str
+    parameters: tuple[Any, ...]
+    query: Any = None
+    columns: tuple[Any, ...] = ()
+    read_key: Callable[[Any, BaseDatabaseWrapper], int | None] = lambda *_: None
+
+    def bind(
+        self, values: Mapping[str, Any], connection: BaseDatabaseWrapper
+    ) -> list[Any]:
+        """Return the parameters with their values."""
+        bound = []
+        for given in self.parameters:
+            if not isinstance(given, Parameter):
+                bound.append(given)
+            elif given.is_plain:
+                bound.append(values[given.name])
+            else:
+                bound.append(given.prepare(values[given.name], connection))
+        return bound
+
+
+class Statement(ABC, Generic[T]):
+    """
+    A statement that is built by a function, and compiled once for each database.
+
+    Calling it executes it on the connection that is given, with values by keyword.
+    """
+
+    def __init__(self, build: Callable[[], T]):
+        self._build = build
+        self._compiled: dict[Hashable, Compiled] = {}
+
+    def compiled(self, connection: BaseDatabaseWrapper) -> Compiled:
+        """Return the statement for this connection's database and settings."""
+        key = (
+            connection.alias,
+            connection.vendor,
+            ROW_WAIT in connection.settings_dict,
+            getattr(connection.features, "uses_server_side_binding", None),
+        )
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(self._build(), connection)
+        return self._compiled[key]
+
+    @abstractmethod
+    def _compile(self, built: T, connection: BaseDatabaseWrapper) -> Compiled: ...
+
+
+class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]]]):
+    """An UPDATE: what is built is the records and their new columns."""
+
+    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> int:
+        """Execute it; return how many records matched."""
+        compiled = self.compiled(connection)
+        with connection.cursor() as cursor:
+            cursor.execute(compiled.sql, compiled.bind(values, connection))
+            count: int = cursor.rowcount
+        return count
+
+    def _compile(
+        self,
+        built: tuple[QuerySet[Any], dict[str, Any]],
+        connection: BaseDatabaseWrapper,
+    ) -> Compiled:
+        records, columns = built
+        query: Any = records.filter(RowWait()).query.chain(UpdateQuery)
+        query.add_update_values(columns)
+        query.annotations = {}
+        sql, parameters = query.get_compiler(connection=connection).as_sql()
+        return Compiled(sql, tuple(parameters))
+
+
+class Select(Statement["QuerySet[Any, Any]"]):
+    """A SELECT: what is built is a queryset of ``values_list()``."""
+
+    def __call__(
+        self, connection: BaseDatabaseWrapper, /, **values: Any
+    ) -> list[tuple[Any, ...]]:
+        """Execute it; return the rows as Django would."""
+        compiled = self.compiled(connection)
+        with connection.cursor() as cursor:
+            cursor.execute(compiled.sql, compiled.bind(values, connection))
+            rows = cursor.fetchall()
+        compiler = compiled.query.get_compiler(connection=connection)
+        converters = compiler.get_converters(compiled.columns)
+        return [tuple(row) for row in compiler.apply_converters(rows, converters)]
+
+    def _compile(
+        self, built: QuerySet[Any, Any], connection: BaseDatabaseWrapper
+    ) -> Compiled:
+        compiler = built.query.get_compiler(connection=connection)
+        sql, parameters = compiler.as_sql()
+        columns = tuple(column for column, _, _ in compiler.select)
+        return Compiled(sql, tuple(parameters), built.query, columns)
+
+
+class Insert(Statement[tuple[type[Model], dict[str, Any]]]):
+    """An INSERT: what is built is the model, and the columns that are given."""
+
+    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> int | None:
+        """Execute it; return the key that the database made, if it tells."""
+        compiled = self.compiled(connection)
+        with connection.cursor() as cursor:
+            cursor.execute(compiled.sql, compiled.bind(values, connection))
+            return compiled.read_key(cursor, connection)
+
+    def _compile(
+        self,
+        built: tuple[type[Model], dict[str, Any]],
+        connection: BaseDatabaseWrapper,
+    ) -> Compiled:
+        model, columns = built
+        key = model._meta.auto_field
+        query = InsertQuery(model)
+        fields: Any = [model._meta.get_field(column) for column in columns]
+        query.insert_values(fields, [model(**columns)])
+        compiler = query.get_compiler(connection=connection)
+        if key and connection.features.can_return_columns_from_insert:
+            compiler.returning_fields = [key]
+        ((sql, parameters),) = compiler.as_sql()
+        return Compiled(sql, tuple(parameters), read_key=_key_reader(compiler, key))
+
+
+def _key_reader(compiler: Any, key: Any) -> Callable[[Any, Any], int | None]:
+    if key is None:
+        return lambda *_: None
+    if compiler.returning_fields:
+        return lambda cursor, connection: cursor.fetchone()[0]
+    table = key.model._meta.db_table
+    return lambda cursor, connection: connection.ops.last_insert_id(
+        cursor, table, key.column
+    )

@@ -1,0 +1,157 @@
+"""Decide which tick a start is for, and whether it may run: nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+
+EARLIEST = timedelta(minutes=1)
+"""The longest time before its tick at which a scheduler may start a job."""
+FUTURE = 2 * EARLIEST
+"""A tick further ahead is wrong; the store's clock may have been set back a little."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """
+    Which tick a start is for, and whether its job may run.
+
+    It holds while the store's clock is before ``holds_until``. ``is_new`` tells that no
+    run of that tick or a later one has begun. ``state`` is the new state if the job
+    starts; otherwise the state stays as it was.
+    """
+
+    is_allowed: bool
+    is_new: bool
+    tick: datetime
+    holds_until: datetime
+    state: ScheduleState
+
+
+@dataclass(frozen=True)
+class ScheduleState:
+    """
+    What is known of the ticks of a lock's schedule. All instants are aware.
+
+    ``tick`` is the newest tick that was begun, ``due_at`` the first that has not
+    succeeded, ``caught_up`` the newest that was run because it was overdue.
+    ``schedule`` is the lock's last one; a host without cronsim does not know it.
+    """
+
+    schedule: Schedule | None = None
+    tick: datetime | None = None
+    due_at: datetime | None = None
+    caught_up: datetime | None = None
+
+    def decide(self, start: Start, now: datetime) -> Decision:
+        """Decide at this instant of the store's clock, for a start with a schedule."""
+        if start.schedule is None:
+            raise ValueError("A start without a schedule has no tick.")
+        known = self._without_future(now)
+        chosen, holds_until = _choose(start, start.schedule, now)
+        is_new = known.tick is None or known.tick < chosen
+        tick = chosen if known.tick is None else max(chosen, known.tick)
+        return Decision(
+            is_allowed=known._allows(start, start.schedule, chosen, now),
+            is_new=is_new,
+            tick=tick,
+            holds_until=holds_until,
+            state=ScheduleState(
+                start.schedule,
+                tick,
+                known._due_at(chosen, is_new=is_new),
+                tick if start.trigger is Trigger.CATCH_UP else known.caught_up,
+            ),
+        )
+
+    def after_success(self) -> ScheduleState:
+        """Return the state when the run of the newest tick has succeeded."""
+        if self.schedule is None or self.tick is None:
+            return self
+        return replace(self, due_at=next(self.schedule.ticks_after(self.tick)))
+
+    def registered(self, schedule: Schedule, now: datetime) -> ScheduleState:
+        """Return the state with this schedule; a new one counts from now on."""
+        if self.schedule == schedule:
+            return self
+        due_at = next(schedule.ticks_after(now))
+        return replace(self._without_future(now), schedule=schedule, due_at=due_at)
+
+    def overdue_since(self, now: datetime, grace: timedelta) -> datetime | None:
+        """Return the first tick that should have succeeded, if it is overdue."""
+        is_overdue = self.due_at is not None and self.due_at <= now - grace
+        return self.due_at if is_overdue else None
+
+    def was_started(self, now: datetime, grace: timedelta) -> bool:
+        """Return whether the newest due tick was run, whatever the outcome."""
+        if self.schedule is None or self.tick is None:
+            return False
+        return self.tick >= next(self.schedule.ticks_until(now - grace))
+
+    def next_tick(self, now: datetime) -> datetime | None:
+        """Return the tick to run next, or ``None`` without a schedule."""
+        if self.schedule is None:
+            return None
+        return next(self.schedule.ticks_after(max(self.tick or now, now)))
+
+    # A tick that is too far ahead was written when the store's clock was wrong. It must
+    # not prevent the next ticks from running.
+    def _without_future(self, now: datetime) -> ScheduleState:
+        def kept(tick: datetime | None) -> datetime | None:
+            return None if tick is None or tick > now + FUTURE else tick
+
+        return replace(self, tick=kept(self.tick), caught_up=kept(self.caught_up))
+
+    def _allows(
+        self, start: Start, schedule: Schedule, chosen: datetime, now: datetime
+    ) -> bool:
+        is_new = self.tick is None or self.tick < chosen
+        if start.trigger is Trigger.OPERATOR:
+            return True
+        if start.trigger is Trigger.CATCH_UP:
+            return self._is_to_catch_up(next(schedule.ticks_until(now - start.grace)))
+        if start.trigger is Trigger.RETRY:
+            return is_new or self.due_at is None or self.due_at <= (self.tick or chosen)
+        return is_new
+
+    def _is_to_catch_up(self, overdue: datetime) -> bool:
+        newer_was_run = self.tick is not None and self.tick > overdue
+        was_caught_up = self.caught_up is not None and self.caught_up >= overdue
+        is_due = self.due_at is not None and self.due_at <= overdue
+        return is_due and not newer_was_run and not was_caught_up
+
+    def _due_at(self, chosen: datetime, *, is_new: bool) -> datetime:
+        if self.due_at is None:
+            return chosen
+        # A tick that was not begun has not succeeded, whatever an older schedule says.
+        return min(self.due_at, chosen) if is_new else self.due_at
+
+
+# Note [Which tick a start is for]
+# Late starts are the rule (queues, a wait, a busy host), early ones the exception
+# (clocks differ by milliseconds). So a start belongs to the newest past tick. Only a
+# scheduler may come shortly before its tick: a quarter of the interval, a minute at the
+# most. No late start consumes a future tick.
+def _choose(
+    start: Start, schedule: Schedule, now: datetime
+) -> tuple[datetime, datetime]:
+    if start.asked_at is not None:
+        # The publisher's clock may be ahead, but nobody asks in the future.
+        tick, _ = _of_scheduler(schedule, min(start.asked_at, now))
+        return tick, next(schedule.ticks_after(now))
+    if start.trigger is Trigger.SCHEDULER:
+        return _of_scheduler(schedule, now)
+    boundaries = [next(schedule.ticks_after(now))]
+    if start.trigger is Trigger.CATCH_UP:
+        next_due = next(schedule.ticks_after(now - start.grace))
+        boundaries.append(next_due + start.grace)
+    return next(schedule.ticks_until(now)), min(boundaries)
+
+
+def _of_scheduler(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
+    past, following = next(schedule.ticks_until(now)), next(schedule.ticks_after(now))
+    early = following - min((following - past) / 4, EARLIEST)
+    return (following, following) if now >= early else (past, early)

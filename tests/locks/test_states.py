@@ -1,0 +1,142 @@
+"""What an operator sees of a lock with a schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection, connections
+from django.test import override_settings
+
+from django_shedlock.locks.states import (
+    LockHolder,
+    LockState,
+    LockStatus,
+    UnreadHolder,
+)
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import ScheduleState
+
+HOUR = timedelta(hours=1)
+GRACE = timedelta(minutes=5)
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+NIGHTLY = Schedule("0 2 * * *", "America/Chicago")
+
+
+def status(state: LockState, clock: datetime = NOON) -> LockStatus:
+    """Return the status of a lock whose last success was two days ago."""
+    last = NOON - timedelta(days=2, hours=4)
+    return LockStatus(
+        name="job",
+        state=state,
+        locked_by="web-1:7:a",
+        locked_at=clock,
+        lock_until=clock,
+        remaining=timedelta(0),
+        clock=clock,
+        schedule_state=ScheduleState(NIGHTLY, last).after_success(),
+    )
+
+
+@pytest.mark.parametrize("state", [s for s in LockState if s is not LockState.RUNNING])
+def test_job_that_does_not_run_is_overdue(state: LockState) -> None:
+    """Also one whose lock lock_at_least_for keeps, or whose worker died."""
+    found = status(state)
+    assert found.overdue_since(GRACE) == NOON - timedelta(days=1, hours=4)
+    assert found.overdue_for(GRACE) == timedelta(days=1, hours=4)
+
+
+def test_running_job_is_not_overdue() -> None:
+    """It may succeed yet; if it never ends, it takes too long."""
+    found = status(LockState.RUNNING)
+    assert found.overdue_since(GRACE) is None
+    assert found.overdue_for(GRACE) == timedelta(0)
+
+
+@pytest.mark.parametrize("state", LockState)
+def test_job_that_runs_after_its_next_tick_skips_it(state: LockState) -> None:
+    """It is told since which tick it runs, after the grace."""
+    tick = NOON - timedelta(days=2, hours=4)
+    expected = tick if state is LockState.RUNNING else None
+    next_tick = tick + timedelta(days=1)
+    assert status(state).skips_since(GRACE) == expected
+    assert status(state, next_tick + GRACE).skips_since(GRACE) == expected
+    soon = status(state, next_tick + GRACE - timedelta(seconds=1))
+    assert soon.skips_since(GRACE) is None
+
+
+def test_clock_without_a_zone_is_in_the_projects() -> None:
+    """With USE_TZ = False the ticks are the same instants."""
+    local = datetime(2026, 3, 2, 6)
+    with override_settings(USE_TZ=False, TIME_ZONE="America/Chicago"):
+        found = status(LockState.FREE, clock=local)
+        assert found.overdue_for(GRACE) == timedelta(days=1, hours=4)
+        assert found.next_tick == NOON + timedelta(hours=20)
+
+
+def test_schedule_is_told() -> None:
+    """A lock without one has neither a next tick nor one that is late."""
+    assert status(LockState.FREE).schedule == NIGHTLY
+    bare = LockStatus("job", LockState.FREE, "", NOON, NOON, timedelta(0), NOON)
+    assert (bare.schedule, bare.next_tick, bare.overdue_since(GRACE)) == (None,) * 3
+    assert bare.overdue_for(GRACE) == timedelta(0)
+
+
+def known() -> LockHolder:
+    return LockHolder("web-1:7:a", HOUR)
+
+
+def test_holder_is_read_when_somebody_asks() -> None:
+    """And only once: what is said of it fits together."""
+    reads = []
+
+    def read() -> LockHolder:
+        reads.append(threading.get_ident())
+        return known()
+
+    holder = UnreadHolder(read)
+    assert reads == []
+    assert (str(holder), holder.remaining, holder.tick) == ("web-1:7:a", HOUR, None)
+    assert holder.reason == "held by web-1:7:a"
+    assert reads == [threading.get_ident()]
+
+
+def test_holder_is_read_in_another_thread_for_an_event_loop() -> None:
+    """Django refuses to ask a database in the loop's own thread."""
+    reads = []
+
+    def read() -> LockHolder:
+        reads.append(threading.get_ident())
+        return known()
+
+    async def ask() -> str:
+        return UnreadHolder(read).reason
+
+    assert asyncio.run(ask()) == "held by web-1:7:a"
+    assert reads != [threading.get_ident()]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_other_thread_leaves_no_connection_open() -> None:
+    """It ends, and its connections would stay open until they are collected."""
+    opened = []
+
+    def read() -> LockHolder:
+        connection.ensure_connection()
+        opened.append(connections["default"])
+        return known()
+
+    async def ask() -> str:
+        return UnreadHolder(read).reason
+
+    assert asyncio.run(ask()) == "held by web-1:7:a"
+    assert [each.connection for each in opened] == [None]
+
+
+def test_holder_cannot_be_changed() -> None:
+    """Whoever is told of it is told the same."""
+    for holder in (known(), UnreadHolder(known)):
+        with pytest.raises(AttributeError):
+            holder.locked_by = "me"  # type: ignore[misc]

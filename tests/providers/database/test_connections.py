@@ -1,0 +1,523 @@
+"""The caller's connection: transactions, requests, tests, pools."""
+
+from __future__ import annotations
+
+import operator
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.auth.models import Group
+from django.db import OperationalError, connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, override_settings
+from django.urls import path
+
+from django_shedlock import LockProviderError, aexecute, hold
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.keepalive import kept_alive
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockState
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database import connections as connecting
+from django_shedlock.providers.database.connections import private_connections
+from django_shedlock.signals import lock_acquired
+from django_shedlock.test import is_held
+from tests.support.leases import beat_now, lease_end
+from tests.support.locks import MINUTE, configure, take_from, try_once
+from tests.support.processes import worker
+from tests.support.sessions import (
+    kill_session,
+    session_number,
+    session_number_of,
+)
+from tests.support.threads import run_threads, running_threads
+from tests.support.waiting import PATIENCE, wait_for
+
+committed = pytest.mark.django_db(transaction=True)
+
+seen: list[str] = []
+
+
+def locking_view(request: HttpRequest) -> HttpResponse:
+    """Take a lock in a request, and ask another process who holds it."""
+    with hold("job") as lock, worker(try_once) as other:
+        seen[:] = [lock.locked_by, other.result()]
+    return HttpResponse()
+
+
+urlpatterns = [path("lock/", locking_view)]
+
+
+@pytest.mark.servers_only
+@committed
+@override_settings(ROOT_URLCONF=__name__)
+def test_atomic_requests_do_not_hide_the_lock(monkeypatch: Any) -> None:
+    """A lock taken in a request's transaction is seen by others at once."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    assert Client().get("/lock/").status_code == 200
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.django_db
+def test_testcase_sees_its_own_lock_and_fixtures() -> None:
+    """Inside TestCase's transaction, locks and fixtures share one connection."""
+    provider = DatabaseLockProvider("default")
+    LockRecord.objects.create(
+        name="fixture",
+        lock_until=DatabaseNow() + MINUTE,
+        locked_at=DatabaseNow(),
+        locked_by="the test",
+    )
+    assert str(provider.acquire(configure("fixture"))) == "the test"
+    lock = take_from(provider, configure())
+    assert LockRecord.objects.get(name="job").locked_by == lock.locked_by
+    assert lock.release()
+
+
+@pytest.mark.django_db
+def test_atomic_inside_testcase_stays_on_the_connection() -> None:
+    """The user's own atomic() in a TestCase sees the lock, too."""
+    provider = DatabaseLockProvider("default")
+    with transaction.atomic():
+        take_from(provider, configure())
+        assert LockRecord.objects.get().name == "job"
+        assert provider.statuses("job")[0].state is LockState.RUNNING
+
+
+@pytest.mark.servers_only
+@committed
+def test_callers_connection_is_never_replaced() -> None:
+    """What a receiver writes is part of the caller's transaction, and rolls back."""
+    mine = connections["default"]
+
+    def write(**kwargs: Any) -> None:
+        assert connections["default"] is mine
+        Group.objects.create(name="of the receiver")
+
+    lock_acquired.connect(write)
+    try:
+        with transaction.atomic():
+            with hold("job") as lock, worker(try_once) as other:
+                assert connections["default"] is mine
+                assert other.result() == lock.locked_by
+            transaction.set_rollback(True)
+    finally:
+        lock_acquired.disconnect(write)
+    assert Group.objects.count() == 0
+    assert LockRun.objects.get().outcome == "succeeded"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseDatabaseWrapper]]:
+    """Each private connection that is opened, and kept as in no test's database."""
+    opened: list[BaseDatabaseWrapper] = []
+    really = connecting._open
+
+    def note(connection: BaseDatabaseWrapper) -> None:
+        opened.append(connection)
+        really(connection)
+
+    monkeypatch.setattr(connecting, "_open", note)
+    monkeypatch.setattr(connecting, "LOOK", 0.01)
+    monkeypatch.setattr(connecting, "is_of_a_test", lambda connection: False)
+    yield opened
+    private_connections.close_idle()
+    wait_for(lambda: not watchers())
+
+
+def watchers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "django_shedlock connections"]
+
+
+def is_open(connection: BaseDatabaseWrapper) -> bool:
+    return connection.connection is not None
+
+
+@pytest.mark.servers_only
+@committed
+def test_locks_in_transactions_share_one_connection(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """Opening one costs more than ten locks, so it is kept for the next lock."""
+    for _ in range(3):
+        with transaction.atomic(), hold("job"):
+            pass
+    assert len(opened) == 1
+    assert opened[0].get_autocommit()
+    assert is_open(opened[0])
+
+
+@pytest.mark.servers_only
+@committed
+def test_threads_have_a_connection_each_at_most(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """A statement that waits holds up nobody; what is idle is lent to anybody."""
+    names = iter("abcd")
+
+    def lock_in_transaction() -> None:
+        with transaction.atomic(), hold(next(names)):
+            pass
+
+    run_threads(4, lock_in_transaction)
+    assert 1 <= len(opened) <= 4
+
+
+@pytest.mark.servers_only
+@committed
+def test_idle_connection_is_closed(
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no place at a server or a pooler for longer, and its thread ends."""
+    monkeypatch.setattr(connecting, "IDLE", 0.01)
+    with transaction.atomic(), hold("job"):
+        pass
+    wait_for(lambda: not is_open(opened[0]))
+    wait_for(lambda: not watchers())
+    with transaction.atomic(), hold("job"):
+        pass
+    assert len(opened) > 1
+
+
+@pytest.mark.servers_only
+@committed
+def test_watcher_that_could_not_be_started_is_tried_again(
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process without room for a thread has its locks; the next one is watched."""
+
+    def refuse() -> threading.Thread:
+        raise RuntimeError("can't start new thread")
+
+    with transaction.atomic():
+        with monkeypatch.context() as full:
+            full.setattr(private_connections, "_start_watcher", refuse)
+            with hold("job"):
+                pass
+        assert not watchers()
+        with hold("job"):
+            pass
+        assert watchers()
+    assert len(opened) == 1
+
+
+@pytest.mark.servers_only
+@committed
+def test_connection_to_another_database_is_not_lent(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """A project may change an alias for each tenant: the locks go where it points."""
+    tenant = connections["default"].copy()
+    tenant.settings_dict["NAME"] = "of_a_tenant"
+    with transaction.atomic(), hold("job"):
+        pass
+    lent = private_connections._lend(tenant)
+    private_connections._take_back(lent, keep=False)
+    assert lent not in opened
+    assert lent.settings_dict["NAME"] == "of_a_tenant"
+
+
+@pytest.mark.servers_only
+@committed
+def test_tests_database_can_be_dropped() -> None:
+    """To a test's database no connection is kept."""
+    with transaction.atomic(), hold("job"):
+        pass
+    assert private_connections._idle == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "of_test", "is_of_a_test"),
+    [
+        ("test_shop", None, True),
+        ("shop", None, False),
+        ("ci", "ci", True),
+        ("ci_gw1", "ci", True),
+        ("test_shop", "ci", False),
+    ],
+)
+def test_tests_database_is_known_by_its_name(
+    name: str, of_test: str | None, is_of_a_test: bool
+) -> None:
+    """It has Django's prefix, or the name that the settings give to it."""
+    other = connections["default"].copy()
+    other.settings_dict |= {"NAME": name, "TEST": {"NAME": of_test}}
+    assert connecting.is_of_a_test(other) is is_of_a_test
+
+
+@pytest.mark.servers_only
+@committed
+def test_private_connection_that_died_is_replaced(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """The server ended it while it was idle: the lock is acquired on a new one."""
+    with transaction.atomic():
+        with hold("job"):
+            pass
+        kill_session(session_number_of(opened[0]))
+        with hold("job") as lock:
+            assert LockRecord.objects.filter(locked_by=lock.locked_by).exists()
+    assert len(opened) == 2
+    assert not is_open(opened[0])
+
+
+class Silent:
+    """Stands for a server, or a pooler without room, that accepts and never answers."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._accepted: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._accepted.append(self._socket.accept()[0])
+
+    def close(self) -> None:
+        for each in [self._socket, *self._accepted]:
+            each.close()
+
+
+@pytest.mark.servers_only
+@committed
+def test_pooler_without_room_is_an_error_within_seconds(
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is accepted and never answered does not hold up the caller for minutes."""
+    monkeypatch.setitem(connecting.OPTIONS, connection.vendor, {"connect_timeout": 1})
+    with closing(Silent()) as pooler, transaction.atomic():
+        with pytest.MonkeyPatch.context() as elsewhere:
+            settings = connections["default"].settings_dict
+            elsewhere.setitem(settings, "HOST", "127.0.0.1")
+            elsewhere.setitem(settings, "PORT", str(pooler.port))
+            with pytest.raises(LockProviderError, match="'job'"):
+                take_from(DatabaseLockProvider("default"), configure())
+    assert len(opened) == 2
+
+
+@pytest.mark.servers_only
+@committed
+def test_statement_without_an_answer_is_interrupted(
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that hangs after the connection is there is given up, too."""
+    monkeypatch.setattr(connecting, "LONGEST", 0.05)
+    sleep = {"postgresql": "SELECT pg_sleep(600)", "mysql": "SELECT SLEEP(600)"}
+
+    sessions: list[int] = []
+
+    def hang(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+        sessions.append(session_number_of(connection))
+        with connection.cursor() as cursor:
+            cursor.execute(sleep[connection.vendor])
+
+    with transaction.atomic(), pytest.raises(OperationalError):
+        connecting.run(hang, "default")
+    assert len(opened) == len(sessions) == 2
+    for number in sessions:  # the server may not have noticed
+        with suppress(OperationalError):
+            kill_session(number)
+    assert not any(map(is_open, opened))
+
+
+@pytest.mark.servers_only
+@committed
+def test_server_that_restarted_leaves_no_dead_connections(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """Where all that were idle have died, one more try is enough."""
+    default = connections["default"]
+    with private_connections.borrowed(default), private_connections.borrowed(default):
+        pass
+    for each in opened:
+        kill_session(session_number_of(each))
+    with transaction.atomic(), hold("job") as lock:
+        assert LockRecord.objects.filter(locked_by=lock.locked_by).exists()
+    assert len(opened) == 3
+
+
+@pytest.mark.servers_only
+@committed
+def test_release_without_a_connection_has_not_been_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the first try gets no connection, a lock that an operator released is lost."""
+    really, tries = connecting._open, []
+
+    def refused_once(connection: BaseDatabaseWrapper) -> None:
+        tries.append(connection)
+        if len(tries) == 1:
+            raise OperationalError("too many clients already")
+        really(connection)
+
+    with hold("job") as lock:
+        assert lock.provider.force_release("job", running=True)  # type: ignore[attr-defined]
+        with transaction.atomic():
+            monkeypatch.setattr(connecting, "_open", refused_once)
+            assert not lock.release()
+    assert len(tries) > 1
+    assert lock.is_lost
+
+
+@pytest.mark.servers_only
+@committed
+def test_forked_child_leaves_its_parents_connection_alone(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """Neither its locks nor its end disturb what the parent has open."""
+    with transaction.atomic(), hold("job"):
+        pass
+    child = os.fork()
+    if child == 0:
+        os._exit(len(private_connections._idle))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    with transaction.atomic(), hold("job"):
+        pass
+    assert len(opened) == 1
+
+
+@pytest.mark.servers_only
+@committed
+def test_many_locks_are_kept_alive_on_one_connection(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """300 locks have one thread, which has one connection of its own."""
+    provider = DatabaseLockProvider("default")
+    locks = [take_from(provider, configure(f"job {n}")) for n in range(300)]
+    ends = [lease_end(lock) for lock in locks]
+    with ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(kept_alive(lock))
+        for lock in locks:
+            beat_now(lock)
+        wait_for(
+            lambda: all(map(operator.lt, ends, [lease_end(lock) for lock in locks]))
+        )
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("django_shedlock keep alive") == 1
+    assert len(opened) == 1
+    assert LockRecord.objects.held().count() == 300
+
+
+@pytest.mark.servers_only
+@committed
+def test_without_autocommit_the_lock_is_committed() -> None:
+    """A caller that commits by hand still takes locks that others see."""
+    transaction.set_autocommit(False)
+    try:
+        lock = take_from(DatabaseLockProvider("default"), configure())
+        with worker(try_once) as other:
+            assert other.result() == lock.locked_by
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@pytest.mark.servers_only
+@committed
+def test_row_lock_of_the_caller_ends_in_held() -> None:
+    """Who has locked the row in its own transaction does not wait for itself."""
+    provider = DatabaseLockProvider("default")
+    take_from(provider, configure()).release()
+    with transaction.atomic():
+        LockRecord.objects.update(locked_by="caller")
+        assert not isinstance(provider.acquire(configure()), Lock)
+
+
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this process take its connections from a pool of two."""
+    pool = {"min_size": 2, "max_size": 2, "timeout": 20}
+    connections["default"].close()
+    monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"], "pool", pool)
+    yield
+    connections["default"].close()
+    connections["default"].close_pool()  # type: ignore[attr-defined]
+
+
+@pytest.mark.postgres_only
+@pytest.mark.usefixtures("pooled")
+@committed
+def test_pool_with_every_connection_in_a_transaction() -> None:
+    """Where callers' transactions have the whole pool, all get their locks."""
+    provider = DatabaseLockProvider("default")
+    both_inside = threading.Barrier(2)
+    names = iter("ab")
+    results: list[object] = []
+
+    def lock_in_transaction() -> None:
+        with transaction.atomic():
+            Group.objects.count()
+            both_inside.wait(PATIENCE)
+            results.append(provider.acquire(configure(next(names))))
+            both_inside.wait(PATIENCE)
+
+    run_threads(2, lock_in_transaction)
+    assert [type(result) for result in results] == [Lock, Lock]
+
+
+@pytest.mark.postgres_only
+@pytest.mark.usefixtures("pooled")
+@committed
+def test_heartbeat_draws_from_no_pool() -> None:
+    """Where callers have the whole pool, a lock is kept alive all the same."""
+    provider = DatabaseLockProvider("default")
+    both_connected = threading.Barrier(3)
+
+    def occupy() -> None:
+        with transaction.atomic():
+            Group.objects.count()
+            both_connected.wait(PATIENCE)
+            both_connected.wait(PATIENCE)
+
+    lock = take_from(provider, configure())
+    connections["default"].close()
+    with running_threads(2, occupy):
+        both_connected.wait(PATIENCE)
+        end = lease_end(lock)
+        with kept_alive(lock):
+            beat_now(lock)
+            assert wait_for(lambda: lease_end(lock) > end)
+        both_connected.wait(PATIENCE)
+
+
+@pytest.mark.postgres_only
+@pytest.mark.usefixtures("pooled")
+@committed
+def test_pool_of_dead_connections_does_not_keep_a_lock() -> None:
+    """If every connection of the pool died, the lock is released all the same."""
+    provider = DatabaseLockProvider("default")
+    lock = take_from(provider, configure())
+    both_connected = threading.Barrier(2)
+
+    def connect_and_die() -> None:
+        number = session_number()
+        both_connected.wait(PATIENCE)
+        kill_session(number)
+
+    connections["default"].close()
+    run_threads(2, connect_and_die)
+    assert provider.release(lock)
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@committed
+def test_async_body_holds_a_lock_of_the_database() -> None:
+    """The async twins take and release their lock in the database."""
+
+    async def body() -> bool:
+        return await sync_to_async(is_held)("job")
+
+    assert async_to_sync(aexecute)(body, "job").value is True
+    assert not is_held("job")

@@ -1,0 +1,577 @@
+"""The database provider: the contract, and what is special about a database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from django.db import (
+    DatabaseError,
+    Error,
+    IntegrityError,
+    OperationalError,
+    connection,
+    connections,
+)
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+
+from django_shedlock import LockProviderError, execute, hold
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import CONTENDED, LockHolder, LockState
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.database import DatabaseLockProvider, acquisition
+from django_shedlock.providers.database import connections as connecting
+from django_shedlock.providers.database.errors import is_conflict
+from tests.providers.contract import ProviderContract
+from tests.providers.ticks import TickContract
+from tests.support.clocks import store_clock
+from tests.support.leases import is_kept_alive
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.sessions import kill_session, session_number
+from tests.support.statements import Failing, Only
+from tests.support.waiting import PATIENCE
+
+sqlite_only = pytest.mark.sqlite_only
+servers_only = pytest.mark.servers_only
+committed = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def provider() -> DatabaseLockProvider:
+    return DatabaseLockProvider("default")
+
+
+@committed
+class TestDatabaseLockProvider(ProviderContract, TickContract):
+    """The contract, on the database under test."""
+
+    @pytest.fixture
+    def provider(self) -> DatabaseLockProvider:
+        return DatabaseLockProvider("default")
+
+
+@committed
+def test_locks_are_not_kept_alive_unless_asked_for() -> None:
+    """A job whose lease is too short loses its lock, as in ShedLock."""
+    with hold("job") as lock:
+        assert not is_kept_alive(lock)
+
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+SET_BACK = NOON - timedelta(hours=1)
+
+
+@pytest.mark.django_db
+class TestClockSetBack:
+    """The store's clock, set back while a job runs."""
+
+    @pytest.mark.parametrize("at_least", [timedelta(0), MINUTE])
+    def test_lock_is_kept_no_longer_than_it_may(
+        self, provider: DatabaseLockProvider, at_least: timedelta
+    ) -> None:
+        """Given back, it is free, or kept for lock_at_least_for from then on."""
+        with store_clock(NOON):
+            lock = take_from(provider, configure(lock_at_least_for=at_least))
+        with store_clock(SET_BACK):
+            assert provider.release(lock)
+            [status] = provider.statuses("job")
+            assert status.remaining <= at_least
+            expected = LockState.HELD_AT_LEAST if at_least else LockState.FREE
+            assert status.state is expected
+        with store_clock(SET_BACK + at_least + MINUTE):
+            take_from(provider, configure())
+
+    def test_released_by_force_it_is_no_crash(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """What an operator gave back is free, and not expired."""
+        with store_clock(NOON):
+            take_from(provider, configure())
+        with store_clock(SET_BACK):
+            assert provider.force_release("job", running=True)
+            [status] = provider.statuses("job")
+            assert status.state is LockState.FREE
+
+
+@pytest.mark.django_db
+class TestStatements:
+    """How many statements each step takes."""
+
+    def count(self, step: Callable[[], Any]) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            step()
+        lock_statements = [q for q in queries if "SAVEPOINT" not in q["sql"]]
+        return len(lock_statements)
+
+    def test_take_and_give_back_are_one_statement_each(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """A lock that is known costs one UPDATE to take and one to give back."""
+        take_from(provider, configure()).release()
+        assert self.count(lambda: provider.acquire(configure())) == 1
+        lock = take_again(provider)
+        assert self.count(lock.release) == 1
+
+    def test_failed_try_is_two_statements(self, provider: DatabaseLockProvider) -> None:
+        """Without a record one has to be made, so the first try looks for one."""
+        take_from(provider, configure())
+        assert self.count(lambda: provider.acquire(configure())) == 2
+
+    def test_first_take_is_three_statements(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """A name that is new is updated, looked for, and inserted."""
+        assert self.count(lambda: provider.acquire(configure())) == 3
+
+    def test_clock_is_one_statement(self, provider: DatabaseLockProvider) -> None:
+        """The clock costs one statement, also where there is no lock yet."""
+        assert self.count(provider.now) == 1
+
+    def test_extend_is_one_statement(self, provider: DatabaseLockProvider) -> None:
+        """An extension is one UPDATE."""
+        lock = take_from(provider, configure())
+        assert self.count(lock.extend) == 1
+
+
+@pytest.fixture
+def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let names be remembered, as in no test's database, and for longer."""
+    monkeypatch.setattr(acquisition, "is_of_a_test", lambda connection: False)
+    monkeypatch.setattr(acquisition, "LATELY", PATIENCE)
+
+
+def statements_of(step: Callable[[], Any]) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        step()
+    return len(queries)
+
+
+@servers_only
+@committed
+@pytest.mark.usefixtures("remembering")
+def test_next_failed_try_is_one_statement(provider: DatabaseLockProvider) -> None:
+    """A record that was seen just now is there; who holds it is read if asked."""
+    lock = take_from(provider, configure())
+    provider.acquire(configure())
+    tries: list[Any] = []
+    assert statements_of(lambda: tries.append(provider.acquire(configure()))) == 1
+    [holder] = tries
+    assert statements_of(lambda: str(holder)) == 1
+    assert statements_of(lambda: (holder.reason, holder.remaining)) == 0
+    assert (holder.locked_by, holder.tick) == (lock.locked_by, None)
+
+
+@servers_only
+@committed
+@pytest.mark.usefixtures("remembering")
+def test_next_skipped_job_is_one_statement(
+    provider: DatabaseLockProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no receiver and no log line asks for the holder, nobody reads it."""
+    caplog.set_level("WARNING", "django_shedlock")
+    take_from(provider, configure())
+
+    def skipped() -> None:
+        assert not execute(lambda: 1, "job").was_executed
+
+    skipped()
+    assert statements_of(skipped) == 1
+
+
+@servers_only
+@committed
+@pytest.mark.usefixtures("remembering")
+def test_lost_reply_is_recognised_though_the_name_is_remembered(
+    provider: DatabaseLockProvider,
+) -> None:
+    """The second try looks who holds the lock, also after a skip just now: it is us."""
+    first = take_from(provider, configure())
+    provider.acquire(configure())
+    assert provider.release(first)
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        lock = take_from(provider, configure())
+    assert LockRecord.objects.get().locked_by == lock.locked_by
+
+
+@servers_only
+@committed
+@pytest.mark.usefixtures("remembering")
+def test_holder_that_released_meanwhile_is_unknown(
+    provider: DatabaseLockProvider,
+) -> None:
+    """The attempt failed all the same, and says so."""
+    take_from(provider, configure())
+    provider.acquire(configure())
+    holder = provider.acquire(configure())
+    LockRecord.objects.all().delete()
+    assert str(holder) == "another worker, which has released it since"
+
+
+@servers_only
+@committed
+@pytest.mark.usefixtures("remembering")
+def test_holder_of_an_unreachable_store_is_unknown(
+    provider: DatabaseLockProvider,
+) -> None:
+    """Whoever only describes a lock that was not acquired gets no error for it."""
+    take_from(provider, configure())
+    provider.acquire(configure())
+    holder = provider.acquire(configure())
+
+    def refuse(*arguments: Any) -> Any:
+        raise DatabaseError("no reading today")
+
+    with connection.execute_wrapper(refuse):
+        assert str(holder) == "another worker, which has released it since"
+
+
+@servers_only
+@committed
+@pytest.mark.usefixtures("remembering")
+def test_record_seen_a_while_ago_is_looked_for(
+    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was deleted since is made again soon, and not after the lease."""
+    take_from(provider, configure())
+    provider.acquire(configure())
+    LockRecord.objects.all().delete()
+    assert not isinstance(provider.acquire(configure()), Lock)
+    monkeypatch.setattr(acquisition, "LATELY", 0)
+    take_from(provider, configure())
+
+
+@committed
+def test_nothing_is_remembered_of_a_tests_database(
+    provider: DatabaseLockProvider,
+) -> None:
+    """The next test finds its lock free, though this one was skipped just now."""
+    take_from(provider, configure())
+    provider.acquire(configure())
+    LockRecord.objects.all().delete()
+    assert isinstance(provider.acquire(configure()), Lock)
+
+
+def test_names_without_end_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit the process begins anew."""
+    monkeypatch.setattr(acquisition, "MOST_NAMES", 2)
+    recent = acquisition.RecentNames()
+    for name in "abc":
+        recent.add(name)
+    assert [name in recent for name in "abc"] == [False, False, True]
+
+
+@committed
+def test_autocommit_take_sends_nothing_else(provider: DatabaseLockProvider) -> None:
+    """Outside a transaction there is no BEGIN, COMMIT or savepoint around it."""
+    take_from(provider, configure()).release()
+    with CaptureQueriesContext(connection) as queries:
+        take_from(provider, configure()).release()
+    assert [q["sql"].split()[0] for q in queries] == ["UPDATE", "UPDATE"]
+
+
+def take_again(provider: DatabaseLockProvider) -> Lock:
+    provider.force_release("job", running=True)
+    return take_from(provider, configure())
+
+
+@pytest.mark.django_db
+def test_row_a_day_old_is_taken(provider: DatabaseLockProvider) -> None:
+    """A lock whose holder vanished yesterday is free."""
+    take_from(provider, configure())
+    LockRecord.objects.update(
+        lock_until=F("lock_until") - timedelta(days=1),
+        locked_at=F("locked_at") - timedelta(days=1),
+    )
+    assert isinstance(provider.acquire(configure()), Lock)
+
+
+@pytest.mark.django_db
+def test_lock_is_acquirable_from_the_instant_its_lease_ends(
+    provider: DatabaseLockProvider,
+) -> None:
+    """lock_until <= now is free: an update to the very now can be taken."""
+    for _ in range(50):
+        take_from(provider, configure())
+        LockRecord.objects.update(lock_until=DatabaseNow() + timedelta(0))
+        assert isinstance(provider.acquire(configure()), Lock)
+        LockRecord.objects.all().delete()
+
+
+@pytest.mark.django_db
+def test_deleted_row_is_made_again(provider: DatabaseLockProvider) -> None:
+    """Somebody who deletes the row by hand does not stop the job for ever."""
+    take_from(provider, configure()).release()
+    LockRecord.objects.all().delete()
+    assert isinstance(provider.acquire(configure()), Lock)
+
+
+@pytest.mark.django_db
+def test_release_of_a_deleted_row_changes_nothing(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A holder whose row was deleted gets False, and no error."""
+    lock = take_from(provider, configure())
+    LockRecord.objects.all().delete()
+    assert not provider.release(lock)
+    assert not LockRecord.objects.exists()
+
+
+@pytest.mark.django_db
+def test_row_of_four_columns_works(provider: DatabaseLockProvider) -> None:
+    """ShedLock's INSERT of its four columns makes a lock that both sides respect."""
+    now = {
+        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW') || '000'",
+        "postgresql": "CLOCK_TIMESTAMP()",
+        "mysql": "UTC_TIMESTAMP(6)",
+    }[connection.vendor]
+    later = {
+        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW', '+1 minute') || '000'",
+        "postgresql": "CLOCK_TIMESTAMP() + INTERVAL '1 minute'",
+        "mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE",
+    }[connection.vendor]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) "
+            f"VALUES ('job', {later}, {now}, 'java')"
+        )
+    holder = provider.acquire(configure())
+    assert isinstance(holder, LockHolder)
+    assert holder.locked_by == "java"
+    assert timedelta(seconds=50) < holder.remaining <= MINUTE
+    assert provider.statuses("job")[0].state is LockState.RUNNING
+
+
+@committed
+def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
+    """Without its table a lock can't be taken, and the error says what to do."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
+        try:
+            with pytest.raises(LockProviderError, match="(?s)'job'.*migrate") as caught:
+                provider.acquire(configure())
+        finally:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
+    assert isinstance(caught.value.__cause__, Error)
+
+
+def conflict() -> OperationalError:
+    """Return what Django raises here for a deadlock."""
+    error = OperationalError(1213, "deadlock found")
+    cause = Exception()
+    cause.sqlstate = "40P01"  # type: ignore[attr-defined]
+    cause.sqlite_errorcode = 5  # type: ignore[attr-defined]
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_BUSY_SNAPSHOT,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_LOCKED_SHAREDCACHE,
+    ],
+)
+def test_kinds_of_conflict_are_conflicts(code: int) -> None:
+    """SQLite adds to its code for a conflict what kind of conflict it is."""
+    error = OperationalError("database is locked")
+    error.__cause__ = sqlite3.OperationalError("database is locked")
+    error.__cause__.sqlite_errorcode = code
+    assert is_conflict(error)
+
+
+class SteadyClock:
+    """Stands for ``time``: a tenth of a second passes between two looks at it."""
+
+    def __init__(self) -> None:
+        self.looks = count(10_000)
+
+    def monotonic(self) -> float:
+        return next(self.looks) / 10
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a machine that stands still for a moment be no reason to give up."""
+    monkeypatch.setattr(connecting, "time", SteadyClock())
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("patient")
+def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
+    """A deadlock or serialization failure is no reason to skip a job."""
+    with connection.execute_wrapper(Failing(conflict(), times=3)):
+        lock = provider.acquire(configure())
+    assert isinstance(lock, Lock)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("patient")
+def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None:
+    """After a few tries somebody else is taken to be first."""
+    failing = Failing(conflict(), times=1000)
+    with connection.execute_wrapper(failing):
+        assert provider.acquire(configure()) is CONTENDED
+    assert failing.calls == 6
+
+
+@pytest.mark.django_db
+def test_long_conflict_is_not_waited_for_again(
+    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite that was busy for its whole timeout is not asked six times."""
+    monkeypatch.setattr(connecting, "PATIENCE", 0)
+    failing = Failing(conflict(), times=1000)
+    with connection.execute_wrapper(failing):
+        assert provider.acquire(configure()) is CONTENDED
+    assert failing.calls == (1 if connection.vendor == "sqlite" else 6)
+
+
+@pytest.mark.django_db
+def test_lock_timeout_counts_as_held(provider: DatabaseLockProvider) -> None:
+    """Who waits too long for the row takes the lock for held, at once."""
+    error = OperationalError(1205, "lock wait timeout")
+    error.__cause__ = Exception()
+    error.__cause__.sqlstate = "55P03"  # type: ignore[attr-defined]
+    failing = Failing(error, times=1000)
+    with connection.execute_wrapper(failing):
+        assert provider.acquire(configure()) is CONTENDED
+    assert failing.calls == 1
+
+
+@committed
+def test_lost_reply_of_a_take_is_recognised(provider: DatabaseLockProvider) -> None:
+    """If the connection breaks after the UPDATE, the lock is ours all the same."""
+    take_from(provider, configure()).release()
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        lock = provider.acquire(configure())
+    assert isinstance(lock, Lock)
+    assert LockRecord.objects.get().locked_by == lock.locked_by
+    assert LockRecord.objects.get().fencing_token == 2
+
+
+@committed
+def test_lost_reply_of_the_first_take_is_recognised(
+    provider: DatabaseLockProvider,
+) -> None:
+    """If the connection breaks after the INSERT, the new row is ours all the same."""
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Only("INSERT", Failing(lost, times=1, after=True))):
+        lock = provider.acquire(configure())
+    assert isinstance(lock, Lock)
+    assert LockRecord.objects.get().locked_by == lock.locked_by
+    assert provider.release(lock)
+
+
+@committed
+def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -> None:
+    """If the connection breaks after the release, the lock was still ours."""
+    lock = take_from(provider, configure())
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        assert provider.release(lock)
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@committed
+def test_late_second_try_of_a_release_keeps_nothing(
+    provider: DatabaseLockProvider,
+) -> None:
+    """After a force-release, a release that is sent again does not lock again."""
+    keep = timedelta(seconds=30)
+    lock = take_from(provider, configure(lock_at_least_for=keep))
+    assert provider.force_release("job", running=True)
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        provider.release(lock)
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@pytest.mark.django_db
+def test_table_that_takes_no_row_is_no_skip(provider: DatabaseLockProvider) -> None:
+    """An IntegrityError that nobody's row explains is an error, not a lost race."""
+    broken = Failing(IntegrityError("null value in column"), times=1000)
+    with connection.execute_wrapper(Only("INSERT", broken)):
+        with pytest.raises(LockProviderError, match="null value in column"):
+            provider.acquire(configure())
+
+
+@pytest.mark.django_db
+def test_record_that_was_pruned_at_once_is_made_again(
+    provider: DatabaseLockProvider,
+) -> None:
+    """Somebody was first, released the lock, and its record was deleted: it is free."""
+    came_first = Failing(IntegrityError("duplicate key"), times=1)
+    with connection.execute_wrapper(Only("INSERT", came_first)):
+        assert isinstance(provider.acquire(configure()), Lock)
+
+
+@committed
+def test_unreachable_store_is_a_clear_error(provider: DatabaseLockProvider) -> None:
+    """A store that does not answer means no lock, an error and its cause."""
+    down = OperationalError("connection refused")
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise down
+
+    # One of Django's test cases, run before, may have left a method of the instance.
+    vars(connections["default"]).pop("cursor", None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(connections["default"]), "cursor", refuse)
+        with pytest.raises(LockProviderError, match="(?s)'job'.*reachable") as caught:
+            provider.acquire(configure())
+    assert caught.value.__cause__ is down
+
+
+@sqlite_only  # where others get a connection of their own, without the wrapper
+@committed
+def test_connection_that_breaks_again_is_an_error(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A statement that lost its connection is sent a second time, and no third."""
+    lost = Failing(OperationalError("unable to open database file"), times=1000)
+    with connection.execute_wrapper(lost), pytest.raises(LockProviderError):
+        provider.acquire(configure())
+    assert lost.calls == 2
+
+
+@servers_only
+@committed
+def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -> None:
+    """A connection that died while idle is replaced when a lock is taken."""
+    take_from(provider, configure()).release()
+    kill_session(session_number())
+    assert isinstance(provider.acquire(configure()), Lock)
+
+
+@servers_only
+@committed
+def test_killed_connection_does_not_keep_a_lock(provider: DatabaseLockProvider) -> None:
+    """A connection that died in the body is replaced when the lock is released."""
+    lock = take_from(provider, configure())
+    kill_session(session_number())
+    assert lock.release()
+    assert provider.statuses("job")[0].state is LockState.FREE
+
+
+@servers_only
+@committed
+def test_caller_has_a_sound_connection_afterwards(
+    provider: DatabaseLockProvider,
+) -> None:
+    """The body of a job does not inherit the dead connection."""
+    kill_session(session_number())
+    take_from(provider, configure())
+    assert LockRecord.objects.count() == 1

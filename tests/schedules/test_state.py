@@ -1,0 +1,444 @@
+"""How far the ticks of a schedule have been run: pure reckoning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import EARLIEST, ScheduleState
+
+GRACE = timedelta(minutes=5)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+HOURLY = Schedule("0 * * * *", "UTC")
+NIGHTLY = Schedule("30 2 * * *", "Europe/Berlin")
+
+
+def at(hour: int, minute: int = 0, second: int = 0) -> datetime:
+    return datetime(2026, 3, 2, hour, minute, second, tzinfo=UTC)
+
+
+def hourly(
+    tick: int | None = None,
+    due_at: int | None = None,
+    caught_up: int | None = None,
+) -> ScheduleState:
+    """Return the state of an hourly job, by the hours of its ticks."""
+    ticks = [None if hour is None else at(hour) for hour in (tick, due_at, caught_up)]
+    return ScheduleState(HOURLY, *ticks)
+
+
+def start(
+    trigger: Trigger = Trigger.SCHEDULER,
+    schedule: Schedule = HOURLY,
+    asked_at: datetime | None = None,
+) -> Start:
+    return Start(trigger, schedule, GRACE, asked_at)
+
+
+def allows(
+    state: ScheduleState,
+    trigger: Trigger,
+    now: datetime,
+    asked_at: datetime | None = None,
+) -> bool:
+    return state.decide(start(trigger, asked_at=asked_at), now).is_allowed
+
+
+def after(state: ScheduleState, trigger: Trigger, now: datetime) -> ScheduleState:
+    return state.decide(start(trigger), now).state
+
+
+def test_job_is_overdue_after_the_grace() -> None:
+    """A tick that has not succeeded is late from the end of the grace on."""
+    state = hourly(tick=9, due_at=10)
+    assert state.overdue_since(at(10, 4, 59), GRACE) is None
+    assert state.overdue_since(at(10, 5), GRACE) == at(10)
+
+
+def test_grace_may_be_longer_than_the_interval() -> None:
+    """With a grace of two hours the tick of two hours ago counts."""
+    state = hourly(tick=9, due_at=10)
+    assert state.overdue_since(at(11, 59), timedelta(hours=2)) is None
+    assert state.overdue_since(at(12), timedelta(hours=2)) == at(10)
+
+
+def test_job_is_overdue_since_the_first_tick_that_did_not_succeed() -> None:
+    """Runs that failed since do not make it shorter."""
+    state = hourly(tick=14, due_at=10)
+    assert state.overdue_since(at(14, 1), GRACE) == at(10)
+
+
+def test_job_that_succeeded_is_not_overdue() -> None:
+    """Not even if it ran before the store's clock showed its tick."""
+    assert hourly(tick=11, due_at=12).overdue_since(at(10, 59), GRACE) is None
+    assert hourly(tick=10, due_at=11).overdue_since(at(10, 59), GRACE) is None
+
+
+@pytest.mark.parametrize("trigger", Trigger)
+def test_first_run_that_failed_is_overdue_since_its_tick(trigger: Trigger) -> None:
+    """A job that never succeeded is late from the first run on, however many follow."""
+    first = after(ScheduleState(), trigger, at(9))
+    for state in (first, after(first, Trigger.SCHEDULER, at(15))):
+        assert state.due_at == at(9)
+        assert state.overdue_since(at(9, 4), GRACE) is None
+        assert state.overdue_since(at(9, 5), GRACE) == at(9)
+        assert state.overdue_since(at(15), GRACE) == at(9)
+        assert state.tick is not None
+        assert state.after_success().due_at == state.tick + HOUR
+
+
+def test_job_that_never_ran_is_not_overdue() -> None:
+    """Nobody knows since when it should have."""
+    assert hourly().overdue_since(at(10), GRACE) is None
+
+
+def test_job_that_never_ran_is_overdue_if_its_ticks_are_due() -> None:
+    """They are from the registration on."""
+    state = ScheduleState().registered(HOURLY, at(9, 30))
+    assert state.due_at == at(10)
+    assert state.overdue_since(at(10), GRACE) is None
+    assert state.overdue_since(at(10, 5), GRACE) == at(10)
+    assert not state.was_started(at(10, 5), GRACE)
+
+
+def test_lock_without_schedule_is_never_overdue() -> None:
+    """Nor has it a next tick."""
+    state = ScheduleState()
+    assert state.overdue_since(at(10), GRACE) is None
+    assert state.next_tick(at(10)) is None
+    assert not state.was_started(at(10), GRACE)
+
+
+@pytest.mark.parametrize(
+    ("tick", "started"), [(9, False), (10, True), (11, True), (None, False)]
+)
+def test_newest_tick_that_is_due_was_started_or_not(
+    tick: int | None, started: bool
+) -> None:
+    """It tells a scheduler that is dead from a job that fails."""
+    assert hourly(tick=tick).was_started(at(10, 10), GRACE) is started
+
+
+@pytest.mark.parametrize(("tick", "coming"), [(None, 11), (9, 11), (10, 11), (11, 12)])
+def test_next_tick_is_to_come_and_was_not_run(tick: int | None, coming: int) -> None:
+    """A tick that a scheduler ran ahead of time is not expected again."""
+    assert hourly(tick=tick).next_tick(at(10, 59)) == at(coming)
+
+
+def test_changed_schedule_is_due_at_its_own_ticks() -> None:
+    """A start by the new schedule counts, and what was due before stays due."""
+    yearly = Schedule("0 0 1 1 *", "UTC")
+    done = after(ScheduleState(yearly, at(0), at(0)), Trigger.OPERATOR, at(1))
+    assert done.after_success().due_at == at(2)
+    next_year = ScheduleState(yearly, at(0), at(0) + timedelta(days=300))
+    assert after(next_year, Trigger.SCHEDULER, at(10)).due_at == at(10)
+    missed = ScheduleState(yearly, None, at(9))
+    assert after(missed, Trigger.SCHEDULER, at(10)).due_at == at(9)
+
+
+def test_registered_job_is_due_from_then_on() -> None:
+    """Neither a job that never ran nor a changed schedule is late at once."""
+    changed = replace(hourly(tick=9, due_at=10), schedule=NIGHTLY)
+    for state in (ScheduleState(), changed):
+        registered = state.registered(HOURLY, at(12, 30))
+        assert registered.overdue_since(at(13, 4), GRACE) is None
+        assert registered.overdue_since(at(13, 5), GRACE) == at(13)
+        assert registered.registered(HOURLY, at(14)) == registered
+
+
+def test_registered_job_that_never_succeeds_stays_overdue() -> None:
+    """Also if it runs more often than the grace is long."""
+    state = ScheduleState().registered(HOURLY, at(8, 30))
+    failed = after(state, Trigger.SCHEDULER, at(12))
+    assert failed.overdue_since(at(12, 1), GRACE) == at(9)
+
+
+def test_schedule_changes_with_the_next_run() -> None:
+    """The schedule is that of the last run, whatever ran before."""
+    night = datetime(2026, 3, 3, 1, 30, tzinfo=UTC)
+    started = hourly(tick=9).decide(start(schedule=NIGHTLY), night).state
+    assert started.schedule == NIGHTLY
+    assert started.tick == datetime(2026, 3, 3, 1, 30, tzinfo=UTC)
+
+
+def test_hour_that_is_left_out_makes_nothing_overdue() -> None:
+    """On the morning of summer time the tick of 2:30 is that of 3:00."""
+    saturday = datetime(2026, 3, 28, 1, 30, tzinfo=UTC)
+    sunday = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
+    state = ScheduleState(NIGHTLY, saturday).after_success()
+    assert state.next_tick(saturday) == sunday
+    assert state.overdue_since(sunday + GRACE - SECOND, GRACE) is None
+    assert state.overdue_since(sunday + GRACE, GRACE) == sunday
+    done = ScheduleState(NIGHTLY, sunday).after_success()
+    assert done.next_tick(sunday) == datetime(2026, 3, 30, 0, 30, tzinfo=UTC)
+    assert done.overdue_since(sunday + timedelta(hours=12), GRACE) is None
+
+
+def test_midnight_that_is_left_out_keeps_nothing_from_being_overdue() -> None:
+    """On the Azores' morning of summer time one o'clock comes, if no midnight does."""
+    schedule = Schedule("*/15 1 * * 0", "Atlantic/Azores")
+    week_before = datetime(2026, 3, 22, 2, 45, tzinfo=UTC)
+    sunday = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
+    state = ScheduleState(schedule, week_before).after_success()
+    assert state.next_tick(week_before) == sunday
+    assert state.overdue_since(sunday + GRACE, GRACE) == sunday
+    assert state.overdue_since(sunday + timedelta(days=2), GRACE) == sunday
+    assert state.decide(start(schedule=schedule), sunday).is_allowed
+
+
+def test_hour_that_comes_twice_makes_nothing_overdue() -> None:
+    """On the morning of winter time the tick of 2:30 comes once, the first time."""
+    first = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    done = ScheduleState(NIGHTLY, first).after_success()
+    again = first + timedelta(hours=1)
+    assert done.overdue_since(again + 2 * GRACE, GRACE) is None
+    assert done.next_tick(first) == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("tick", "now", "runs"),
+    [
+        (None, at(10), True),
+        (9, at(10), True),
+        (10, at(10, 58, 59), False),
+        (10, at(10, 59), True),  # of a scheduler whose clock is ahead
+        (10, at(9, 59), False),
+        (20, at(10), True),  # of a store's clock that was wrong
+    ],
+)
+def test_scheduler_runs_each_tick_once(
+    tick: int | None, now: datetime, runs: bool
+) -> None:
+    """The newest past tick is run unless it was, however that ended."""
+    assert allows(hourly(tick=tick), Trigger.SCHEDULER, now) is runs
+
+
+@pytest.mark.parametrize(("due_at", "runs"), [(None, True), (10, True), (11, False)])
+def test_retry_runs_unless_the_newest_tick_succeeded(
+    due_at: int | None, runs: bool
+) -> None:
+    """A tick that failed may be run again, until the next one and as the next one."""
+    state = hourly(tick=10, due_at=due_at)
+    assert allows(state, Trigger.RETRY, at(10, 1)) is runs
+    assert allows(state, Trigger.RETRY, at(10, 59)) is runs
+    assert allows(state, Trigger.RETRY, at(16))
+
+
+def test_retry_runs_a_tick_that_was_registered_in_between() -> None:
+    """That ticks count from now on does not mean that the one before has succeeded."""
+    registered = ScheduleState().registered(HOURLY, at(10, 0, 10))
+    failed = after(registered, Trigger.SCHEDULER, at(10, 0, 20))
+    assert allows(failed, Trigger.RETRY, at(10, 1, 20))
+    succeeded = after(failed, Trigger.RETRY, at(10, 1, 20)).after_success()
+    assert not allows(succeeded, Trigger.RETRY, at(10, 2))
+
+
+@pytest.mark.parametrize(
+    ("state", "runs"),
+    [
+        (hourly(tick=9, due_at=10), True),
+        (hourly(tick=10, due_at=11), False),
+        (hourly(tick=10, due_at=10), True),
+        (hourly(tick=10, due_at=10, caught_up=10), False),
+        (hourly(tick=9, due_at=8, caught_up=9), True),
+        (after(ScheduleState(), Trigger.SCHEDULER, at(10)), True),
+        (hourly(), False),
+        (ScheduleState().registered(HOURLY, at(9, 30)), True),
+        (ScheduleState().registered(HOURLY, at(10)), False),
+    ],
+)
+def test_catch_up_runs_what_is_overdue_once(state: ScheduleState, runs: bool) -> None:
+    """Only the newest tick that is due is run, and only if nothing newer was."""
+    assert allows(state, Trigger.CATCH_UP, at(10, 5)) is runs
+
+
+def test_catch_up_runs_no_older_tick_after_a_newer_one() -> None:
+    """At four minutes past ten that of nine is overdue, and that of ten was run."""
+    assert allows(hourly(tick=8, due_at=9), Trigger.CATCH_UP, at(10, 4))
+    assert not allows(hourly(tick=10, due_at=9), Trigger.CATCH_UP, at(10, 4))
+
+
+def test_catch_up_leaves_the_scheduler_its_grace() -> None:
+    """A tick of four minutes ago is not due yet."""
+    assert not allows(hourly(tick=9, due_at=10), Trigger.CATCH_UP, at(10, 4))
+
+
+def test_operator_runs_at_any_time() -> None:
+    """Nothing that was run or not is in the way."""
+    for state in (hourly(), hourly(tick=10, due_at=11), hourly(tick=20)):
+        assert allows(state, Trigger.OPERATOR, at(10, 1))
+
+
+def test_start_without_schedule_has_nothing_to_decide() -> None:
+    """Whoever asks for it is told."""
+    with pytest.raises(ValueError, match="has no tick"):
+        hourly().decide(Start(), at(10))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "now", "tick"),
+    [
+        (Trigger.SCHEDULER, at(11, 59, 50), 12),
+        (Trigger.SCHEDULER, at(12, 0, 20), 12),
+        (Trigger.RETRY, at(10, 59), 10),
+        (Trigger.RETRY, at(12, 0, 20), 12),
+        (Trigger.RETRY, at(9, 59), 10),  # of a scheduler whose clock is ahead
+        (Trigger.CATCH_UP, at(11, 59), 11),
+        (Trigger.CATCH_UP, at(12, 4), 12),
+        (Trigger.OPERATOR, at(11, 59), 11),
+        (Trigger.OPERATOR, at(10, 10), 10),
+        (Trigger.OPERATOR, at(9, 59), 10),  # no tick is run twice for that
+    ],
+)
+def test_start_tells_which_tick_is_run(
+    trigger: Trigger, now: datetime, tick: int
+) -> None:
+    """The trigger chooses among the ticks around the instant."""
+    started = after(hourly(tick=10, due_at=10), trigger, now)
+    assert started.tick == at(tick)
+    assert started.due_at == at(10)
+    assert started.caught_up == (at(tick) if trigger is Trigger.CATCH_UP else None)
+    assert started.after_success().due_at == at(tick + 1)
+
+
+def test_first_start_by_any_trigger_has_a_tick() -> None:
+    """A retry or an operator may be the first who ever runs the job."""
+    for trigger in Trigger:
+        assert after(ScheduleState(), trigger, at(10, 10)).tick == at(10)
+
+
+def test_job_that_was_caught_up_is_not_overdue() -> None:
+    """A success for a tick that was late ends it; until then it stays."""
+    started = after(hourly(tick=7, due_at=8), Trigger.CATCH_UP, at(10, 6))
+    assert started.overdue_since(at(10, 7), GRACE) == at(8)
+    assert started.after_success().overdue_since(at(10, 7), GRACE) is None
+
+
+INSTANT = timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowance"),
+    [("* * * * *", 15 * SECOND), ("*/2 * * * *", 30 * SECOND), ("0 * * * *", MINUTE)],
+)
+def test_early_start_belongs_to_its_tick(expression: str, allowance: timedelta) -> None:
+    """A quarter of the interval, a minute at the most; earlier it is for the past."""
+    every = start(schedule=Schedule(expression, "UTC"))
+    early = at(10) - allowance
+    before = ScheduleState().decide(every, early - INSTANT)
+    assert before.tick < at(10)
+    assert before.holds_until == early
+    assert ScheduleState().decide(every, early).tick == at(10)
+
+
+@pytest.mark.parametrize("trigger", [*Trigger])
+def test_late_start_consumes_no_tick_to_come(trigger: Trigger) -> None:
+    """A nightly job that is started by hand at any hour still runs the next night."""
+    last = datetime(2026, 3, 2, 1, 30, tzinfo=UTC)
+    next_night = last + 24 * HOUR
+    state = ScheduleState(NIGHTLY, last).after_success()
+    for hours in range(1, 24):
+        by_hand = state.decide(start(trigger, NIGHTLY), last + hours * HOUR)
+        begun = by_hand.state if by_hand.is_allowed else state
+        assert begun.decide(start(schedule=NIGHTLY), next_night).is_allowed, hours
+
+
+@settings(deadline=None)
+@given(
+    late=st.lists(st.floats(0, 0.9), min_size=40, max_size=40),
+    took=st.timedeltas(timedelta(0), SECOND),
+)
+def test_message_that_says_when_it_was_asked_for_may_come_late(
+    late: list[float], took: timedelta
+) -> None:
+    """Two beats, a queue that is late by up to 0.9 of the interval: each tick once."""
+    every_minute = Schedule("* * * * *", "UTC")
+    state, ran = ScheduleState(), []
+    for minute, delay in enumerate(late):
+        message = start(schedule=every_minute, asked_at=at(10, minute) + took)
+        for again in range(2):
+            now = at(10, minute) + SECOND + (delay + again / 100) * MINUTE
+            decision = state.decide(message, now)
+            if decision.is_allowed:
+                state = decision.state.after_success()
+                ran.append(decision.tick)
+    assert ran == [at(10, minute) for minute in range(40)]
+
+
+def test_retry_of_a_message_is_for_its_own_tick() -> None:
+    """However late it comes: the tick that followed is not consumed."""
+    failed = hourly(tick=10, due_at=10)
+    retry = failed.decide(start(Trigger.RETRY, asked_at=at(10, 0, 1)), at(11, 30))
+    assert (retry.is_allowed, retry.tick) == (True, at(10))
+    newer_succeeded = hourly(tick=11, due_at=12)
+    assert not allows(newer_succeeded, Trigger.RETRY, at(11, 30), at(10, 0, 1))
+
+
+def test_message_of_a_wrong_clock_is_decided_by_the_stores() -> None:
+    """One that comes from the future would keep the ticks to come from being run."""
+    asked_at = at(10) + EARLIEST + SECOND
+    decision = hourly(tick=9).decide(start(asked_at=at(20)), at(10))
+    assert decision.tick == at(10)
+    ahead = hourly(tick=9).decide(start(asked_at=asked_at), at(10))
+    assert ahead.tick == at(10)
+
+
+@settings(deadline=None)
+@given(st.lists(st.timedeltas(-15 * SECOND, timedelta(0)), min_size=50, max_size=50))
+def test_hosts_whose_clocks_differ_run_each_tick_once(early: list[timedelta]) -> None:
+    """Clocks that are ahead by up to the allowance: one run for each of 50 ticks."""
+    every_minute = start(schedule=Schedule("* * * * *", "UTC"))
+    state, ran = ScheduleState(), []
+    for minute, ahead in enumerate(early):
+        for host in (ahead, timedelta(0)):
+            decision = state.decide(every_minute, at(10, minute) + host)
+            if decision.is_allowed:
+                state = decision.state.after_success()
+                ran.append(decision.tick)
+    assert ran == [at(10, minute) for minute in range(50)]
+
+
+@pytest.mark.parametrize("trigger", [Trigger.SCHEDULER, Trigger.RETRY])
+def test_schedule_that_changes_is_due_at_its_next_tick(trigger: Trigger) -> None:
+    """A tick of the future in the record is in nobody's way, whoever starts the job."""
+    future = ScheduleState(NIGHTLY, at(20), at(20) + 24 * HOUR, at(20))
+    decision = future.decide(start(trigger), at(10))
+    assert (decision.is_allowed, decision.is_new) == (True, True)
+    assert decision.state == hourly(tick=10, due_at=10)
+
+
+def test_clock_that_is_set_back_a_little_runs_no_tick_again() -> None:
+    """An early start has its tick, also by a clock that was just corrected."""
+    early = hourly(tick=9, due_at=10).decide(start(), at(9, 59, 0))
+    assert early.tick == at(10)
+    done = early.state.after_success()
+    assert not allows(done, Trigger.SCHEDULER, at(9, 58, 59))
+    assert not allows(done, Trigger.SCHEDULER, at(10))
+
+
+def test_messages_of_a_clock_that_is_ahead_run_each_tick_once() -> None:
+    """Two beats, one 50 s ahead: neither runs the next hour's tick a second time."""
+    state, ran = hourly(tick=10, due_at=11), []
+    for now in (at(11, 58, 15), at(11, 58, 25), at(11, 58, 30), at(12, 0, 1)):
+        for ahead in (50 * SECOND, timedelta(0)):
+            decision = state.decide(start(asked_at=now + ahead), now)
+            if decision.is_allowed:
+                state = decision.state.after_success()
+                ran.append(decision.tick)
+    assert ran == [at(11), at(12)]
+
+
+def test_catch_up_holds_until_something_else_is_overdue() -> None:
+    """The next tick, or the end of the next one's grace, whatever comes first."""
+    catch_up = start(Trigger.CATCH_UP)
+    state = hourly(tick=8, due_at=9)
+    assert state.decide(catch_up, at(10, 4)).holds_until == at(10, 5)
+    assert state.decide(catch_up, at(10, 5)).holds_until == at(11)
