@@ -31,7 +31,8 @@ def running_threads(count: int, work: Callable[[], None]) -> Iterator[None]:
     for thread in threads:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
-    assert not failures
+    if failures:
+        raise failures[0]
 
 
 def run_threads(count: int, work: Callable[[], None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import random
 import socket
@@ -18,6 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_shedlock.providers.database.errors import (
+    is_busy,
     is_conflict,
     may_be_lost_connection,
 )
@@ -29,7 +29,7 @@ Work = Callable[[BaseDatabaseWrapper, bool], T]
 
 ATTEMPTS = 6
 PATIENCE = 1.0
-"""Seconds after which a conflict on SQLite is final: the statement waited by itself."""
+"""Seconds after which SQLite counts as busy: its statement waited by itself."""
 SHORTEST_PAUSE = 0.005
 LONGEST_PAUSE = 0.03
 
@@ -78,7 +78,7 @@ def run(
             if attempt == ATTEMPTS - 1:
                 raise
             if is_conflict(error):
-                if time.monotonic() > began + _patience(caller):
+                if is_busy(error) and time.monotonic() > began + PATIENCE:
                     raise
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
             elif may_reconnect and may_be_lost_connection(error):
@@ -117,11 +117,6 @@ def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
     # TestCase's own blocks are no transaction of the user's.
     blocks: list[Any] = connection.atomic_blocks
     return not any(block._from_testcase for block in blocks)
-
-
-def _patience(connection: BaseDatabaseWrapper) -> float:
-    # A server tells of a conflict only after a wait for the row, or for a deadlock.
-    return PATIENCE if connection.vendor in SHARES_ONE_WRITER else math.inf
 
 
 def _close_if_dead(connection: BaseDatabaseWrapper) -> None:

@@ -9,7 +9,7 @@ from django.db import Error, IntegrityError, InterfaceError, OperationalError
 # The statement lost against another one. It may be sent again.
 CONFLICT_STATES = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
 CONFLICT_NUMBERS = {1213, 1020}  # MySQL: deadlock; MariaDB: record has changed
-CONFLICT_SQLITE_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+BUSY_SQLITE_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 # Somebody else has the row for longer than the limit.
 TIMEOUT_STATES = {"55P03"}
 TIMEOUT_NUMBERS = {1205}
@@ -25,8 +25,13 @@ def is_conflict(error: Error) -> bool:
         isinstance(error, IntegrityError)
         or _state(error) in CONFLICT_STATES
         or _number(error) in CONFLICT_NUMBERS
-        or _sqlite_code(error) in CONFLICT_SQLITE_CODES
+        or is_busy(error)
     )
+
+
+def is_busy(error: Error) -> bool:
+    """Whether SQLite's one writer was somebody else, for as long as we would wait."""
+    return _sqlite_code(error) in BUSY_SQLITE_CODES
 
 
 def is_lock_timeout(error: Error) -> bool:

@@ -439,6 +439,17 @@ def test_long_conflict_is_not_waited_for_again(
 
 
 @pytest.mark.django_db
+def test_record_made_meanwhile_is_no_error_however_slow_the_disk_is(
+    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An INSERT that comes second is tried again, also after a long wait before it."""
+    monkeypatch.setattr(connecting, "PATIENCE", 0)
+    came_first = Failing(IntegrityError("duplicate key"), times=1)
+    with connection.execute_wrapper(Only("INSERT", came_first)):
+        assert isinstance(provider.acquire(configure()), Lock)
+
+
+@pytest.mark.django_db
 def test_lock_timeout_counts_as_held(provider: DatabaseLockProvider) -> None:
     """Who waits too long for the row takes the lock for held, at once."""
     error = OperationalError(1205, "lock wait timeout")
