@@ -362,11 +362,15 @@ def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
 
 
 def conflict() -> OperationalError:
-    """Return what Django raises here for a deadlock."""
-    error = OperationalError(1213, "deadlock found")
-    cause = Exception()
-    cause.sqlstate = "40P01"  # type: ignore[attr-defined]
-    cause.sqlite_errorcode = 5  # type: ignore[attr-defined]
+    """Return what Django raises here for a deadlock, or for a busy SQLite."""
+    cause: Any = Exception()
+    if connection.vendor == "mysql":
+        return OperationalError(1213, "deadlock found")
+    if connection.vendor == "sqlite":
+        cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    else:
+        cause.sqlstate = "40P01"
+    error = OperationalError("deadlock found")
     error.__cause__ = cause
     return error
 
