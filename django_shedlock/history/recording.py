@@ -91,8 +91,8 @@ def record_end(
     create = _creation(lock, ago=took)
 
     def finish(connection: BaseDatabaseWrapper, is_again: bool) -> int:
-        # Without a row, the store failed when the run began.
-        row = begun.row or create(connection, is_again)
+        # Without a row, the store failed when the run began, before or after it.
+        row = begun.row or create(connection, True)
         return FINISH(connection, row=row, **values)
 
     _write(lock, finish)

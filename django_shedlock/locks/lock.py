@@ -129,7 +129,7 @@ class Lock:
 
     def _extend(self, lease: timedelta, extend: Callable[[], bool]) -> None:
         asked = time.monotonic()
-        if not self._is_held() or not extend():
+        if not self._is_extended(extend):
             self._declare_lost_unless_released()
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
@@ -137,6 +137,17 @@ class Lock:
             )
         self._deadline = max(self._deadline, asked + lease.total_seconds())
         lock_extended.send_robust(type(self.provider), lock=self)
+
+    def _is_extended(self, extend: Callable[[], bool]) -> bool:
+        # Past the deadline, too: an operator may have extended the lease.
+        if not self.is_ours or self.lost.is_set():
+            return False
+        try:
+            return extend()
+        except LockProviderError:
+            if self.is_active:
+                raise
+            return False
 
     def release(self, exception: BaseException | None = None) -> bool:
         """

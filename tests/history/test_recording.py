@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -34,6 +35,7 @@ from django_shedlock.history.recording import Skips, described, skips
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.test import free, held_elsewhere, locked_in_memory
 from tests.support.locks import Broken, add_run, take
 from tests.support.processes import Parent, workers
@@ -342,6 +344,10 @@ def losing_the_reply_to(verb: str, table: str = "shedlock_run") -> Iterator[None
         yield
 
 
+def refuse(like: BaseDatabaseWrapper) -> NoReturn:
+    raise OperationalError("too many clients already")
+
+
 class TestFailures:
     """The history can be broken; the job goes on."""
 
@@ -374,6 +380,20 @@ class TestFailures:
         """A row that is there, though the connection broke, is the run's own."""
         with losing_the_reply_to("INSERT"):
             run_job()
+        assert outcomes() == ["succeeded"]
+
+    @committed
+    def test_row_that_was_written_unknown_to_us_is_no_run_of_its_own(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the second try failed, too, the end finds the row of the first."""
+        lock = hold("job")
+        with monkeypatch.context() as down, losing_the_reply_to("INSERT"):
+            down.setattr(private_connections, "borrowed", refuse)
+            with failing("SELECT"):
+                lock.__enter__()
+        assert outcomes() == ["running"]
+        lock.__exit__(None, None, None)
         assert outcomes() == ["succeeded"]
 
     def test_end_that_cannot_be_recorded(

@@ -230,11 +230,21 @@ def test_expired_lease_is_lost_if_the_store_is_silent(
     lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an answer, the holder's own count decides."""
-    monkeypatch.setattr(MemoryLockProvider, "statuses", fail)
+    monkeypatch.setattr(MemoryLockProvider, "extend", fail)
     end_own_count(lock)
     with pytest.raises(LockLost):
         lock.extend()
     assert lost == [lock]
+
+
+def test_what_was_lost_stays_lost(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others were told: a store that answers again brings nothing back."""
+    end_own_count(lock)
+    with monkeypatch.context() as down, pytest.raises(LockLost):
+        down.setattr(MemoryLockProvider, "extend", fail)
+        lock.extend()
+    with pytest.raises(LockLost):
+        lock.extend()
 
 
 def test_refresh_learns_of_an_operators_extension(lock: Lock) -> None:

@@ -26,6 +26,7 @@ from django_shedlock.locks.states import (
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers.database.connections import (
     SHARES_ONE_WRITER,
+    address,
     is_of_a_test,
 )
 from django_shedlock.providers.database.statements import (
@@ -75,9 +76,9 @@ class Acquisition:
             return self._acquire_for_tick(connection)
         acquire = acquire_statement(by_operator=self._is_by_operator)
         if acquire(connection, **self._lease):
-            self._recent.discard(self._lock.name)
+            self._recent.discard(connection, self._lock.name)
             return None
-        if self._lock.name in self._recent and not is_again:
+        if self._recent.has(connection, self._lock.name) and not is_again:
             return UnreadHolder(self._read_holder)
         return self._create_unless_held(connection)
 
@@ -89,7 +90,7 @@ class Acquisition:
         if record.locked_by == self._lock.locked_by:
             return None
         if _may_be_remembered(connection):
-            self._recent.add(self._lock.name)
+            self._recent.add(connection, self._lock.name)
         return record.holder()
 
     # Note [The decision is in Python]
@@ -158,26 +159,28 @@ def _may_be_remembered(connection: BaseDatabaseWrapper) -> bool:
 
 class RecentNames:
     """
-    The names whose records this process has read ``LATELY``.
+    The names whose records this process has read ``LATELY``, in each database.
 
     If such a record is deleted, its lock counts as held until that time is over.
     """
 
     def __init__(self) -> None:
-        self._names: dict[str, float] = {}
+        self._names: dict[tuple[object, ...], float] = {}
 
-    def add(self, name: str) -> None:
+    def add(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Remember the name."""
         if len(self._names) >= MOST_NAMES:
             self._names.clear()
-        self._names[name] = time.monotonic()
+        self._names[*address(connection), name] = time.monotonic()
 
-    def discard(self, name: str) -> None:
+    def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Forget the name."""
-        self._names.pop(name, None)
+        self._names.pop((*address(connection), name), None)
 
-    def __contains__(self, name: str) -> bool:
-        return time.monotonic() < self._names.get(name, -LATELY) + LATELY
+    def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
+        """Whether the name's record was there lately."""
+        read_at = self._names.get((*address(connection), name), -LATELY)
+        return time.monotonic() < read_at + LATELY
 
 
 def _named() -> LockRecordQuerySet:

@@ -19,6 +19,7 @@ from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django_shedlock.providers.database.errors import (
     is_busy,
     is_conflict,
+    is_lock_timeout,
     may_be_lost_connection,
 )
 from django_shedlock.providers.database.statements import ROW_WAIT
@@ -63,32 +64,34 @@ def run(
     Urgent work never waits long for a row. Work that stays here is Django's own, on the
     caller's connection. Conflicts with other statements are retried for a moment, and
     a lost connection once, on a fresh one. So ``work`` may run twice. Raises the
-    ``django.db.Error`` that remains.
+    ``django.db.Error`` that remains: the loss, if its statement may yet succeed.
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
     is_private = may_leave and (is_urgent or _in_callers_transaction(caller))
-    may_reconnect, was_sent, began = True, False, time.monotonic()
-    for attempt in range(ATTEMPTS):
+    lost: Error | None = None
+    was_sent, began = False, time.monotonic()
+    for _ in range(ATTEMPTS):
         try:
             with _given(caller, is_private=is_private) as connection:
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
-            if attempt == ATTEMPTS - 1:
-                raise
-            if is_conflict(error):
-                if is_busy(error) and time.monotonic() > began + PATIENCE:
-                    raise
-                time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
-            elif may_reconnect and may_be_lost_connection(error):
-                may_reconnect = False
-                _close_if_dead(caller)
-                private_connections.close_idle(using)
-                is_private = may_leave
-            else:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+            failure = error
+        if lost and is_lock_timeout(failure):
+            failure = lost  # whose statement may have the row until it commits
+        elif is_conflict(failure):
+            if is_busy(failure) and time.monotonic() > began + PATIENCE:
+                break
+            time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
+        elif lost is None and may_be_lost_connection(failure):
+            lost = failure
+            _close_if_dead(caller)
+            private_connections.close_idle(using)
+            is_private = may_leave
+        else:
+            break
+    raise failure
 
 
 def run_here(work: Callable[[], T], using: str) -> T:
@@ -101,6 +104,7 @@ def _given(
 ) -> AbstractContextManager[BaseDatabaseWrapper]:
     if is_private:
         return private_connections.borrowed(caller)
+    caller.ensure_connection()  # before the statement counts as sent
     return _savepoint(caller) if caller.in_atomic_block else nullcontext(caller)
 
 
@@ -112,16 +116,18 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]
 
 
 def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
-    if not connection.in_atomic_block:
-        return not connection.get_autocommit()
-    # TestCase's own blocks are no transaction of the user's.
-    blocks: list[Any] = connection.atomic_blocks
-    return not any(block._from_testcase for block in blocks)
+    if connection.in_atomic_block:
+        # TestCase's own blocks are no transaction of the user's.
+        blocks: list[Any] = connection.atomic_blocks
+        return not any(block._from_testcase for block in blocks)
+    if connection.connection is None:  # and a pool may have none to open it
+        return not connection.settings_dict["AUTOCOMMIT"]
+    return not connection.get_autocommit()
 
 
 def _close_if_dead(connection: BaseDatabaseWrapper) -> None:
     # Else the caller would meet it. Inside a transaction it has to.
-    is_open = connection.connection and not connection.in_atomic_block
+    is_open = connection.connection and connection.get_autocommit()
     if is_open and not connection.is_usable():
         connection.close()
 
@@ -176,7 +182,7 @@ class PrivateConnections:
     def _lend(self, like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
         with self._mutex:
             # The newest, so that the others can grow old and be closed.
-            idle = [c for c in self._idle if _address(c) == _address(like)]
+            idle = [c for c in self._idle if address(c) == address(like)]
             connection = idle[-1] if idle else _copy(like)
             self._idle.pop(connection, None)
             self._stamp(connection)
@@ -209,17 +215,22 @@ class PrivateConnections:
     def _watch(self) -> None:
         while self._has_some():
             time.sleep(LOOK)
-            with self._mutex:
-                now = time.monotonic()
-                expired = [c for c, at in self._idle.items() if at + IDLE < now]
-                for connection in expired:
-                    del self._idle[connection]
-                # Under the mutex, so that no connection changes hands meanwhile.
-                for since, answer in self._lent.values():
-                    if answer is not None and since + LONGEST < now:
-                        _interrupt(answer)
+            self._look()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        with self._mutex:
+            expired = [c for c, at in self._idle.items() if at + IDLE < now]
             for connection in expired:
-                _close(connection)
+                del self._idle[connection]
+            # Under the mutex, so that no connection changes hands meanwhile.
+            for connection, (since, answer) in self._lent.items():
+                if answer is not None and since + LONGEST < now:
+                    _interrupt(answer)
+                    # Once: the driver closes it, and its number may be another's then.
+                    self._lent[connection] = (since, None)
+        for connection in expired:
+            _close(connection)
 
     def _has_some(self) -> bool:
         with self._mutex:
@@ -252,10 +263,10 @@ def _open(connection: BaseDatabaseWrapper) -> None:
             cursor.execute(AT_OPENING[connection.vendor])
 
 
-def _address(connection: BaseDatabaseWrapper) -> list[object]:
-    # A project may change the settings of an alias, for a tenant's database.
+def address(connection: BaseDatabaseWrapper) -> tuple[object, ...]:
+    """Return what tells one database from another: a tenant's may have its alias."""
     parts = ("NAME", "HOST", "PORT", "USER")
-    return [connection.alias, *map(connection.settings_dict.get, parts)]
+    return (connection.alias, *map(connection.settings_dict.get, parts))
 
 
 def _socket_of(connection: BaseDatabaseWrapper) -> int | None:

@@ -6,14 +6,21 @@ import operator
 import os
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
-from django.db import OperationalError, connection, connections, transaction
+from django.db import (
+    InterfaceError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
@@ -30,7 +37,7 @@ from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.signals import lock_acquired
 from django_shedlock.test import is_held
-from tests.support.leases import beat_now, lease_end
+from tests.support.leases import beat_now, end_own_count, lease_end
 from tests.support.locks import MINUTE, configure, take_from, try_once
 from tests.support.processes import worker
 from tests.support.sessions import (
@@ -330,6 +337,115 @@ def test_statement_without_an_answer_is_interrupted(
     assert not any(map(is_open, opened))
 
 
+def test_statement_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later its socket may be closed, and another one have its number."""
+    interrupted: list[int] = []
+    monkeypatch.setattr(connecting, "LONGEST", 0)
+    monkeypatch.setattr(connecting, "_interrupt", interrupted.append)
+    process = connecting.PrivateConnections()
+    process._stamp(connections["default"], answer := 7)
+    time.sleep(0.001)
+    process._look()
+    process._look()
+    assert interrupted == [answer]
+
+
+class SlowCommit:
+    """The first UPDATE, whose commit takes longer than its connection lives."""
+
+    def __init__(self) -> None:
+        self._server = connections["default"].copy()
+        self._server.set_autocommit(False)
+        self._is_sent = False
+
+    def __call__(self, execute: Any, sql: str, params: Any, *rest: Any) -> Any:
+        if self._is_sent or not sql.startswith("UPDATE"):
+            return execute(sql, params, *rest)
+        self._is_sent = True
+        with self._server.cursor() as cursor:
+            cursor.execute(sql, params)
+        raise OperationalError("server closed the connection unexpectedly")
+
+    def end(self) -> None:
+        """Commit what was sent, as the server does at last."""
+        if self._server.connection is not None:
+            self._server.commit()
+            self._server.close()
+
+
+@pytest.fixture
+def slow_commit() -> Iterator[SlowCommit]:
+    """A commit that nobody waits for any more."""
+    commit = SlowCommit()
+    yield commit
+    commit.end()
+
+
+@pytest.mark.servers_only
+@committed
+def test_commit_that_outlasts_its_connection_is_waited_for(
+    opened: list[BaseDatabaseWrapper],
+    slow_commit: SlowCommit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lock that our own lost statement has is ours, and so is its release."""
+    provider = DatabaseLockProvider("default")
+    take_from(provider, configure()).release()
+    blocked_once = at_second_call(connecting._open, slow_commit.end)
+    monkeypatch.setattr(connecting, "_open", blocked_once)
+    with connection.execute_wrapper(slow_commit):
+        lock = take_from(provider, configure())
+    assert lock.fencing_token == 2
+    assert lock.release()
+
+
+@pytest.mark.servers_only
+@committed
+def test_release_that_outlasts_its_connection_is_our_own(
+    opened: list[BaseDatabaseWrapper],
+    slow_commit: SlowCommit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lock is free, and nobody is told that it was lost."""
+    lock = take_from(DatabaseLockProvider("default"), configure())
+    blocked_once = at_second_call(connecting._open, slow_commit.end)
+    monkeypatch.setattr(connecting, "_open", blocked_once)
+    with connection.execute_wrapper(slow_commit):
+        assert lock.release()
+    assert not lock.is_lost
+    assert not is_held("job")
+
+
+def at_second_call(
+    call: Callable[[BaseDatabaseWrapper], None], step: Callable[[], None]
+) -> Callable[[BaseDatabaseWrapper], None]:
+    calls: list[BaseDatabaseWrapper] = []
+
+    def counted(connection: BaseDatabaseWrapper) -> None:
+        calls.append(connection)
+        if len(calls) == 2:
+            step()
+        call(connection)
+
+    return counted
+
+
+@pytest.mark.servers_only
+@committed
+def test_commit_without_an_end_is_an_error(
+    opened: list[BaseDatabaseWrapper],
+    slow_commit: SlowCommit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody else has the lock, so it is no skip; the error says what was lost."""
+    provider = DatabaseLockProvider("default")
+    take_from(provider, configure()).release()
+    monkeypatch.setattr(connecting, "ATTEMPTS", 2)
+    with connection.execute_wrapper(slow_commit):
+        with pytest.raises(LockProviderError, match="closed the connection"):
+            provider.acquire(configure())
+
+
 @pytest.mark.servers_only
 @committed
 def test_server_that_restarted_leaves_no_dead_connections(
@@ -366,6 +482,29 @@ def test_release_without_a_connection_has_not_been_sent(
             monkeypatch.setattr(connecting, "_open", refused_once)
             assert not lock.release()
     assert len(tries) > 1
+    assert lock.is_lost
+
+
+@committed
+def test_release_of_a_caller_that_can_not_connect_has_not_been_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it is where the caller's own connection can't be opened at first."""
+    mine = connections["default"]
+    really, tries = mine.connect, []
+
+    def refused_once() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OperationalError("too many clients already")
+        really()
+
+    with hold("job", history=False) as lock:
+        assert lock.provider.force_release("job", running=True)  # type: ignore[attr-defined]
+        mine.close()
+        monkeypatch.setattr(mine, "connect", refused_once)
+        assert not lock.release()
+    assert tries
     assert lock.is_lost
 
 
@@ -426,6 +565,41 @@ def test_without_autocommit_the_lock_is_committed() -> None:
 
 @pytest.mark.servers_only
 @committed
+def test_project_without_autocommit_commits_its_first_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it is where the settings say so, and the connection is not open yet."""
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", False)
+    lock = take_from(DatabaseLockProvider("default"), configure())
+    connection.ensure_connection()
+    transaction.rollback()
+    assert LockRecord.objects.get().locked_by == lock.locked_by
+    connection.close()
+
+
+@pytest.mark.servers_only
+@committed
+def test_transaction_by_hand_that_died_does_not_commit(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """A caller whose connection died beside the lock's is told at its commit."""
+    transaction.set_autocommit(False)
+    try:
+        with hold("job"):
+            Group.objects.create(name="lost")
+            for each in (*opened, connection):
+                kill_session(session_number_of(each))
+        with pytest.raises((OperationalError, InterfaceError)):
+            transaction.commit()
+    finally:
+        connection.close()
+        transaction.set_autocommit(True)
+    assert not is_held("job")
+
+
+@pytest.mark.servers_only
+@committed
 def test_row_lock_of_the_caller_ends_in_held() -> None:
     """Who has locked the row in its own transaction does not wait for itself."""
     provider = DatabaseLockProvider("default")
@@ -470,6 +644,31 @@ def test_pool_with_every_connection_in_a_transaction() -> None:
 @pytest.mark.postgres_only
 @pytest.mark.usefixtures("pooled")
 @committed
+def test_pool_without_a_connection_does_not_keep_a_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A caller that gave its connection back gets its lock, and releases it."""
+    both_connected = threading.Barrier(3)
+
+    def occupy() -> None:
+        with transaction.atomic():
+            Group.objects.count()
+            both_connected.wait(PATIENCE)
+            both_connected.wait(PATIENCE)
+
+    with running_threads(2, occupy):
+        both_connected.wait(PATIENCE)
+        monkeypatch.setattr(connection.pool, "timeout", 0.01)
+        with hold("job", history=False) as lock:
+            assert connection.connection is None
+        assert not lock.is_lost
+        both_connected.wait(PATIENCE)
+    assert not is_held("job")
+
+
+@pytest.mark.postgres_only
+@pytest.mark.usefixtures("pooled")
+@committed
 def test_heartbeat_draws_from_no_pool() -> None:
     """Where callers have the whole pool, a lock is kept alive all the same."""
     provider = DatabaseLockProvider("default")
@@ -490,6 +689,21 @@ def test_heartbeat_draws_from_no_pool() -> None:
             beat_now(lock)
             assert wait_for(lambda: lease_end(lock) > end)
         both_connected.wait(PATIENCE)
+
+
+@pytest.mark.servers_only
+@committed
+def test_beat_after_the_lease_stays_on_the_private_connection() -> None:
+    """A store that hangs can't hold up the heartbeat: no other connection is opened."""
+    lock = take_from(DatabaseLockProvider("default"), configure())
+    end_own_count(lock)
+
+    def beat() -> None:
+        lock.keep_alive()
+        assert not is_open(connections["default"])
+
+    run_threads(1, beat)
+    assert lock.is_active
 
 
 @pytest.mark.postgres_only

@@ -263,8 +263,26 @@ def test_names_without_end_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(acquisition, "MOST_NAMES", 2)
     recent = acquisition.RecentNames()
     for name in "abc":
-        recent.add(name)
-    assert [name in recent for name in "abc"] == [False, False, True]
+        recent.add(connection, name)
+    assert [recent.has(connection, name) for name in "abc"] == [False, False, True]
+
+
+@servers_only
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.usefixtures("remembering")
+def test_record_of_one_tenant_is_none_of_another(
+    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an alias comes to mean another database, what is free there is acquired."""
+    take_from(provider, configure())
+    provider.acquire(configure())
+    settings = connections["default"].settings_dict
+    connections["default"].close()
+    monkeypatch.setitem(settings, "NAME", connections["other"].settings_dict["NAME"])
+    try:
+        assert isinstance(provider.acquire(configure()), Lock)
+    finally:
+        connections["default"].close()
 
 
 @committed
