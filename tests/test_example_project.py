@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -95,31 +95,54 @@ def make_hosts(tmp_path: Path, database: Database) -> Iterator[Callable[..., Hos
 
 def end_demo(database: Database, ending: signal.Signals) -> tuple[int, str]:
     """End a demo in a long job; return its exit status and errors after its workers."""
+    with started_demo(environment(**database.variables)) as demo:
+        shown_until("worker-1 began", demo)
+        demo.send_signal(ending)
+        # The workers have this end of the pipe too: all have ended if it is closed.
+        _, errors = demo.communicate(timeout=PATIENCE)
+    return demo.returncode, errors
+
+
+@contextmanager
+def started_demo(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Start a demo whose dead worker's lease ends only if a test ends it."""
     with subprocess.Popen(
         [sys.executable, str(MANAGE), "demo"],
-        env=environment(**database.variables),
+        env={**environment, "EXAMPLE_LEASE": "1h"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as demo:
         try:
-            assert demo.stdout
-            assert any("worker-1 began" in line for line in demo.stdout)
-            demo.send_signal(ending)
-            # The workers have this end of the pipe too: all have ended if it is closed.
-            _, errors = demo.communicate(timeout=PATIENCE)
+            yield demo
         finally:
             demo.kill()
-    return demo.returncode, errors
 
 
-def assert_demo_is_right(demo: subprocess.CompletedProcess[str]) -> None:
+def shown_until(text: str, demo: subprocess.Popen[str]) -> str:
+    """Return what the demo shows up to a line with this text, or all if none has it."""
+    assert demo.stdout
+    shown = ""
+    for line in demo.stdout:
+        shown += line
+        if text in line:
+            break
+    return shown
+
+
+def assert_demo_is_right(database: Database, environment: dict[str, str]) -> None:
     """It exits with 0, skips are silent, a pipe gets no colours, and the story fits."""
-    assert demo.returncode == 0, demo.stdout + demo.stderr
-    assert demo.stderr == ""
-    assert "admin / admin" in demo.stdout
-    assert "\x1b" not in demo.stdout
-    rounds, _, crash = demo.stdout.partition("is killed")
+    with started_demo(environment) as demo:
+        shown = shown_until("worker-1 is dead", demo)
+        shown += shown_until("worker-2 skipped", demo)
+        database.end_lease("backup")
+        rest, errors = demo.communicate(timeout=PATIENCE)
+    shown += rest
+    assert demo.returncode == 0, shown + errors
+    assert errors == ""
+    assert "admin / admin" in shown
+    assert "\x1b" not in shown
+    rounds, _, crash = shown.partition("is killed")
     assert_one_run_a_round(rounds)
     assert_dead_workers_lock_comes_free(crash.partition("Every job")[0])
 
@@ -157,7 +180,7 @@ def test_demo_runs_after_one_that_was_killed(
         missing = f"raise ModuleNotFoundError('{name} is not installed')"
         Path(tmp_path, f"{name}.py").write_text(missing)
     plain = environment(tmp_path, **database.variables)
-    assert_demo_is_right(manage("demo", environment=plain))
+    assert_demo_is_right(database, plain)
     check = manage("check", "--database=default", environment=plain)
     assert (check.returncode, check.stderr) == (0, "")
 
@@ -166,8 +189,7 @@ def test_demo_runs_after_one_that_was_killed(
 @pytest.mark.django_db
 def test_demo_on_postgresql(database: Database) -> None:
     """With DATABASE_URL the demo shows the same."""
-    demo = manage("demo", environment=environment(**database.variables))
-    assert_demo_is_right(demo)
+    assert_demo_is_right(database, environment(**database.variables))
 
 
 @once
@@ -205,7 +227,7 @@ def test_cronjobs_name_jobs_with_locks(make_hosts: Callable[..., Hosts]) -> None
 def test_any_program_runs_under_a_lock(make_hosts: Callable[..., Hosts]) -> None:
     """The command of the README writes its file, and a second host skips it."""
     hosts = make_hosts()
-    lock = ["nightly-backup", "--lock-at-most-for", "1m", "--lock-at-least-for", "30s"]
+    lock = ["nightly-backup", "--lock-at-most-for", "1h", "--lock-at-least-for", "30m"]
     command = ["shedlock", "run", *lock, "--", "echo", "copied"]
     assert [hosts.manage(*command).ended() for _ in TWO_HOSTS] == ["copied\n", ""]
 

@@ -38,7 +38,7 @@ def make_folder(**kwargs: object) -> None:
 
 
 @app.task
-@scheduler_lock("orders.import", lock_at_most_for="50s", lock_at_least_for="30s")
+@scheduler_lock("orders.import", lock_at_most_for="50s", lock_at_least_for="45s")
 def import_orders() -> None:
     """Fetch new orders: each beat sends this task, one of the workers runs it."""
     # A worker sets up Django only after it has imported this module.

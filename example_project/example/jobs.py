@@ -12,6 +12,8 @@ from example.models import JobRun
 
 WORK = 0.3
 """Seconds that a job runs, so that the workers really meet."""
+LEASE = os.environ.get("EXAMPLE_LEASE", "10s")
+"""How long a dead worker keeps the lock of the backup."""
 
 
 def work(job: str, seconds: float = WORK) -> None:
@@ -25,7 +27,7 @@ def work(job: str, seconds: float = WORK) -> None:
     JobRun.objects.filter(pk=run.pk).update(ended_at=Now())
 
 
-@scheduler_lock("rates.refresh", lock_at_most_for="4m", lock_at_least_for="30s")
+@scheduler_lock("rates.refresh", lock_at_most_for="4m", lock_at_least_for="45s")
 def refresh_rates() -> None:
     """Fetch the exchange rates: named in CRONJOBS of the settings."""
     work("rates.refresh")
@@ -42,7 +44,7 @@ def clean_up() -> None:
     work("cron:example.jobs.clean_up")
 
 
-@scheduler_lock("backup", lock_at_most_for="6s")
+@scheduler_lock("backup", lock_at_most_for=LEASE)
 def back_up(seconds: float = WORK) -> None:
     """Copy everything. The lease is short, so a dead worker is soon replaced."""
     work("backup", seconds)

@@ -26,7 +26,7 @@ SQLITE = {
     "NAME": os.environ.get("SQLITE_FILE", BASE_DIR / "example.sqlite3"),
     # Three workers write at once: they wait for each other instead of failing.
     "OPTIONS": {
-        "timeout": 20,
+        "timeout": 60,
         "transaction_mode": "IMMEDIATE",
         "init_command": "PRAGMA journal_mode = WAL",
     },

@@ -53,5 +53,5 @@ TRIGGERS = {
         lambda: run_cronjob("example.jobs.clean_up"),
     ),
     "backup": Trigger("backup", "function", jobs.back_up),
-    "endless-backup": Trigger("backup", "function", lambda: jobs.back_up(60)),
+    "endless-backup": Trigger("backup", "function", lambda: jobs.back_up(3600)),
 }

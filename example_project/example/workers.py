@@ -12,7 +12,7 @@ from pathlib import Path
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 READY, RAN, SKIPPED = "ready", "ran", "skipped"
-PATIENCE = 15
+PATIENCE = 240
 """Seconds after which the demo fails because something is wrong."""
 
 

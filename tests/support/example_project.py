@@ -73,15 +73,23 @@ class Database:
     settings: dict[str, Any]
     blocker: DjangoDbBlocker
 
+    def end_lease(self, name: str) -> None:
+        """Let the lease be over, as if its time had passed."""
+        self._ask("UPDATE shedlock SET lock_until = locked_at WHERE name = %s", name)
+
     def runs(self, job: str) -> int:
         """Return how often the job's body ran to its end, by the project's ledger."""
         query = "SELECT COUNT(*) FROM example_jobrun WHERE job = %s"
+        [[count]] = self._ask(f"{query} AND ended_at IS NOT NULL", job)
+        return int(count)
+
+    def _ask(self, statement: str, name: str) -> list[tuple[Any, ...]]:
         connection = ConnectionHandler({"default": self.settings})["default"]
         with self.blocker.unblock(), connection.cursor() as cursor:
-            cursor.execute(f"{query} AND ended_at IS NOT NULL", [job])
-            [count] = cursor.fetchone()
+            cursor.execute(statement, [name])
+            rows = cursor.fetchall() if cursor.description else []
             connection.close()
-        return int(count)
+        return rows
 
 
 @contextmanager
@@ -89,7 +97,11 @@ def new_database(folder: Path, blocker: DjangoDbBlocker) -> Iterator[Database]:
     """Make a database, and drop it in the end."""
     if chosen_store() != "postgres":
         file = str(folder / "example.sqlite3")
-        settings = {"ENGINE": "django.db.backends.sqlite3", "NAME": file}
+        settings: dict[str, Any] = {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": file,
+            "OPTIONS": {"timeout": PATIENCE},
+        }
         yield Database({"SQLITE_FILE": file}, settings, blocker)
         return
     name = f"shedlock_example_{uuid4().hex}"

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand
 from django_shedlock.test import free
 from example import crash
 from example.crash import Crash
+from example.jobs import LEASE
 from example.models import JobRun
 from example.rounds import Rounds
 from example.screen import Screen
@@ -56,7 +57,9 @@ def show(screen: Screen) -> None:
     with workers("worker-1", "worker-2", "worker-3") as team:
         screen.title("Three workers start the same job at the same moment")
         Rounds(screen, team).play()
-        screen.title("A worker is killed in the middle of a job with a lease of 6 s")
+        screen.title(
+            f"A worker is killed in the middle of a job with a lease of {LEASE}"
+        )
         Crash(screen, victim=team[0], survivor=team[1]).play()
 
 
