@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import flushing, once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
+from tests.support.waiting import wait_for_servers
 
 # Else each of hundreds of processes compiles all of the package and the tests anew.
 sys.dont_write_bytecode = False
@@ -107,11 +108,19 @@ def listen_to_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def patient_connections() -> None:
+    """Let no private connection give up a server that answers late."""
+    wait_for_servers()
+
+
 @pytest.fixture(autouse=True)
 def forget_memory() -> Iterator[None]:
-    """Give each test providers of its own: the memory's locks are theirs."""
+    """Give each test providers of its own, with no locks in memory, and no skips."""
+    from django_shedlock.history.recording import skips
     from django_shedlock.providers import forget_providers
 
+    skips.forget()
     forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield
     forget_providers(setting="SHEDLOCK_PROVIDERS")

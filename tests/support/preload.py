@@ -23,10 +23,12 @@ import tests.support.processes  # noqa: E402
 import tests.support.run_conditions  # noqa: E402
 import tests.support.warm  # noqa: E402, F401
 from tests.support.stores import chosen_store  # noqa: E402
+from tests.support.waiting import wait_for_servers  # noqa: E402
 
 if chosen_store() == "postgres" and find_spec("celery"):  # only there its workers run
     for module in ("bin.celery", "apps.worker", "apps.beat", "concurrency.prefork"):
         import_module(f"celery.{module}")
 
+wait_for_servers()
 get_commands()
 load_command_class("django_shedlock", "shedlock")

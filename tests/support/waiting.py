@@ -10,6 +10,15 @@ PATIENCE = 240
 """Seconds: what has not happened by then never will. No test waits for them to pass."""
 
 
+def wait_for_servers() -> None:
+    """Let the package's private connections wait that long for an answer."""
+    from django_shedlock.providers.database import connections
+
+    connections.LONGEST = PATIENCE
+    for options in connections.OPTIONS.values():
+        options["connect_timeout"] = PATIENCE
+
+
 def wait_for(
     condition: Callable[[], Any], timeout: float = PATIENCE, pause: float = 0.005
 ) -> Any:

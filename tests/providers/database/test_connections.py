@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -134,6 +135,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseDatabaseWrapper
 
     monkeypatch.setattr(connecting, "_open", note)
     monkeypatch.setattr(connecting, "LOOK", 0.01)
+    monkeypatch.setattr(connecting, "IDLE", PATIENCE)
     monkeypatch.setattr(connecting, "is_of_a_test", lambda connection: False)
     yield opened
     private_connections.close_idle()
@@ -204,6 +206,7 @@ def test_watcher_that_could_not_be_started_is_tried_again(
     def refuse() -> threading.Thread:
         raise RuntimeError("can't start new thread")
 
+    wait_for(lambda: not watchers())
     with transaction.atomic():
         with monkeypatch.context() as full:
             full.setattr(private_connections, "_start_watcher", refuse)
@@ -318,14 +321,14 @@ def test_statement_without_an_answer_is_interrupted(
     opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that hangs after the connection is there is given up, too."""
-    monkeypatch.setattr(connecting, "LONGEST", 0.05)
     sleep = {"postgresql": "SELECT pg_sleep(600)", "mysql": "SELECT SLEEP(600)"}
 
     sessions: list[int] = []
 
     def hang(connection: BaseDatabaseWrapper, is_again: bool) -> None:
         sessions.append(session_number_of(connection))
-        with connection.cursor() as cursor:
+        with connection.cursor() as cursor, monkeypatch.context() as impatient:
+            impatient.setattr(connecting, "LONGEST", 0.05)
             cursor.execute(sleep[connection.vendor])
 
     with transaction.atomic(), pytest.raises(OperationalError):
@@ -533,7 +536,8 @@ def test_many_locks_are_kept_alive_on_one_connection(
 ) -> None:
     """300 locks have one thread, which has one connection of its own."""
     provider = DatabaseLockProvider("default")
-    locks = [take_from(provider, configure(f"job {n}")) for n in range(300)]
+    hour = timedelta(hours=1)
+    locks = [take_from(provider, configure(f"job {n}", hour)) for n in range(300)]
     ends = [lease_end(lock) for lock in locks]
     with ExitStack() as stack:
         for lock in locks:
@@ -612,7 +616,7 @@ def test_row_lock_of_the_caller_ends_in_held() -> None:
 @pytest.fixture
 def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let this process take its connections from a pool of two."""
-    pool = {"min_size": 2, "max_size": 2, "timeout": 20}
+    pool = {"min_size": 2, "max_size": 2, "timeout": PATIENCE}
     connections["default"].close()
     monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"], "pool", pool)
     yield
