@@ -26,6 +26,7 @@ class Body(models.Model):
     worker = models.CharField(max_length=20)
     begun_at = UTCDateTimeField()
     ended_at = UTCDateTimeField(null=True)
+    lease_over_at = UTCDateTimeField(null=True)
     was_refused = models.BooleanField(default=False)
 
     class Meta:
