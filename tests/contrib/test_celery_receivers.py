@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from django_shedlock.contrib.celery import apps, receivers
 from django_shedlock.contrib.celery.apps import CeleryConfig
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Trigger
+from tests.support.clocks import daily_far_from_now
 
 pytestmark = pytest.mark.django_db
 
@@ -204,19 +206,17 @@ def test_message_that_does_not_say_it(headers: Any) -> None:
 
 
 def test_late_message_runs_its_own_tick(app: Celery) -> None:
-    """A message of last month leaves this month's tick to its own message."""
-    now = datetime.now(UTC)
-    monthly = "0 0 1 * *"
+    """A message of yesterday leaves today's tick to its own message."""
+    daily = Schedule(daily_far_from_now(), "UTC")
     ticks = []
 
     @app.task(shared=False)
-    @scheduler_lock("tick", schedule=Schedule(monthly, "UTC"))
+    @scheduler_lock("tick", schedule=daily)
     def task() -> None:
         ticks.append(current_lock().tick)
 
-    newest = next(Schedule(monthly, "UTC").ticks_until(now))
-    month_ago = next(Schedule(monthly, "UTC").ticks_until(newest - timedelta(days=1)))
-    late = {receivers.ASKED_AT: (month_ago + timedelta(days=1)).isoformat()}
+    newest, yesterday = islice(daily.ticks_until(datetime.now(UTC)), 2)
+    late = {receivers.ASKED_AT: (yesterday + timedelta(hours=1)).isoformat()}
     for headers in (late, late, {}):
         assert task.apply(headers=headers).successful()
-    assert ticks == [month_ago, newest]
+    assert ticks == [yesterday, newest]

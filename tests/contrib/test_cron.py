@@ -29,7 +29,7 @@ from django.core.management import execute_from_command_line
 os.environ["DJANGO_SETTINGS_MODULE"] = "cron_settings"
 execute_from_command_line()
 """
-SETTINGS = """
+SETTINGS = r"""
 import socket
 from pathlib import Path
 from shlex import quote
@@ -43,27 +43,31 @@ INSTALLED_APPS = [
 CRONJOBS = [("* * * * *", path) for path in {entries!r}]
 SHEDLOCK_CRONTAB = {{"work.everywhere": {{"locked": False}}}}
 CRONTAB_DJANGO_MANAGE_PATH = str(HERE / "manage.py")
-CRONTAB_COMMAND_PREFIX = "PYTHONPATH=" + quote({root!r})
-CRONTAB_COMMAND_SUFFIX = "; echo $? >>" + quote(str(HERE / "statuses"))
-if socket.gethostname() == "late":
-    CRONTAB_COMMAND_PREFIX = "sleep 5; " + CRONTAB_COMMAND_PREFIX
+delay = "sleep 5; " if socket.gethostname() == "late" else ""
+path = "PYTHONPATH=" + quote({root!r})
+# In a crontab a percent sign is quoted.
+tick = r"export TICK=$(($(date +\%s) / 60)); "
+CRONTAB_COMMAND_PREFIX = tick + delay + path
+CRONTAB_COMMAND_SUFFIX = "; echo $TICK $? >>" + quote(str(HERE / "statuses"))
 """
 WORK = """
+import os
 import socket
 import time
 from pathlib import Path
 
-def note(job):
-    line = f"{job} {int(time.time() // 60)} {socket.gethostname()}"
+def note(job, tick):
+    line = f"{job} {tick} {socket.gethostname()}"
     with Path(__file__).with_name("runs").open("a") as runs:
         runs.write(line + "\\n")
 
 def locked():
-    note("locked")
+    # What starts in the last quarter of a minute is for the tick to come.
+    note("locked", int((time.time() + 15) // 60))
 
 def everywhere():
-    note("everywhere")
-    print("on", socket.gethostname())
+    note("everywhere", os.environ["TICK"])
+    print("on", socket.gethostname(), "at", os.environ["TICK"])
 """
 
 
@@ -96,23 +100,20 @@ class Project:
         python = ["env", f"PYTHONPATH={ROOT}", sys.executable]
         return [*python, str(self.folder / "manage.py"), "crontab", subcommand]
 
-    @property
-    def statuses(self) -> list[str]:
-        """The exit statuses of all lines that have ended."""
-        return self._lines("statuses")
+    def statuses(self, tick: str) -> list[str]:
+        """Return the exit statuses of the tick's lines that have ended."""
+        return [status for of, status in self._lines("statuses") if of == tick]
 
-    def runs(self, job: str) -> dict[str, list[str]]:
-        """Return the hosts whose bodies ran, by the minute."""
-        minutes: dict[str, list[str]] = {}
-        for line in self._lines("runs"):
-            name, minute, host = line.split()
-            if name == job:
-                minutes.setdefault(minute, []).append(host)
-        return minutes
+    def runs(self, job: str, tick: str) -> list[str]:
+        """Return the hosts on which the job's body ran for this tick."""
+        return [
+            host for name, of, host in self._lines("runs") if (name, of) == (job, tick)
+        ]
 
-    def _lines(self, name: str) -> list[str]:
+    def _lines(self, name: str) -> list[list[str]]:
         file = self.folder / name
-        return file.read_text().splitlines() if file.exists() else []
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return [line.split() for line in lines if line.endswith("\n")]
 
 
 @pytest.fixture
@@ -133,11 +134,13 @@ def team(tmp_path: Path) -> Iterator[list[Host]]:
         yield running
 
 
-def start_together(team: list[Host]) -> None:
-    """Start the daemons such that they have the same first tick."""
+def start_together(team: list[Host]) -> list[str]:
+    """Start the daemons; return the first ticks that all of them have."""
     wait_for(lambda: time.time() % 60 < 50)
     for host in team:
         host.start_cron()
+    first = int(time.time() // 60) + 1
+    return [str(tick) for tick in range(first, first + TICKS)]
 
 
 @pytest.mark.soak
@@ -145,20 +148,23 @@ def test_each_tick_runs_on_one_host(project: Project, team: list[Host]) -> None:
     """What ``crontab add`` wrote runs once a minute; without a lock, on each host."""
     for host in team:
         host.run(*project.crontab("add"))
-    start_together(team)
-    lines = TICKS * len(HOSTS) * len(ENTRIES)
-    wait_for(lambda: len(project.statuses) >= lines, timeout=2 * PATIENCE)
-
-    everywhere = project.runs("everywhere")
-    assert [sorted(names) for names in everywhere.values()] == [sorted(HOSTS)] * TICKS
-    locked = project.runs("locked")
-    assert locked.keys() == everywhere.keys()
-    assert [len(names) for names in locked.values()] == [1] * TICKS
-    assert LockRun.objects.filter(name="cron:work.locked").count() == TICKS
-    assert project.statuses == ["0"] * lines
+    ticks = start_together(team)
+    lines = len(HOSTS) * len(ENTRIES)
+    for tick in ticks:
+        wait_for(
+            lambda tick=tick: len(project.statuses(tick)) >= lines,
+            timeout=2 * PATIENCE,
+        )
+        assert project.statuses(tick) == ["0"] * lines
+        assert sorted(project.runs("everywhere", tick)) == sorted(HOSTS)
+        assert len(project.runs("locked", tick)) == 1
+    assert LockRun.objects.filter(name="cron:work.locked").count() >= TICKS
     for host in team:
-        wait_for(lambda host=host: len(host.mails) >= TICKS and all(host.mails))
-        assert host.mails == [f"on {host.name}\n"] * TICKS
+        expected = [f"on {host.name} at {tick}\n" for tick in ticks]
+        wait_for(lambda host=host, mails=expected: {*mails} <= {*host.mails})
+        assert sorted(mail for mail in host.mails if mail in expected) == expected
+        begin = f"on {host.name} at "
+        assert all(mail.startswith(begin) for mail in host.mails if mail)
 
 
 def test_crontab_is_left_empty(project: Project, team: list[Host]) -> None:
@@ -167,7 +173,7 @@ def test_crontab_is_left_empty(project: Project, team: list[Host]) -> None:
     added = host.run(*project.crontab("add"))
     lines = host.run("crontab", "-l").splitlines()
     assert added.count("adding cronjob") == len(lines) == len(ENTRIES)
-    assert all(line.startswith("* * * * * PYTHONPATH=") for line in lines)
+    assert all(line.startswith("* * * * * export TICK=") for line in lines)
     host.run(*project.crontab("remove"))
     assert host.run("crontab", "-l") == ""
 

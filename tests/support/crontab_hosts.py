@@ -20,6 +20,8 @@ from tests.support.waiting import PATIENCE
 from tests.support.warm import Command
 
 PATH = {"CRONTAB_DJANGO_MANAGE_PATH": str(MANAGE)}
+RARELY = "0 0 29 2 *"
+"""The time of an entry of which no tick comes during a test."""
 SETTINGS = {
     "INSTALLED_APPS": [
         "django_shedlock",
@@ -30,7 +32,7 @@ SETTINGS = {
     "CRONJOBS": [
         ("* * * * *", "work.append"),
         ("* * * * *", "work.fail"),
-        ("0 0 29 2 *", "work.append", ["once"]),
+        (RARELY, "work.append", ["once"]),
         ("wrong", "no.such.job", "%"),
     ],
     "SHEDLOCK_CRONTAB": {'work.append("once")': {"lock_at_least_for": 0}},
