@@ -17,6 +17,7 @@ from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from tests.support.queue_workers import Workers
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
+from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
 
@@ -93,7 +94,7 @@ def test_job_that_times_out_gives_its_lock_back(
     exception: str,
 ) -> None:
     """The alarm is raised within the body, so the lock is released after it."""
-    timed_out = enqueue(name, job_timeout=60)
+    timed_out = enqueue(name, job_timeout=PATIENCE)
     workers.call(WORKER, os.environ[REDIS_VARIABLE], queue.name)
     assert timed_out.get_status() == "failed"
     [run] = LockRun.objects.all()

@@ -15,14 +15,14 @@ else:
 
 
 @task
-@scheduler_lock("digest", lock_at_most_for="2m")
+@scheduler_lock("digest", lock_at_most_for="30m")
 def digest() -> str:
     """Run until the test allows it to end."""
     return run_until_allowed()
 
 
 @task
-@scheduler_lock("adigest", lock_at_most_for="2m")
+@scheduler_lock("adigest", lock_at_most_for="30m")
 async def adigest() -> str:
     """Run until the test allows it to end."""
     return await sync_to_async(run_until_allowed)()

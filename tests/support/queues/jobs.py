@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
+import time
+from threading import Thread, get_ident
 
 from asgiref.sync import sync_to_async
 
@@ -11,13 +14,13 @@ from django_shedlock import scheduler_lock
 from tests.support.queues.notes import notes, run_until_allowed
 
 
-@scheduler_lock("digest", lock_at_most_for="2m")
+@scheduler_lock("digest", lock_at_most_for="30m")
 def digest() -> str:
     """Run until the test allows it to end."""
     return run_until_allowed()
 
 
-@scheduler_lock("adigest", lock_at_most_for="2m")
+@scheduler_lock("adigest", lock_at_most_for="30m")
 async def adigest() -> str:
     """
     Run until the test allows it to end.
@@ -27,30 +30,43 @@ async def adigest() -> str:
     return await sync_to_async(run_until_allowed, thread_sensitive=False)()
 
 
-@scheduler_lock("endless", lock_at_most_for="2m")
+@scheduler_lock("endless", lock_at_most_for="30m")
 def endless() -> None:
     """Run until somebody interrupts it."""
     notes().write("run")
-    ring_soon()
+    if is_alarm_set():
+        ring_soon()
     while True:
         notes().count("run")
 
 
-@scheduler_lock("aendless", lock_at_most_for="2m")
+@scheduler_lock("aendless", lock_at_most_for="30m")
 async def aendless() -> None:
     """Run until somebody interrupts it."""
     notes().write("run")
-    ring_soon()
-    await asyncio.sleep(3600)  # one sleep, for the alarm to ring in the loop's wait
+    if is_alarm_set():
+        Thread(target=ring_in_the_loop, args=[get_ident()], daemon=True).start()
+    await asyncio.sleep(3600)  # one sleep: then the loop waits until the alarm
+
+
+def is_alarm_set() -> bool:
+    """Return whether RQ runs this job: the others set no alarm."""
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
 
 
 def ring_soon() -> None:
-    """Let RQ's alarm, if it is set, ring in this body, however late that has begun."""
-    if signal.getitimer(signal.ITIMER_REAL)[0]:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+    """Let the alarm ring in this body, however late that has begun."""
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
 
 
-@scheduler_lock("failing", lock_at_most_for="2m", lock_at_least_for="1m")
+def ring_in_the_loop(thread: int) -> None:
+    """Let the alarm ring when the thread's event loop waits, however late that is."""
+    while sys._current_frames()[thread].f_code.co_name != "select":
+        time.sleep(0.01)
+    ring_soon()
+
+
+@scheduler_lock("failing", lock_at_most_for="30m", lock_at_least_for="20m")
 def failing() -> None:
     """Fail, and keep the lock for a while."""
     notes().write("run")

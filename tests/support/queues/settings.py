@@ -21,7 +21,7 @@ DATABASES = {
     "queues": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": FOLDER / "queues.sqlite3",
-        "OPTIONS": {"timeout": 30},
+        "OPTIONS": {"timeout": PATIENCE},
     },
 }
 DATABASE_ROUTERS = ["tests.support.queues.routers.QueueRouter"]

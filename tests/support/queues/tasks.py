@@ -9,7 +9,7 @@ from tests.support.queues.notes import run_until_allowed
 
 
 @db_task()
-@scheduler_lock("digest", lock_at_most_for="2m")
+@scheduler_lock("digest", lock_at_most_for="30m")
 def digest() -> str:
     """Run until the test allows it to end."""
     return run_until_allowed()
