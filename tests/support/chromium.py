@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import PATIENCE
+
 QUIET = (
     "--headless=new",
     "--no-sandbox",
@@ -48,6 +50,7 @@ def chromium(
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
     try:
+        driver.set_script_timeout(PATIENCE)
         # A window of headless Chromium is never narrower than 500; a device is.
         driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
