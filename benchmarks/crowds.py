@@ -14,7 +14,7 @@ RAW = "raw psycopg, prepared"
 DJANGO = {"Django's cursor": "default", "Django's cursor, prepared": "prepared"}
 OURS = {"execute()": "default", "execute(), prepared": "prepared"}
 """The ways that Django's connections go, each with its alias."""
-START = 60
+START = 240
 """Seconds for which processes wait for each other."""
 
 
@@ -146,12 +146,12 @@ def wait(waiters: int) -> dict[str, float]:
     def wait_for_it() -> None:
         everybody.wait(START)
         with suppress(LockNotAcquired):
-            with hold("awaited", lock_at_most_for="1m", wait="30s", history=False):
+            with hold("awaited", lock_at_most_for="10m", wait="5m", history=False):
                 acquired.append(time.perf_counter())
         connections.close_all()
 
     threads = [Thread(target=wait_for_it, daemon=True) for _ in range(waiters)]
-    with hold("awaited", lock_at_most_for="1m", history=False):
+    with hold("awaited", lock_at_most_for="10m", history=False):
         for thread in threads:
             thread.start()
         everybody.wait(START)

@@ -473,7 +473,7 @@ def test_cancelled_release_is_carried_through(monkeypatch: pytest.MonkeyPatch) -
         while is_held("job"):
             await asyncio.sleep(0.001)
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 @override_settings(SHEDLOCK_ENABLED=False)

@@ -219,4 +219,4 @@ def test_server_ends_with_the_process_that_started_it() -> None:
     """Also where the tests are killed, the PostgreSQL of the wheel ends with them."""
     folder, server = end(START_SERVER, signal.SIGKILL)
     wait_for(lambda: not Path(folder).exists())
-    assert not psutil.pid_exists(int(server))
+    wait_for(lambda: not psutil.pid_exists(int(server)))

@@ -90,7 +90,7 @@ def test_run_is_counted(lock_name: str) -> None:
     assert counted("acquired_total", lock_name) == 2
     assert counted("not_acquired_total", lock_name) == 0
     assert counted("run_duration_seconds_count", lock_name) == 2
-    assert 0 < counted("run_duration_seconds_sum", lock_name) < 30
+    assert 0 < counted("run_duration_seconds_sum", lock_name) < 300
 
 
 def test_skip_is_counted(lock_name: str) -> None:
@@ -202,7 +202,7 @@ def test_store_tells_what_is_overdue() -> None:
     be_on_time("quick")
     values = stored()
     age = (timezone.now() - since).total_seconds()
-    assert values["shedlock_overdue_seconds", "late"] == pytest.approx(age, abs=30)
+    assert values["shedlock_overdue_seconds", "late"] == pytest.approx(age, abs=300)
     assert values["shedlock_overdue_seconds", "quick"] == 0
     coming = (newest_tick() + DAY).timestamp()
     assert values["shedlock_next_tick_timestamp_seconds", "late"] == coming
@@ -242,7 +242,7 @@ def test_worst_and_soonest_of_a_shared_label() -> None:
     with override_settings(SHEDLOCK_METRICS_LABEL=lambda name: name.split(":")[0]):
         values = stored()
     age = (timezone.now() - since).total_seconds()
-    assert values["shedlock_overdue_seconds", "import"] == pytest.approx(age, abs=30)
+    assert values["shedlock_overdue_seconds", "import"] == pytest.approx(age, abs=300)
     coming = (newest_tick() + DAY).timestamp()
     assert values["shedlock_next_tick_timestamp_seconds", "import"] == coming
 

@@ -73,7 +73,7 @@ def test_run_is_recorded() -> None:
     assert run.finished is not None
     assert run.started <= run.finished
     assert run.duration is not None
-    assert timedelta(0) < run.duration < timedelta(seconds=30)
+    assert timedelta(0) < run.duration < timedelta(minutes=5)
     assert (run.exception_type, run.exception_message, run.skips) == ("", "", 0)
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from cronsim import CronSim
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration
@@ -75,7 +75,7 @@ def test_gaps_of_days_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(steps) < 10
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(
     minute=st.sampled_from(["0", "*/25", "5,50", "59", "10-12"]),
     hour=st.sampled_from(["*", "0,23", "*/9", "6"]),
@@ -255,7 +255,7 @@ EXPRESSIONS = [
 ]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=80)
 @given(
     expression=st.sampled_from(EXPRESSIONS),
     zone=st.sampled_from(sorted(CHANGES)),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_shedlock.schedules.cron import Schedule
@@ -351,7 +351,7 @@ def test_late_start_consumes_no_tick_to_come(trigger: Trigger) -> None:
         assert begun.decide(start(schedule=NIGHTLY), next_night).is_allowed, hours
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     late=st.lists(st.floats(0, 0.9), min_size=40, max_size=40),
     took=st.timedeltas(timedelta(0), SECOND),
@@ -391,7 +391,7 @@ def test_message_of_a_wrong_clock_is_decided_by_the_stores() -> None:
     assert ahead.tick == at(10)
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.timedeltas(-15 * SECOND, timedelta(0)), min_size=50, max_size=50))
 def test_hosts_whose_clocks_differ_run_each_tick_once(early: list[timedelta]) -> None:
     """Clocks that are ahead by up to the allowance: one run for each of 50 ticks."""

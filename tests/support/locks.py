@@ -20,6 +20,8 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.waiting import PATIENCE
 
 MINUTE = timedelta(minutes=1)
+LEASE = timedelta(minutes=5)
+"""Of a lock that a test takes: longer than it waits for anything."""
 
 
 class Broken(Exception):
@@ -54,6 +56,7 @@ def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lo
 
 def take(name: str = "job", **durations: timedelta) -> Lock:
     """Acquire the lock, which has to be free, from the default provider."""
+    durations = {"lock_at_most_for": LEASE, **durations}
     return take_from(get_provider(), configure(name, **durations))
 
 

