@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from typing import Any
@@ -377,9 +377,19 @@ class SlowCommit:
 
 
 @pytest.fixture
-def slow_commit() -> Iterator[SlowCommit]:
-    """A commit that nobody waits for any more."""
+def slow_commit(
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SlowCommit]:
+    """A commit that is done when somebody has waited for the row in vain."""
     commit = SlowCommit()
+    note = connecting._open
+
+    def end_before_the_second(connection: BaseDatabaseWrapper) -> None:
+        if opened:
+            commit.end()
+        note(connection)
+
+    monkeypatch.setattr(connecting, "_open", end_before_the_second)
     yield commit
     commit.end()
 
@@ -387,15 +397,11 @@ def slow_commit() -> Iterator[SlowCommit]:
 @pytest.mark.servers_only
 @committed
 def test_commit_that_outlasts_its_connection_is_waited_for(
-    opened: list[BaseDatabaseWrapper],
     slow_commit: SlowCommit,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A lock that our own lost statement has is ours, and so is its release."""
     provider = DatabaseLockProvider("default")
     take_from(provider, configure()).release()
-    blocked_once = at_second_call(connecting._open, slow_commit.end)
-    monkeypatch.setattr(connecting, "_open", blocked_once)
     with connection.execute_wrapper(slow_commit):
         lock = take_from(provider, configure())
     assert lock.fencing_token == 2
@@ -405,40 +411,20 @@ def test_commit_that_outlasts_its_connection_is_waited_for(
 @pytest.mark.servers_only
 @committed
 def test_release_that_outlasts_its_connection_is_our_own(
-    opened: list[BaseDatabaseWrapper],
     slow_commit: SlowCommit,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The lock is free, and nobody is told that it was lost."""
     lock = take_from(DatabaseLockProvider("default"), configure())
-    blocked_once = at_second_call(connecting._open, slow_commit.end)
-    monkeypatch.setattr(connecting, "_open", blocked_once)
     with connection.execute_wrapper(slow_commit):
         assert lock.release()
     assert not lock.is_lost
     assert not is_held("job")
 
 
-def at_second_call(
-    call: Callable[[BaseDatabaseWrapper], None], step: Callable[[], None]
-) -> Callable[[BaseDatabaseWrapper], None]:
-    calls: list[BaseDatabaseWrapper] = []
-
-    def counted(connection: BaseDatabaseWrapper) -> None:
-        calls.append(connection)
-        if len(calls) == 2:
-            step()
-        call(connection)
-
-    return counted
-
-
 @pytest.mark.servers_only
 @committed
 def test_commit_without_an_end_is_an_error(
-    opened: list[BaseDatabaseWrapper],
-    slow_commit: SlowCommit,
-    monkeypatch: pytest.MonkeyPatch,
+    slow_commit: SlowCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else has the lock, so it is no skip; the error says what was lost."""
     provider = DatabaseLockProvider("default")
