@@ -102,7 +102,9 @@ class _Beat:
         asked = time.monotonic()
         try:
             self.lock.keep_alive()
-        except LockLost:
+        except LockLost as error:
+            if error.__cause__ is not None:
+                self._warn(error.__cause__)
             return False
         except Exception as error:
             self._retry(error)
@@ -112,6 +114,10 @@ class _Beat:
         return True
 
     def _retry(self, error: Exception) -> None:
+        left = self._warn(error)
+        self.due = time.monotonic() + self._backoff.pause(left)
+
+    def _warn(self, error: BaseException) -> float:
         left = self.lock.remaining().total_seconds()
         logger.warning(
             "Lock %r could not be extended, and is lost in %.1f s: %s",
@@ -119,7 +125,7 @@ class _Beat:
             left,
             error,
         )
-        self.due = time.monotonic() + self._backoff.pause(left)
+        return left
 
 
 def _close_idle_connections() -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from django.test import override_settings
@@ -193,6 +193,22 @@ def test_error_does_not_stop_the_heartbeat(
         assert not lock.is_lost
     assert re.search(r"'job' could not be extended, and is lost in 1[78]", caplog.text)
     assert caplog.text.count("could not be extended") == 2
+
+
+def test_last_error_before_the_loss_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store that answers after the lease, and with an error, is named in the log."""
+
+    def fail_late(self: MemoryLockProvider, lock: Lock, *args: Any) -> NoReturn:
+        end_own_count(lock)
+        raise LockProviderError("the store came back as a replica")
+
+    monkeypatch.setattr(MemoryLockProvider, "extend", fail_late)
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        pass_time(HALF, lock)
+        told = "lost in 0.0 s: the store came back as a replica"
+        wait_for(lambda: told in caplog.text)
 
 
 def test_pauses_after_errors_grow(monkeypatch: pytest.MonkeyPatch) -> None:

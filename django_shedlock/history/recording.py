@@ -91,7 +91,7 @@ def record_end(
     create = _creation(lock, ago=took)
 
     def finish(connection: BaseDatabaseWrapper, is_again: bool) -> int:
-        # Without a row, the store failed when the run began, before or after it.
+        # Without a row, the store failed at the beginning, perhaps after it wrote it.
         row = begun.row or create(connection, True)
         return FINISH(connection, row=row, **values)
 

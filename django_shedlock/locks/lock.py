@@ -128,26 +128,22 @@ class Lock:
         self._extend(at_most, lambda: self.provider.keep_alive(self, at_most))
 
     def _extend(self, lease: timedelta, extend: Callable[[], bool]) -> None:
-        asked = time.monotonic()
-        if not self._is_extended(extend):
+        asked, failure = time.monotonic(), None
+        try:
+            # Past the deadline, too: an operator may have extended the lease.
+            is_extended = self.is_ours and not self.lost.is_set() and extend()
+        except LockProviderError as error:
+            if self.is_active:
+                raise
+            is_extended, failure = False, error
+        if not is_extended:
             self._declare_lost_unless_released()
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or it was released or taken."
-            )
+            ) from failure
         self._deadline = max(self._deadline, asked + lease.total_seconds())
         lock_extended.send_robust(type(self.provider), lock=self)
-
-    def _is_extended(self, extend: Callable[[], bool]) -> bool:
-        # Past the deadline, too: an operator may have extended the lease.
-        if not self.is_ours or self.lost.is_set():
-            return False
-        try:
-            return extend()
-        except LockProviderError:
-            if self.is_active:
-                raise
-            return False
 
     def release(self, exception: BaseException | None = None) -> bool:
         """

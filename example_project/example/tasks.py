@@ -12,7 +12,7 @@ from example.jobs import work
 
 
 @task
-@scheduler_lock("invoices.send", lock_at_most_for="10m", lock_at_least_for="5m")
+@scheduler_lock("invoices.send", lock_at_most_for="50s", lock_at_least_for="45s")
 def send_invoices() -> None:
     """Send the invoices of the day."""
     work("invoices.send")

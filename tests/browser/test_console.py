@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 PASSWORD = "console"
-NEARLY_THREE_HOURS = r"2h5\d?m"
+NEARLY_THREE_HOURS = r"2h5\dm"
 
 
 def make_user(*permissions: str) -> User:

@@ -94,8 +94,8 @@ def take_in_time(provider: DatabaseLockProvider, lock_until: datetime) -> Lock:
         time.sleep(0.005)
 
 
-def test_kept_alive_for_longer_than_its_lease(provider: DatabaseLockProvider) -> None:
-    """While the worker lives, nobody else gets in, and the lease goes on and on."""
+def test_kept_alive_while_others_try(provider: DatabaseLockProvider) -> None:
+    """While the worker lives, nobody else gets in, and the lease goes on."""
     with worker(hold_on) as holder:
         identity = holder.heard()
         [before] = provider.statuses("job")

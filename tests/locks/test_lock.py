@@ -232,8 +232,9 @@ def test_expired_lease_is_lost_if_the_store_is_silent(
     """Without an answer, the holder's own count decides."""
     monkeypatch.setattr(MemoryLockProvider, "extend", fail)
     end_own_count(lock)
-    with pytest.raises(LockLost):
+    with pytest.raises(LockLost) as told:
         lock.extend()
+    assert str(told.value.__cause__) == "the store is gone"
     assert lost == [lock]
 
 

@@ -70,7 +70,7 @@ class MariaDB(Server):
     def start(self) -> None:
         program = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
         # As on the wheel's PostgreSQL: its data need not outlive the machine.
-        unsafe = ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]
+        unsafe = ["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync"]
         files = [f"--socket={self._data}/socket", f"--pid-file={self._data}/pid"]
         self._process = subprocess.Popen(
             [program, *self._options, "--skip-networking", *unsafe, *files],

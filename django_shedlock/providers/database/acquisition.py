@@ -178,7 +178,7 @@ class RecentNames:
         self._names.pop((*address(connection), name), None)
 
     def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
-        """Whether the name's record was there lately."""
+        """Whether the name's record was read lately, in this database."""
         read_at = self._names.get((*address(connection), name), -LATELY)
         return time.monotonic() < read_at + LATELY
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
-from django.db import Error, connections, transaction
+from django.db import Error, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_shedlock.providers.database.errors import (
+    is_answer,
     is_busy,
     is_conflict,
     is_lock_timeout,
@@ -30,7 +31,8 @@ Work = Callable[[BaseDatabaseWrapper, bool], T]
 
 ATTEMPTS = 6
 PATIENCE = 1.0
-"""Seconds after which SQLite counts as busy: its statement waited by itself."""
+"""Seconds after which a busy SQLite is not asked again: it has waited by itself."""
+NO_ANSWER = "the connection broke before the answer, and the row is still locked"
 SHORTEST_PAUSE = 0.005
 LONGEST_PAUSE = 0.03
 
@@ -64,34 +66,39 @@ def run(
     Urgent work never waits long for a row. Work that stays here is Django's own, on the
     caller's connection. Conflicts with other statements are retried for a moment, and
     a lost connection once, on a fresh one. So ``work`` may run twice. Raises the
-    ``django.db.Error`` that remains: the loss, if its statement may yet succeed.
+    ``django.db.Error`` that remains.
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
     is_private = may_leave and (is_urgent or _in_callers_transaction(caller))
-    lost: Error | None = None
-    was_sent, began = False, time.monotonic()
-    for _ in range(ATTEMPTS):
+    may_reconnect, was_sent, has_no_answer = True, False, False
+    began = time.monotonic()
+    for attempt in range(ATTEMPTS):
         try:
             with _given(caller, is_private=is_private) as connection:
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
-            failure = error
-        if lost and is_lock_timeout(failure):
-            failure = lost  # whose statement may have the row until it commits
-        elif is_conflict(failure):
-            if is_busy(failure) and time.monotonic() > began + PATIENCE:
-                break
-            time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
-        elif lost is None and may_be_lost_connection(failure):
-            lost = failure
-            _close_if_dead(caller)
-            private_connections.close_idle(using)
-            is_private = may_leave
-        else:
-            break
-    raise failure
+            is_last = attempt == ATTEMPTS - 1
+            if has_no_answer and not is_urgent and is_lock_timeout(error):
+                # The lost statement may have the row until it commits.
+                if is_last:
+                    raise OperationalError(NO_ANSWER) from error
+            elif is_last:
+                raise
+            elif is_conflict(error):
+                if is_busy(error) and time.monotonic() > began + PATIENCE:
+                    raise
+                time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
+            elif may_reconnect and may_be_lost_connection(error):
+                may_reconnect = False
+                has_no_answer = was_sent and not is_answer(error)
+                _close_if_dead(caller)
+                private_connections.close_idle(using)
+                is_private = may_leave
+            else:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def run_here(work: Callable[[], T], using: str) -> T:
@@ -227,7 +234,7 @@ class PrivateConnections:
             for connection, (since, answer) in self._lent.items():
                 if answer is not None and since + LONGEST < now:
                     _interrupt(answer)
-                    # Once: the driver closes it, and its number may be another's then.
+                    # Once: then the driver closes it, and another may get its number.
                     self._lent[connection] = (since, None)
         for connection in expired:
             _close(connection)

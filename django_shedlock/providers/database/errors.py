@@ -13,6 +13,9 @@ BUSY_SQLITE_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 # Somebody else has the row for longer than the limit.
 TIMEOUT_STATES = {"55P03"}
 TIMEOUT_NUMBERS = {1205}
+# The connection ended, whatever became of the statement.
+ENDED_STATES = ("08", "57P")
+ENDED_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}  # MySQL; from 2000 on the client's
 
 
 def is_conflict(error: Error) -> bool:
@@ -49,6 +52,14 @@ def may_be_lost_connection(error: Error) -> bool:
     """Whether the connection may be gone; drivers say it in dozens of ways."""
     is_of_connection = isinstance(error, OperationalError | InterfaceError)
     return is_of_connection and not is_lock_timeout(error)
+
+
+def is_answer(error: Error) -> bool:
+    """Whether the server itself refused the statement, which has changed nothing."""
+    state, number = _state(error), _number(error)
+    if state is not None:
+        return not state.startswith(ENDED_STATES)
+    return isinstance(number, int) and number not in ENDED_NUMBERS
 
 
 def _advice(error: Error) -> str:

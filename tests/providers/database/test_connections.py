@@ -5,10 +5,12 @@ from __future__ import annotations
 import operator
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -31,9 +33,9 @@ from django_shedlock import LockProviderError, aexecute, hold
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.keepalive import kept_alive
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.states import CONTENDED, LockState
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database import DatabaseLockProvider, errors
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.signals import lock_acquired
@@ -178,6 +180,23 @@ def test_threads_have_a_connection_each_at_most(
 
     run_threads(4, lock_in_transaction)
     assert 1 <= len(opened) <= 4
+
+
+LIMITS = """
+import django
+django.setup()
+from django_shedlock.providers.database import connections
+print(connections.IDLE, connections.LONGEST, *connections.OPTIONS.values())
+"""
+
+
+def test_limits_are_five_seconds() -> None:
+    """The tests have others, since their machine may be slow."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    told = subprocess.check_output(
+        [sys.executable, "-c", LIMITS], env=environment, text=True
+    )
+    assert told.strip() == "5.0 5.0 {'connect_timeout': 5} {'connect_timeout': 5}"
 
 
 @pytest.mark.servers_only
@@ -341,7 +360,7 @@ def test_statement_without_an_answer_is_interrupted(
 
 
 def test_statement_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later its socket may be closed, and another one have its number."""
+    """Later its socket may be closed, and another one may have its number."""
     interrupted: list[int] = []
     monkeypatch.setattr(connecting, "LONGEST", 0)
     monkeypatch.setattr(connecting, "_interrupt", interrupted.append)
@@ -426,13 +445,98 @@ def test_release_that_outlasts_its_connection_is_our_own(
 def test_commit_without_an_end_is_an_error(
     slow_commit: SlowCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else has the lock, so it is no skip; the error says what was lost."""
+    """Nobody can tell who has the lock: it is no skip, and the error says why."""
     provider = DatabaseLockProvider("default")
     take_from(provider, configure()).release()
     monkeypatch.setattr(connecting, "ATTEMPTS", 2)
     with connection.execute_wrapper(slow_commit):
-        with pytest.raises(LockProviderError, match="closed the connection"):
+        with pytest.raises(LockProviderError, match="before the answer"):
             provider.acquire(configure())
+
+
+@pytest.mark.parametrize(
+    ("number", "state", "is_answer"),
+    [
+        ("canceling statement due to statement timeout", "57014", True),
+        ("null value in column", "23502", True),
+        ("terminating connection due to administrator command", "57P01", False),
+        ("server closed the connection unexpectedly", None, False),
+        ("query_wait_timeout", "08P01", False),
+        (1969, None, True),
+        (2013, None, False),
+        (1927, None, False),
+        (0, None, False),
+    ],
+)
+def test_answer_is_told_from_a_broken_connection(
+    number: object, state: str | None, is_answer: bool
+) -> None:
+    """Only what the server itself refused has changed nothing for sure."""
+    error = OperationalError(number)
+    error.__cause__ = cause = Exception()
+    cause.sqlstate = state  # type: ignore[attr-defined]
+    assert errors.is_answer(error) is is_answer
+
+
+@contextmanager
+def row_locked_by_another_transaction() -> Iterator[None]:
+    """Keep the row of "job" from all others."""
+    other = connections["default"].copy()
+    other.set_autocommit(False)
+    with other.cursor() as cursor:
+        cursor.execute("UPDATE shedlock SET locked_by = 'other' WHERE name = 'job'")
+    try:
+        yield
+    finally:
+        other.rollback()
+        other.close()
+
+
+@pytest.mark.postgres_only
+@committed
+def test_statement_that_the_server_refused_is_not_waited_for(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """After a timeout of the project's own, a row that is locked is a skip, at once."""
+    provider = DatabaseLockProvider("default")
+    take_from(provider, configure()).release()
+    with row_locked_by_another_transaction():
+        with connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = '20ms'")
+        assert provider.acquire(configure()) is CONTENDED
+    assert len(opened) == 1
+    connection.close()
+
+
+@pytest.mark.servers_only
+@committed
+def test_statement_that_was_not_sent_is_not_waited_for(
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is where the caller's connection could not be opened."""
+    provider = DatabaseLockProvider("default")
+    take_from(provider, configure()).release()
+    with row_locked_by_another_transaction():
+        connection.close()
+        tries = refuse_once(connections["default"], monkeypatch)
+        assert provider.acquire(configure()) is CONTENDED
+    assert tries
+    assert len(opened) == 1
+
+
+@pytest.mark.servers_only
+@committed
+def test_heartbeat_does_not_wait_for_its_own_lost_statement(
+    opened: list[BaseDatabaseWrapper],
+) -> None:
+    """A locked row costs the other locks' beats one wait for it."""
+    lock = take_from(DatabaseLockProvider("default"), configure())
+    lock.keep_alive()
+    kill_session(session_number_of(opened[0]))
+    with row_locked_by_another_transaction():
+        with pytest.raises(LockProviderError, match="keeps its row"):
+            lock.keep_alive()
+    assert len(opened) == 2
 
 
 @pytest.mark.servers_only
@@ -479,22 +583,29 @@ def test_release_of_a_caller_that_can_not_connect_has_not_been_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So it is where the caller's own connection can't be opened at first."""
-    mine = connections["default"]
-    really, tries = mine.connect, []
-
-    def refused_once() -> None:
-        tries.append(1)
-        if len(tries) == 1:
-            raise OperationalError("too many clients already")
-        really()
-
     with hold("job", history=False) as lock:
         assert lock.provider.force_release("job", running=True)  # type: ignore[attr-defined]
-        mine.close()
-        monkeypatch.setattr(mine, "connect", refused_once)
+        connection.close()
+        tries = refuse_once(connections["default"], monkeypatch)
         assert not lock.release()
     assert tries
     assert lock.is_lost
+
+
+def refuse_once(
+    mine: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch
+) -> list[OperationalError]:
+    """Let the connection fail to open once; return the error when it has failed."""
+    really, refused = mine.connect, []
+
+    def connect() -> None:
+        if not refused:
+            refused.append(OperationalError("too many clients already"))
+            raise refused[0]
+        really()
+
+    monkeypatch.setattr(mine, "connect", connect)
+    return refused
 
 
 @pytest.mark.servers_only

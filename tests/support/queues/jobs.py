@@ -61,7 +61,9 @@ def ring_soon() -> None:
 
 def ring_in_the_loop(thread: int) -> None:
     """Let the alarm ring when the thread's event loop waits, however late that is."""
-    while sys._current_frames()[thread].f_code.co_name != "select":
+    while (frame := sys._current_frames().get(thread)) is not None:
+        if frame.f_code.co_name == "select":
+            break
         time.sleep(0.01)
     ring_soon()
 
