@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -333,15 +334,10 @@ def test_end_of_a_body_waits_until_its_loss_is_told(
         lock.declare_lost()  # nobody waits for himself
         told.append(lock)
 
-    free("job")
-    lock_lost.connect(receiver)
-    heartbeat = threading.Thread(target=lock.declare_lost)
-    heartbeat.start()
-    assert begun.wait(PATIENCE)
-    assert not lock.release()
-    assert told == [lock]
-    heartbeat.join()
-    lock_lost.disconnect(receiver)
+    with lost_in_another_thread(lock, receiver):
+        assert begun.wait(PATIENCE)
+        assert not lock.release()
+        assert told == [lock]
 
 
 def test_end_of_a_body_does_not_wait_for_ever(
@@ -355,16 +351,27 @@ def test_end_of_a_body_does_not_wait_for_ever(
         begun.set()
         end.wait(PATIENCE)
 
+    with lost_in_another_thread(lock, receiver) as heartbeat:
+        assert begun.wait(PATIENCE)
+        assert not lock.release()
+        assert heartbeat.is_alive()
+        end.set()
+
+
+@contextmanager
+def lost_in_another_thread(
+    lock: Lock, receiver: Callable[..., None]
+) -> Iterator[threading.Thread]:
+    """Let a thread, such as the heartbeat's, tell the receiver of the loss."""
     free("job")
     lock_lost.connect(receiver)
     heartbeat = threading.Thread(target=lock.declare_lost)
     heartbeat.start()
-    assert begun.wait(PATIENCE)
-    assert not lock.release()
-    assert heartbeat.is_alive()
-    end.set()
-    heartbeat.join()
-    lock_lost.disconnect(receiver)
+    try:
+        yield heartbeat
+        heartbeat.join()
+    finally:
+        lock_lost.disconnect(receiver)
 
 
 def test_loss_is_told_once_however_many_see_it(lock: Lock, lost: list[Lock]) -> None:

@@ -171,16 +171,20 @@ class RecentNames:
         """Remember the name."""
         if len(self._names) >= MOST_NAMES:
             self._names.clear()
-        self._names[*address(connection), name] = time.monotonic()
+        self._names[_key(connection, name)] = time.monotonic()
 
     def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Forget the name."""
-        self._names.pop((*address(connection), name), None)
+        self._names.pop(_key(connection, name), None)
 
     def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
         """Whether the name's record was read lately, in this database."""
-        read_at = self._names.get((*address(connection), name), -LATELY)
+        read_at = self._names.get(_key(connection, name), -LATELY)
         return time.monotonic() < read_at + LATELY
+
+
+def _key(connection: BaseDatabaseWrapper, name: str) -> tuple[object, ...]:
+    return (*address(connection), name)
 
 
 def _named() -> LockRecordQuerySet:

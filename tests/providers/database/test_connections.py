@@ -721,6 +721,23 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     connections["default"].close_pool()  # type: ignore[attr-defined]
 
 
+@contextmanager
+def pool_in_use() -> Iterator[None]:
+    """Let two other threads have the whole pool."""
+    both_connected = threading.Barrier(3)
+
+    def occupy() -> None:
+        with transaction.atomic():
+            Group.objects.count()
+            both_connected.wait(PATIENCE)
+            both_connected.wait(PATIENCE)
+
+    with running_threads(2, occupy):
+        both_connected.wait(PATIENCE)
+        yield
+        both_connected.wait(PATIENCE)
+
+
 @pytest.mark.postgres_only
 @pytest.mark.usefixtures("pooled")
 @committed
@@ -748,22 +765,19 @@ def test_pool_with_every_connection_in_a_transaction() -> None:
 def test_pool_without_a_connection_does_not_keep_a_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A caller that gave its connection back gets its lock, and releases it."""
-    both_connected = threading.Barrier(3)
+    """A caller without a connection acquires and releases, after one wait for each."""
+    asked, really = [], connection.pool.getconn
 
-    def occupy() -> None:
-        with transaction.atomic():
-            Group.objects.count()
-            both_connected.wait(PATIENCE)
-            both_connected.wait(PATIENCE)
+    def getconn() -> Any:
+        asked.append(connection.pool)
+        return really(0.01)
 
-    with running_threads(2, occupy):
-        both_connected.wait(PATIENCE)
-        monkeypatch.setattr(connection.pool, "timeout", 0.01)
+    with pool_in_use():
+        monkeypatch.setattr(connection.pool, "getconn", getconn)
         with hold("job", history=False) as lock:
             assert connection.connection is None
         assert not lock.is_lost
-        both_connected.wait(PATIENCE)
+        assert len(asked) == 2
     assert not is_held("job")
 
 
@@ -773,23 +787,12 @@ def test_pool_without_a_connection_does_not_keep_a_lock(
 def test_heartbeat_draws_from_no_pool() -> None:
     """Where callers have the whole pool, a lock is kept alive all the same."""
     provider = DatabaseLockProvider("default")
-    both_connected = threading.Barrier(3)
-
-    def occupy() -> None:
-        with transaction.atomic():
-            Group.objects.count()
-            both_connected.wait(PATIENCE)
-            both_connected.wait(PATIENCE)
-
     lock = take_from(provider, configure())
     connections["default"].close()
-    with running_threads(2, occupy):
-        both_connected.wait(PATIENCE)
+    with pool_in_use(), kept_alive(lock):
         end = lease_end(lock)
-        with kept_alive(lock):
-            beat_now(lock)
-            assert wait_for(lambda: lease_end(lock) > end)
-        both_connected.wait(PATIENCE)
+        beat_now(lock)
+        assert wait_for(lambda: lease_end(lock) > end)
 
 
 @pytest.mark.servers_only
