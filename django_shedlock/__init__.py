@@ -5,6 +5,7 @@ A lock is a row of the project's database with a lease that ends by itself.
 """
 
 from django_shedlock.active import (
+    arelease_all,
     assert_locked,
     current_lock,
     extend_active_lock,
@@ -40,6 +41,7 @@ __all__ = [
     "TaskResult",
     "aexecute",
     "ahold",
+    "arelease_all",
     "assert_locked",
     "current_lock",
     "execute",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +10,9 @@ from contextvars import ContextVar
 
 from django_shedlock import conf
 from django_shedlock.durations import Duration
-from django_shedlock.exceptions import LockLost, NoActiveLock, ShedLockError
+from django_shedlock.exceptions import LockLost, NoActiveLock
 from django_shedlock.locks.lock import Lock
+from django_shedlock.threads import closing, outside_event_loop
 
 # Never reset by token: asyncio may exit a context manager in another context.
 _active_locks: ContextVar[tuple[Lock, ...]] = ContextVar(
@@ -106,8 +108,21 @@ def release_all() -> list[Lock]:
 
     For shutdown hooks. It does not stop bodies that still run, and they lose their
     protection: call it when they have ended or are about to be killed. If a lock can't
-    be released, that is logged, and its lease ends by itself.
+    be released, that is logged, the others are released, and its lease ends by itself.
+
+    A signal's handler must not call it, since it may have interrupted the very
+    statement or mutex that a release needs: let the handler raise ``SystemExit``, so
+    that the bodies end and release, or start a thread that calls this.
     """
+    return outside_event_loop(_release_all)
+
+
+async def arelease_all() -> list[Lock]:
+    """See release_all(). It does not wait for code that other coroutines run."""
+    return await asyncio.to_thread(closing, release_all)
+
+
+def _release_all() -> list[Lock]:
     return [lock for lock in locks_held() if _release(lock)]
 
 
@@ -125,6 +140,6 @@ def held(lock: Lock) -> Iterator[None]:
 def _release(lock: Lock) -> bool:
     try:
         return lock.release(LockLost("released by release_all() before its job ended"))
-    except ShedLockError as error:
+    except Exception as error:  # the others must be released
         logger.error("Lock %r could not be released: %s", lock.name, error)
         return False

@@ -44,6 +44,9 @@ class LockProviderError(ShedLockError):
     unreachable or its table is missing. ``__cause__`` is the driver's error.
     """
 
+    is_uncertain = False
+    """Whether the store may have done it nevertheless: its answer was lost."""
+
 
 class InvalidLockConfiguration(ShedLockError, ValueError):
     """

@@ -13,9 +13,9 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -26,7 +26,7 @@ from django_shedlock.cancellation import cancelled_when_lost
 from django_shedlock.clocks import Backoff
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockLost, LockNotAcquired, LockProviderError
-from django_shedlock.keepalive import kept_alive
+from django_shedlock.keepalive import kept_alive, release_later, told_in_time
 from django_shedlock.locks.configuration import (
     LockConfiguration,
     LockOptions,
@@ -160,26 +160,26 @@ def attempt(
     provider.check_configuration(configuration)
     backoff = Backoff(request.wait)
     lock = Lock(provider, configuration)
-    holder = provider.take(lock)
-    while holder is not None and not backoff.is_over:
-        if (pause := next_pause(backoff, holder)) is None:
-            break
-        sleep(pause)
-        lock = Lock(provider, configuration)
-        holder = provider.take(lock)
-    if holder is not None:
-        lock_not_acquired.send_robust(type(provider), **_refused(lock, holder))
-        yield holder
-        return
+    is_acquired = False
     try:
-        with held(lock), _kept_alive(lock, request):
-            lock_acquired.send_robust(type(provider), lock=lock)
-            _refuse_if_lost(lock)
-            yield lock
+        holder = provider.take(lock)
+        while holder and (pause := next_pause(backoff, holder)) is not None:
+            sleep(pause)
+            lock = Lock(provider, configuration)
+            holder = provider.take(lock)
+        if holder is None:
+            is_acquired = True
+            with held(lock), _looked_after(lock, request):
+                lock_acquired.send_robust(type(provider), lock=lock)
+                _refuse_if_lost(lock)
+                yield lock
+            _release(lock, None)
+            return
     except BaseException as error:
-        _release(lock, error)
+        _release(lock, error) if is_acquired else _give_back(lock, error)
         raise
-    _release(lock, None)
+    lock_not_acquired.send_robust(type(provider), **_refused(lock, holder))
+    yield holder
 
 
 @asynccontextmanager
@@ -189,7 +189,8 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     active = _without_store(request, configuration)
     if active is not None:
         with activated(active):
-            yield active
+            async with cancelled_when_lost(active):
+                yield active
         return
     provider = get_provider(request.provider)
     provider.check_configuration(configuration)
@@ -209,7 +210,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         yield holder
         return
     try:
-        with held(lock), _kept_alive(lock, request):
+        with held(lock), _looked_after(lock, request, is_async=True):
             await lock_acquired.asend_robust(type(provider), lock=lock)
             _refuse_if_lost(lock)
             async with cancelled_when_lost(lock):
@@ -224,7 +225,8 @@ def _without_store(
     request: LockRequest, configuration: LockConfiguration
 ) -> Lock | None:
     if not conf.ENABLED.value:
-        return Lock(UnlockedProvider(request.provider), configuration)
+        provider = UnlockedProvider(request.provider)
+        return Lock(provider, configuration, lease_end=math.inf)
     return find_active_lock(request.provider, configuration.name)
 
 
@@ -236,14 +238,32 @@ async def _atake(provider: LockProvider, lock: Lock) -> LockHolder | None:
     except asyncio.CancelledError as cancellation:
         await asyncio.shield(_release_if_taken(lock, taking, cancellation))
         raise
+    except BaseException as error:
+        _give_back(lock, error)
+        raise
 
 
 async def _release_if_taken(
     lock: Lock, taking: asyncio.Future[LockHolder | None], cancellation: BaseException
 ) -> None:
-    with suppress(LockProviderError):  # the cancellation is what the caller is told
+    # The cancellation is what the caller is told.
+    try:
         if await taking is None:
             await _arelease(lock, cancellation)
+    except LockProviderError as error:
+        _give_back(lock, error)
+
+
+def _give_back(lock: Lock, error: BaseException) -> None:
+    """Release a lock that may be acquired, though its caller was told nothing of it."""
+    release = partial(lock.provider.release, lock, succeeded=False)
+    if isinstance(error, LockProviderError) and error.is_uncertain:
+        release_later(lock, release)
+    elif not isinstance(error, Exception):  # Ctrl-C, perhaps after the UPDATE
+        try:
+            release()
+        except Exception:
+            release_later(lock, release)
 
 
 def _refused(lock: Lock, holder: LockHolder) -> dict[str, Any]:
@@ -254,11 +274,13 @@ def _refused(lock: Lock, holder: LockHolder) -> dict[str, Any]:
     }
 
 
-def _kept_alive(lock: Lock, request: LockRequest) -> AbstractContextManager[None]:
+def _looked_after(
+    lock: Lock, request: LockRequest, *, is_async: bool = False
+) -> AbstractContextManager[None]:
     wanted = request.keep_alive
     if lock.provider.keeps_alive if wanted is None else wanted:
         return kept_alive(lock)
-    return nullcontext()
+    return told_in_time(lock) if is_async else nullcontext()
 
 
 def _refuse_if_lost(lock: Lock) -> None:
@@ -272,6 +294,14 @@ def _refuse_if_lost(lock: Lock) -> None:
 
 
 def _release(lock: Lock, error: BaseException | None) -> None:
+    try:
+        _try_to_release(lock, error)
+    except BaseException:  # Ctrl-C, perhaps before the UPDATE
+        _try_to_release(lock, error)
+        raise
+
+
+def _try_to_release(lock: Lock, error: BaseException | None) -> None:
     try:
         lock.release(error)
     except Exception as failure:
@@ -289,17 +319,19 @@ def _report_failed_release(
     lock: Lock, error: BaseException | None, failure: Exception
 ) -> None:
     logger.error(
-        "Lock %r could not be released and stays held until its lease ends: %s",
+        "Lock %r could not be released, and is tried again until its lease ends: %s",
         lock.name,
         failure,
     )
     if error is not None:
         error.add_note(f"Then lock {lock.name!r} could not be released: {failure}")
+    release_later(lock, partial(lock.release, error))
 
 
 def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
     """Return the seconds until the next try; ``None`` if waiting is useless."""
-    if holder.tick is not None:
+    # The wait first, since the holder may have to be read.
+    if backoff.is_over or holder.tick is not None:
         return None
     lease = holder.remaining.total_seconds()
     return backoff.pause(lease if lease > 0 else math.inf)

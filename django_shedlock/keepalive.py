@@ -1,95 +1,39 @@
-"""The heartbeat: one thread that extends the leases of this process's locks."""
+"""What goes on beside the bodies: beats, the ends of leases, and late releases."""
 
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from django.db import close_old_connections, connections
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 
 from django_shedlock.clocks import Backoff
-from django_shedlock.exceptions import LockLost
+from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.locks.lock import Lock
+from django_shedlock.threads import Timetable, run_aside
 
-IDLE = 1.0
-"""Seconds without a beat for which a connection is worth keeping open."""
+LONGEST_ANSWER = timedelta(seconds=5)
+"""How long before its end at the most the store is asked whether a lease is longer."""
 
 logger = logging.getLogger("django_shedlock")
 
+heartbeat = Timetable("keep alive")
+lease_ends = Timetable("lease ends")
+"""Apart from the heartbeat, which waits for stores: this one never does."""
+tellers = Timetable("receivers")
+"""Apart from the heartbeat, since receivers may take their time."""
+late_releases = Timetable("releases")
+"""Apart from the heartbeat, since a release waits for a row."""
 
-class Heartbeat:
+
+class Beat:
     """
-    Extends each of its locks every third of ``lock_at_most_for``.
+    Extends one lease every third of ``lock_at_most_for``.
 
-    Its daemon thread starts with the first lock and ends after the last one, with
-    connections of its own that it closes. An error is retried, with pauses that grow,
-    until the lease is over by this process's monotonic clock; then the lock is lost.
+    An error is retried, with pauses that grow, until the lease is over by this
+    process's monotonic clock; then the lock is lost.
     """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget the locks: a forked child must not extend its parent's."""
-        self._changed = threading.Condition()
-        self._beats: dict[Lock, _Beat] = {}
-        self._thread: threading.Thread | None = None
-
-    def add(self, lock: Lock) -> None:
-        """Keep ``lock`` alive from now on."""
-        with self._changed:
-            self._beats[lock] = _Beat(lock)
-            if self._thread is None:
-                self._start()
-            self._changed.notify()
-
-    def _start(self) -> None:
-        # Kept only once it runs, so that the next lock tries again.
-        thread = threading.Thread(
-            target=self._run, name="django_shedlock keep alive", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError:
-            self._beats.clear()
-            raise
-        self._thread = thread
-
-    def remove(self, lock: Lock) -> None:
-        """Let the lease of ``lock`` end by itself."""
-        with self._changed:
-            self._beats.pop(lock, None)
-            self._changed.notify()
-
-    def _run(self) -> None:
-        try:
-            while beat := self._next_beat():
-                if not beat():
-                    self.remove(beat.lock)
-        finally:
-            connections.close_all()
-
-    def _next_beat(self) -> _Beat | None:
-        with self._changed:
-            while self._beats:
-                beat = min(self._beats.values(), key=lambda beat: beat.due)
-                pause = beat.due - time.monotonic()
-                if pause <= 0:
-                    return beat
-                if pause > IDLE:
-                    _close_idle_connections()
-                self._changed.wait(pause)
-            # Under the condition, so that the next add() starts another thread.
-            self._thread = None
-            return None
-
-
-class _Beat:
-    """When one lock is due next."""
 
     def __init__(self, lock: Lock):
         self.lock = lock
@@ -106,16 +50,15 @@ class _Beat:
             if error.__cause__ is not None:
                 self._warn(error.__cause__)
             return False
-        except Exception as error:
-            self._retry(error)
+        except BaseException as error:  # whatever a provider raises
+            left = self._warn(error)
+            self.due = time.monotonic() + self._backoff.pause(left)
         else:
             self._backoff = Backoff()
             self.due = asked + self._interval
-        return True
-
-    def _retry(self, error: Exception) -> None:
-        left = self._warn(error)
-        self.due = time.monotonic() + self._backoff.pause(left)
+            with suppress(RuntimeError):  # no room for a thread
+                tellers.add(self.lock, Telling(self.lock))
+        return not self.lock.lost.is_set()
 
     def _warn(self, error: BaseException) -> float:
         left = self.lock.remaining().total_seconds()
@@ -128,23 +71,118 @@ class _Beat:
         return left
 
 
-def _close_idle_connections() -> None:
+class Telling:
+    """Tells the receivers that a lease was extended."""
+
+    def __init__(self, lock: Lock):
+        self._lock = lock
+        self.due = time.monotonic()
+
+    def __call__(self) -> bool:
+        """Tell them once."""
+        self._lock.tell_extended()
+        return False
+
+
+class LeaseEnd:
+    """
+    Tells that a lock is lost as soon as its lease ends, whatever its store does.
+
+    Shortly before, the store is asked in another thread: an operator may have extended
+    the lease without this process knowing.
+    """
+
+    def __init__(self, lock: Lock):
+        self.lock = lock
+        self._answer = min(LONGEST_ANSWER, lock.configuration.lock_at_most_for / 3)
+        self._asked_for: float | None = None
+
+    @property
+    def due(self) -> float:
+        """When to ask the store, or when the lease ends if it was asked."""
+        end = self.lock.lease_end
+        return end if self._asked_for == end else end - self._answer.total_seconds()
+
+    def __call__(self) -> bool:
+        """Ask, or tell; return whether the lease may go on."""
+        if self.lock.is_lost:
+            self.lock.declare_lost(aside=True)
+        elif self.lock.is_ours and self.due <= time.monotonic():
+            self._asked_for = self.lock.lease_end
+            self._ask()
+        return self.lock.is_active
+
+    def _ask(self) -> None:
+        # Without an answer the lease ends as it is known here.
+        with suppress(RuntimeError):  # no room for a thread
+            run_aside(self._refresh)
+
+    def _refresh(self) -> None:
+        with suppress(LockProviderError):
+            self.lock.refresh()
+
+
+class LateRelease:
+    """
+    Tries again what the store refused, until it works or the lease is over.
+
+    ``release`` returns whether the lock was still ours.
+    """
+
+    def __init__(self, lock: Lock, release: Callable[[], bool]):
+        self._lock = lock
+        self._release = release
+        self._backoff = Backoff()
+        self._since = time.monotonic()
+        self.due = self._since + self._backoff.pause()
+
+    def __call__(self) -> bool:
+        """Try once; return whether there will be a next try."""
+        left = self._lock.remaining().total_seconds()
+        if not left:
+            logger.error("Lock %r was not released before its lease ended.", self.name)
+            return False
+        try:
+            released = self._release()
+        except Exception as error:
+            logger.info("Lock %r still could not be released: %s", self.name, error)
+            self.due = time.monotonic() + self._backoff.pause(left)
+            return True
+        if released:
+            late = time.monotonic() - self._since
+            logger.warning("Lock %r was released, %.1f s late.", self.name, late)
+        return False
+
+    @property
+    def name(self) -> str:
+        """The lock's name."""
+        return self._lock.name
+
+
+def release_later(lock: Lock, release: Callable[[], bool]) -> None:
+    """Release the lock in the background, see ``LateRelease``."""
     try:
-        close_old_connections()
-    except Exception as error:  # nothing may end the thread
-        logger.warning("The heartbeat could not close its connection: %s", error)
-
-
-heartbeat = Heartbeat()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=heartbeat.forget)
+        late_releases.add(lock, LateRelease(lock, release))
+    except RuntimeError as error:
+        logger.error("Lock %r is not tried to be released again: %s", lock.name, error)
 
 
 @contextmanager
 def kept_alive(lock: Lock) -> Iterator[None]:
-    """Keep ``lock`` alive while the body runs."""
-    heartbeat.add(lock)
+    """Keep ``lock`` alive while the body runs, and see told_in_time()."""
+    heartbeat.add(lock, Beat(lock))
+    try:
+        with told_in_time(lock):
+            yield
+    finally:
+        heartbeat.remove(lock)
+
+
+@contextmanager
+def told_in_time(lock: Lock) -> Iterator[None]:
+    """Tell of the loss of ``lock`` when its lease ends while the body runs."""
+    lease_ends.add(lock, LeaseEnd(lock))
     try:
         yield
     finally:
-        heartbeat.remove(lock)
+        lease_ends.remove(lock)

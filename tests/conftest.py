@@ -118,9 +118,12 @@ def patient_connections() -> None:
 def forget_memory() -> Iterator[None]:
     """Give each test providers of its own, with no locks in memory, and no skips."""
     from django_shedlock.history.recording import skips
+    from django_shedlock.keepalive import late_releases
     from django_shedlock.providers import forget_providers
 
     skips.forget()
     forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield
     forget_providers(setting="SHEDLOCK_PROVIDERS")
+    for lock in list(late_releases._entries):
+        late_releases.remove(lock)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.test import override_settings
+from django.utils.asyncio import async_unsafe
 
 from django_shedlock import (
     Lock,
@@ -19,6 +20,7 @@ from django_shedlock import (
     LockProviderError,
     NoActiveLock,
     ahold,
+    arelease_all,
     assert_locked,
     current_lock,
     execute,
@@ -270,3 +272,62 @@ def test_release_all_goes_on_after_an_error(
         monkeypatch.setattr(MemoryLockProvider, "release", release_b_only)
         assert release_all() == [b]
     assert "Lock 'a' could not be released: the store is gone" in caplog.text
+
+
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
+def test_release_all_stops_at_no_error(
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also what is no error of ours keeps no other lock from its release."""
+    release = MemoryLockProvider.release
+
+    def release_b_only(self: MemoryLockProvider, lock: Any, **options: Any) -> bool:
+        if lock.name == "a":
+            raise error("out of order")
+        return release(self, lock, **options)
+
+    with hold("a"), hold("b") as b:
+        with monkeypatch.context() as broken:
+            broken.setattr(MemoryLockProvider, "release", release_b_only)
+            assert release_all() == [b]
+    assert "Lock 'a' could not be released: out of order" in caplog.text
+
+
+@pytest.mark.parametrize("release", [release_all, arelease_all])
+def test_release_all_works_in_an_event_loop(
+    release: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shutdown hook may be called while a loop runs, where Django allows no query."""
+    real = MemoryLockProvider.release
+    monkeypatch.setattr(
+        MemoryLockProvider, "release", async_unsafe("no query in a loop")(real)
+    )
+
+    async def main() -> Any:
+        released = release()
+        return await released if asyncio.iscoroutine(released) else released
+
+    with hold("a") as a, hold("b") as b:
+        assert asyncio.run(main()) == [a, b]
+    assert not is_held("a")
+
+
+def test_async_release_all_waits_for_no_other_coroutine() -> None:
+    """The thread of all synchronous code may be taken, by a body that hangs."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+    async def main() -> None:
+        async with ahold("a") as a:
+            hanging = asyncio.create_task(sync_to_async(hang)())
+            assert await asyncio.to_thread(begun.wait, PATIENCE)
+            assert await asyncio.wait_for(arelease_all(), PATIENCE) == [a]
+            go_on.set()
+            await hanging
+
+    asyncio.run(main())

@@ -30,16 +30,18 @@ from django_shedlock import (
     hold,
 )
 from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
-from django_shedlock.executor import next_pause
+from django_shedlock.executor import attempt, next_pause
+from django_shedlock.locks import lock as lock_module
+from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.states import CONTENDED, LockHolder, UnreadHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.signals import lock_acquired
+from django_shedlock.signals import lock_acquired, lock_lost, lock_released
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
 from tests.support.clocks import SleepingClock
 from tests.support.leases import end_lease, pass_time
 from tests.support.locks import Broken
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 TWO_PROVIDERS = {
     alias: {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -136,7 +138,7 @@ def test_failed_release_is_no_failure_of_the_job(
     """The result of a job that ended well is kept, though its lock stays held."""
     fail_to_release(monkeypatch)
     assert execute(lambda: 7, "job").value == 7
-    assert "stays held until its lease ends" in caplog.text
+    assert "is tried again until its lease ends" in caplog.text
 
 
 def test_failed_release_of_an_async_body_is_told_alike(
@@ -489,11 +491,146 @@ def test_disabled_runs_everything_unlocked() -> None:
     with hold("job") as first, hold("job") as second:
         assert first is not second
         first.extend("1m")
+        assert first.remaining() == HOUR
         first.fence()
         assert first.fencing_token == 0
         assert first.release()
     assert asyncio.run(aexecute(body, "job")).value == 1
     assert not get_provider().statuses()
+
+
+@override_settings(SHEDLOCK_ENABLED=False)
+def test_disabled_lock_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the body takes, it may go on, and extend its lock."""
+    lost: list[Lock] = []
+
+    def receiver(*, lock: Lock, **kwargs: Any) -> None:
+        lost.append(lock)
+
+    async def body() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    clock = SleepingClock()
+    monkeypatch.setattr(lock_module, "time", clock)
+    lock_lost.connect(receiver)
+    try:
+        with hold("job", lock_at_most_for="1m", keep_alive=True) as lock:
+            clock.sleep(3600)
+            assert lock.is_active
+            assert current_lock() is lock
+            lock.extend("1s")
+            extend_active_lock()
+            clock.sleep(3600)
+            assert not lock.is_lost
+            assert lock.remaining() == timedelta(minutes=1)
+        assert lost == []
+    finally:
+        lock_lost.disconnect(receiver)
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let a step of the store be interrupted once, just after it is carried out."""
+    real: Any = getattr(MemoryLockProvider, name)
+
+    def step(self: MemoryLockProvider, *args: Any, **options: Any) -> NoReturn:
+        monkeypatch.setattr(MemoryLockProvider, name, real)
+        real(self, *args, **options)
+        raise Interrupted
+
+    monkeypatch.setattr(MemoryLockProvider, name, step)
+
+
+@pytest.mark.parametrize("wait", ["0s", "1h"])
+def test_acquisition_that_is_interrupted_leaves_no_lock(
+    wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the store's work and its answer leaves nothing held."""
+    told: list[str] = []
+
+    def receiver(**kwargs: Any) -> None:
+        told.append("of a lock that nobody has")
+
+    interrupt_after(monkeypatch, "take")
+    for signal in (lock_acquired, lock_released, lock_lost):
+        signal.connect(receiver)
+    try:
+        with pytest.raises(Interrupted):
+            execute(list, "job", wait=wait)
+    finally:
+        for signal in (lock_acquired, lock_released, lock_lost):
+            signal.disconnect(receiver)
+    assert not is_held("job")
+    assert told == []
+
+
+def test_interrupted_wait_spares_the_holder() -> None:
+    """Who gave up waiting gives back nothing of others."""
+
+    def interrupt(seconds: float) -> NoReturn:
+        raise Interrupted
+
+    request = make_request("job", {"wait": "1h"})
+    with held_elsewhere("job"):
+        with pytest.raises(Interrupted), attempt(request, sleep=interrupt):
+            pytest.fail("the body must not run")
+        assert is_held("job")
+
+
+def test_interrupted_release_is_carried_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C before the store was asked leaves nothing held, and is not lost."""
+    real = MemoryLockProvider.release
+
+    def interrupted(self: MemoryLockProvider, *args: Any, **options: Any) -> NoReturn:
+        monkeypatch.setattr(MemoryLockProvider, "release", real)
+        raise Interrupted
+
+    monkeypatch.setattr(MemoryLockProvider, "release", interrupted)
+    with pytest.raises(Interrupted):
+        execute(list, "job")
+    assert not is_held("job")
+
+
+def uncertain(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store take the lock so often, and lose its answer."""
+    real, calls = MemoryLockProvider.take, []
+
+    def take(self: MemoryLockProvider, lock: Lock) -> Any:
+        taken = real(self, lock)
+        calls.append(lock)
+        if len(calls) > times:
+            return taken
+        error = LockProviderError("no answer")
+        error.is_uncertain = True
+        raise error
+
+    monkeypatch.setattr(MemoryLockProvider, "take", take)
+
+
+def test_acquisition_without_an_answer_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job does not run, so its lock must not stay held for the whole lease."""
+    uncertain(1, monkeypatch)
+    with pytest.raises(LockProviderError, match="no answer"):
+        execute(list, "job", lock_at_most_for="1h")
+    wait_for(lambda: not is_held("job"))
+
+
+def test_async_acquisition_without_an_answer_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """See above."""
+    uncertain(1, monkeypatch)
+    with pytest.raises(LockProviderError, match="no answer"):
+        asyncio.run(aexecute(sleep, "job", lock_at_most_for="1h"))
+    wait_for(lambda: not is_held("job"))
 
 
 @contextmanager

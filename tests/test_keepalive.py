@@ -9,11 +9,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
+from django.dispatch import Signal
 from django.test import override_settings
 
 from django_shedlock import (
@@ -30,13 +31,20 @@ from django_shedlock import (
     keepalive,
 )
 from django_shedlock.clocks import Backoff
-from django_shedlock.keepalive import heartbeat
+from django_shedlock.keepalive import heartbeat, late_releases, lease_ends
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.signals import lock_extended, lock_lost
+from django_shedlock.signals import lock_extended, lock_lost, lock_released
 from django_shedlock.test import free, is_held, locked_in_memory
 from tests.support.clocks import SleepingClock
-from tests.support.leases import beat_now, end_own_count, lease_end, pass_time
+from tests.support.leases import (
+    beat_now,
+    end_lease,
+    end_own_count,
+    is_kept_alive,
+    lease_end,
+    pass_time,
+)
 from tests.support.waiting import PATIENCE, wait_for
 
 LEASE = timedelta(hours=1)
@@ -103,7 +111,7 @@ def test_one_thread_for_all_locks() -> None:
         ]
         for turn in range(1, 5):
             pass_time(THIRD, *locks)
-            assert Counter(extended) == dict.fromkeys(names, turn)
+            wait_for(lambda: Counter(extended) == dict.fromkeys(names, turn))  # noqa: B023
         assert len(heartbeats()) == 1
         assert all(is_held(name) for name in names)
     lock_extended.disconnect(receiver)
@@ -223,7 +231,7 @@ def test_pauses_after_errors_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Backoff, "pause", noted)
     monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
     with hold("job", lock_at_most_for=LEASE) as lock:
-        beat = keepalive._Beat(lock)
+        beat = keepalive.Beat(lock)
         assert all(beat() for _ in range(6))
     assert len(pauses) == 6
     assert pauses[-1] > 5 * pauses[0]
@@ -238,7 +246,7 @@ def test_errors_after_an_extension_are_paused_for(
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
     with hold("job", lock_at_most_for=LEASE) as lock:
-        beat = keepalive._Beat(lock)
+        beat = keepalive.Beat(lock)
         assert beat()
         clock.sleep(2 * LEASE.total_seconds())  # as if it had been extended twice
         assert beat()
@@ -283,6 +291,122 @@ def test_one_lost_lock_leaves_the_others_alive() -> None:
                 pass_time(THIRD, b)
             assert is_held("b")
             assert not b.is_lost
+
+
+def leave(**kwargs: Any) -> NoReturn:
+    raise SystemExit("a receiver ends its thread")
+
+
+@contextmanager
+def received_by(signal: Signal, receiver: Callable[..., Any]) -> Iterator[None]:
+    signal.connect(receiver)
+    try:
+        yield
+    finally:
+        signal.disconnect(receiver)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("signal", [lock_lost, lock_extended])
+def test_receiver_that_exits_ends_no_heartbeat(signal: Signal) -> None:
+    """Whatever a receiver raises, the beats of the other locks go on."""
+    with (
+        received_by(signal, leave),
+        hold("a", lock_at_most_for=LEASE, keep_alive=True) as a,
+        hold("b", lock_at_most_for=LEASE, keep_alive=True) as b,
+    ):
+        free("a")
+        pass_time(THIRD, a)
+        assert a.lost.wait(PATIENCE)
+        for _ in range(4):
+            pass_time(THIRD, b)
+        assert is_held("b")
+        assert not b.is_lost
+
+
+@pytest.mark.parametrize("signal", [lock_lost, lock_extended])
+def test_slow_receiver_costs_no_other_lock(signal: Signal) -> None:
+    """While a receiver takes its time, the other locks are extended."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def receiver(**kwargs: Any) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+    with (
+        hold("a", lock_at_most_for=LEASE, keep_alive=True) as a,
+        hold("b", lock_at_most_for=LEASE, keep_alive=True) as b,
+        received_by(signal, receiver),
+    ):
+        if signal is lock_lost:
+            free("a")
+        pass_time(THIRD, a)
+        assert begun.wait(PATIENCE)
+        for _ in range(4):
+            pass_time(THIRD, b)
+        assert not b.is_lost
+        go_on.set()
+
+
+def test_provider_that_exits_ends_no_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat that raises more than an error is tried again, as any other."""
+    real, calls = MemoryLockProvider.extend, []
+
+    def extend(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+        calls.append(lock)
+        if len(calls) == 1:
+            raise SystemExit("as a library does")
+        return real(self, lock, lease)
+
+    monkeypatch.setattr(MemoryLockProvider, "extend", extend)
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        pass_time(HALF, lock)
+        wait_for(lambda: lock.remaining() > HALF)
+
+
+def test_end_of_the_lease_is_told_while_the_store_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The beat waits for an answer; that the lock is lost does not wait for it."""
+    beating, go_on = threading.Event(), threading.Event()
+    woken: list[float] = []
+
+    def hang(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+        beating.set()
+        assert go_on.wait(PATIENCE)
+        return True
+
+    monkeypatch.setattr(MemoryLockProvider, "extend", hang)
+    monkeypatch.setattr(MemoryLockProvider, "remaining", lambda *_: timedelta(0))
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        with lock.watched_by(lambda: woken.append(time.monotonic())):
+            beat_now(lock)
+            assert beating.wait(PATIENCE)
+            deadline = end_own_count(lock, after=SOON)
+            assert lock.lost.wait(PATIENCE)
+        go_on.set()
+        wait_for(lambda: not is_kept_alive(lock))
+    assert deadline <= woken[0]
+
+
+def test_answer_after_the_loss_is_not_the_last_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was told to be lost stays lost, though the store extended it at last."""
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        lock.declare_lost()
+        beat_now(lock)
+        wait_for(lambda: not is_kept_alive(lock))
+        assert lock.is_lost
+
+
+def test_lock_that_is_released_early_is_not_watched() -> None:
+    """Its lease may end, and the store is asked nothing."""
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        assert lock.release()
+        end_own_count(lock)
+        wait_for(lambda: lock not in lease_ends._entries)
+        assert not lock.lost.is_set()
 
 
 def test_release_during_a_beat_is_no_loss(
@@ -418,16 +542,15 @@ def test_async_body_is_cancelled_when_its_lease_ends() -> None:
 
 
 def test_async_body_that_an_operator_extended_goes_on() -> None:
-    """Before its body is cancelled, the store is asked whether its lease is longer."""
+    """Shortly before its lease ends, the store is asked whether it is longer."""
 
     async def body() -> str:
         lock = current_lock()
         get_provider().force_extend("job", 2 * LEASE)
-        end_own_count(lock)
+        end_own_count(lock, after=keepalive.LONGEST_ANSWER)
         async with asyncio.timeout(PATIENCE):
-            while not lock.remaining():
+            while lock.remaining() < LEASE:
                 await asyncio.sleep(0.005)
-        assert lock.remaining() > LEASE
         return "done"
 
     result = asyncio.run(aexecute(body, "job", lock_at_most_for=LEASE))
@@ -471,3 +594,65 @@ def test_async_body_may_release_early() -> None:
         return "done"
 
     assert asyncio.run(aexecute(body, "job", lock_at_most_for=LEASE)).value == "done"
+
+
+def refuse_releases(monkeypatch: pytest.MonkeyPatch, times: int) -> list[Lock]:
+    """Let the store refuse so many releases; return those it was asked for."""
+    real, asked = MemoryLockProvider.release, []
+
+    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        asked.append(lock)
+        if len(asked) <= times:
+            raise LockProviderError("the store is down")
+        return real(self, lock, **options)
+
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    return asked
+
+
+def test_refused_release_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the background, until it works; the log tells when, and history its end."""
+    outcomes: list[Any] = []
+
+    def receiver(*, released: bool, exception: Any, **kwargs: Any) -> None:
+        outcomes.append((released, exception))
+
+    asked = refuse_releases(monkeypatch, 3)
+    with received_by(lock_released, receiver):
+        assert execute(lambda: 7, "job", lock_at_most_for=LEASE).value == 7
+        assert is_held("job")
+        wait_for(lambda: not is_held("job"))
+        wait_for(lambda: not late_releases._entries)
+    assert len(asked) == 4
+    assert outcomes == [(True, None)]
+    assert re.search(r"'job' was released, \d+\.\d s late", caplog.text)
+
+
+def test_release_that_is_refused_until_the_lease_ends_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From then on somebody else may hold the lock."""
+    asked = refuse_releases(monkeypatch, 1000)
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        pass
+    wait_for(lambda: len(asked) > 1)
+    end_lease(lock)
+    wait_for(lambda: lock not in late_releases._entries)
+    assert "'job' was not released before its lease ended" in caplog.text
+
+
+def test_release_that_no_thread_can_try_again_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The body's result is kept all the same."""
+
+    def refuse(thread: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    refuse_releases(monkeypatch, 1)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        assert execute(lambda: 7, "job").value == 7
+    assert "is not tried to be released again: can't start" in caplog.text

@@ -20,7 +20,7 @@ LOADED = """
 active cancellation clocks conf decorators durations exceptions executor jobs
 jobs.registry keepalive locks locks.configuration locks.lock locks.states providers
 providers.base providers.unlocked schedules schedules.cron schedules.starts
-schedules.state signals
+schedules.state signals threads
 """
 """The modules that every job needs; each one more costs every process some time."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from asgiref.sync import sync_to_async
@@ -24,6 +26,7 @@ from django_shedlock.locks.configuration import (
 )
 from django_shedlock.locks.states import is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
+from django_shedlock.threads import run_aside
 
 LONGEST_TELLING = 5
 """Seconds for which the end of a body waits until all receivers know of a loss."""
@@ -55,7 +58,13 @@ class Lock:
     acquisition. A forked child inherits the object, but never the lock.
     """
 
-    def __init__(self, provider: _Provider, configuration: LockConfiguration):
+    def __init__(
+        self,
+        provider: _Provider,
+        configuration: LockConfiguration,
+        *,
+        lease_end: float | None = None,
+    ):
         self.provider = provider
         self.configuration = configuration
         self.name = configuration.name
@@ -67,10 +76,13 @@ class Lock:
         self.lost = self._loss.happened
         self._fencing_token: int | None = None
         self._released = False
+        self._releasing = threading.Lock()
         self._pid = os.getpid()
-        self._deadline = (
-            time.monotonic() + configuration.lock_at_most_for.total_seconds()
-        )
+        lease = configuration.lock_at_most_for.total_seconds()
+        self.lease_end = time.monotonic() + lease if lease_end is None else lease_end
+        """When the lease ends, by this process's monotonic clock."""
+        self.was_release_tried = False
+        """Whether a release failed, perhaps after the store had carried it out."""
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self.locked_by}>"
@@ -79,7 +91,7 @@ class Lock:
     def is_lost(self) -> bool:
         """Whether the lock was lost: its lease ended, or it was released or taken."""
         return self.lost.is_set() or (
-            not self._released and time.monotonic() >= self._deadline
+            not self._released and time.monotonic() >= self.lease_end
         )
 
     @property
@@ -97,9 +109,12 @@ class Lock:
         Return what is left of the lease, at least zero.
 
         It is counted by this process's monotonic clock from before the lock was
-        asked for, so the store never ends the lease earlier.
+        asked for, so the store never ends the lease earlier. With ``SHEDLOCK_ENABLED =
+        False`` the lease never ends, and this is the whole of it.
         """
-        return timedelta(seconds=max(0.0, self._deadline - time.monotonic()))
+        if math.isinf(self.lease_end):
+            return self.configuration.lock_at_most_for
+        return timedelta(seconds=max(0.0, self.lease_end - time.monotonic()))
 
     def extend(
         self,
@@ -121,13 +136,26 @@ class Lock:
         self._extend(at_most, lambda: self.provider.extend(self, at_most, at_least))
         if at_least is not None:
             self.lock_at_least_for = at_least
+        self.tell_extended()
 
     def keep_alive(self) -> None:
-        """See extend(). For the heartbeat, which must not wait long."""
-        at_most = self.configuration.lock_at_most_for
-        self._extend(at_most, lambda: self.provider.keep_alive(self, at_most))
+        """
+        See extend(). For the heartbeat, which must not wait long.
 
-    def _extend(self, lease: timedelta, extend: Callable[[], bool]) -> None:
+        Receivers are told of a loss in another thread, and of an extension by
+        ``tell_extended()``.
+        """
+        at_most = self.configuration.lock_at_most_for
+        keep_alive = self.provider.keep_alive
+        self._extend(at_most, lambda: keep_alive(self, at_most), aside=True)
+
+    def tell_extended(self) -> None:
+        """Tell the receivers of ``lock_extended``."""
+        lock_extended.send_robust(type(self.provider), lock=self)
+
+    def _extend(
+        self, lease: timedelta, extend: Callable[[], bool], *, aside: bool = False
+    ) -> None:
         asked, failure = time.monotonic(), None
         try:
             # Past the deadline, too: an operator may have extended the lease.
@@ -137,24 +165,30 @@ class Lock:
                 raise
             is_extended, failure = False, error
         if not is_extended:
-            self._declare_lost_unless_released()
+            self._declare_lost_unless_released(aside=aside)
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or it was released or taken."
             ) from failure
-        self._deadline = max(self._deadline, asked + lease.total_seconds())
-        lock_extended.send_robust(type(self.provider), lock=self)
+        self.lease_end = max(self.lease_end, asked + lease.total_seconds())
 
     def release(self, exception: BaseException | None = None) -> bool:
         """
         Release the lock; return whether it was still ours.
 
         ``lock_at_least_for`` is kept. ``exception`` is what ended the body, for the
-        receivers of ``lock_released``. A second call does nothing. Raises
-        ``LockProviderError`` if the store failed; the lease then ends by itself.
+        receivers of ``lock_released``. A second call does nothing, nor does one that
+        comes during the first. Raises ``LockProviderError`` if the store failed; the
+        lease then ends by itself, and another call tries it again.
         """
-        if not self.is_ours:
+        if not self._releasing.acquire(blocking=False):
             return False
+        try:
+            return self.is_ours and self._release(exception)
+        finally:
+            self._releasing.release()
+
+    def _release(self, exception: BaseException | None) -> bool:
         was_lost = not self._is_held()
         self._released = True
         try:
@@ -162,6 +196,7 @@ class Lock:
             released = self.provider.release(self, succeeded=succeeded) and not was_lost
         except BaseException:
             self._released = False
+            self.was_release_tried = True
             raise
         if not released:
             self.declare_lost()
@@ -211,7 +246,7 @@ class Lock:
         """
         asked = time.monotonic()
         left = self.provider.remaining(self)
-        self._deadline = max(self._deadline, asked + left.total_seconds())
+        self.lease_end = max(self.lease_end, asked + left.total_seconds())
         return self.is_active
 
     def _is_held(self) -> bool:
@@ -222,14 +257,20 @@ class Lock:
         except LockProviderError:
             return False
 
-    def declare_lost(self) -> None:
-        """Set ``lost`` and tell the receivers of ``lock_lost``, once."""
-        self._loss.tell(lambda: lock_lost.send_robust(type(self.provider), lock=self))
+    def declare_lost(self, *, aside: bool = False) -> None:
+        """
+        Set ``lost`` and tell the receivers of ``lock_lost``, once.
 
-    def _declare_lost_unless_released(self) -> None:
+        With ``aside`` they are told in a thread of their own, and nobody waits.
+        """
+        self._loss.tell(
+            lambda: lock_lost.send_robust(type(self.provider), lock=self), aside=aside
+        )
+
+    def _declare_lost_unless_released(self, *, aside: bool = False) -> None:
         # A release of our own, perhaps in another thread, is no loss.
         if self.is_ours:
-            self.declare_lost()
+            self.declare_lost(aside=aside)
 
     def watched_by(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
         """Call ``watcher``, from whatever thread, if the lock is lost in the body."""
@@ -266,17 +307,22 @@ class LossNotifier:
         self._teller: int | None = None
         self._watchers: list[Callable[[], None]] = []
 
-    def tell(self, receivers: Callable[[], object]) -> None:
-        """Tell the watchers and then the receivers, or wait until they are told."""
+    def tell(self, receivers: Callable[[], object], *, aside: bool = False) -> None:
+        """
+        Tell the watchers and then the receivers, or wait until they are told.
+
+        With ``aside`` the receivers are told in a thread of their own.
+        """
         with self._once:
             is_first = not self.happened.is_set()
             if is_first:
-                self._teller = threading.get_ident()
                 self._told = threading.Event()
                 self.happened.set()
         if is_first:
-            self._tell(receivers)
-        elif self._told and self._teller != threading.get_ident():
+            for watcher in self._watchers.copy():
+                _call(watcher)
+            self._tell(receivers, aside=aside)
+        elif self._told and self._teller != threading.get_ident() and not aside:
             # The process may end soon, and with it the thread that tells them.
             self._told.wait(LONGEST_TELLING)
 
@@ -289,10 +335,13 @@ class LossNotifier:
         finally:
             self._watchers.remove(watcher)
 
-    def _tell(self, receivers: Callable[[], object]) -> None:
+    def _tell(self, receivers: Callable[[], object], *, aside: bool) -> None:
+        if aside:
+            with suppress(RuntimeError):  # no room for a thread
+                run_aside(partial(self._tell, receivers, aside=False))
+                return
+        self._teller = threading.get_ident()
         try:
-            for watcher in self._watchers.copy():
-                _call(watcher)
             receivers()
         finally:
             if self._told:

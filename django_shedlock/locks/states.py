@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-
-from django.db import connections
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
 from django_shedlock.schedules.state import Decision, ScheduleState
+from django_shedlock.threads import outside_event_loop
 
 UNUSUAL = 3
 """A job that runs this many times longer than usual may be stuck."""
@@ -178,27 +175,7 @@ class UnreadHolder(LockHolder):
     @property
     def _known(self) -> LockHolder:
         read: Callable[[], LockHolder] = vars(self)["_read"]
-        if not _is_in_event_loop():
-            return read()
-        # Django refuses to query a database in the thread of an event loop.
-        with ThreadPoolExecutor(max_workers=1) as other_thread:
-            return other_thread.submit(_read_and_close, read).result()
-
-
-def _read_and_close(read: Callable[[], LockHolder]) -> LockHolder:
-    # The thread ends, so close its connections.
-    try:
-        return read()
-    finally:
-        connections.close_all()
-
-
-def _is_in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+        return outside_event_loop(read)
 
 
 CONTENDED = LockHolder("another worker that came first")

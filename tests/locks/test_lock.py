@@ -34,6 +34,7 @@ from django_shedlock.test import free, is_held, locked_in_memory
 from tests.support.leases import end_lease, end_own_count
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.processes import Parent, worker
+from tests.support.threads import running_threads
 from tests.support.waiting import PATIENCE
 
 HOUR = timedelta(hours=1)
@@ -145,6 +146,33 @@ def test_release_that_failed_may_be_tried_again(
         assert lock.is_active
     assert lock.release()
     assert not is_held("job")
+
+
+def test_two_threads_that_release_at_once_lose_nothing(
+    lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them releases the lock; for the other there is nothing to do."""
+    real, asking, go_on = (
+        MemoryLockProvider.release,
+        threading.Event(),
+        threading.Event(),
+    )
+    released: list[bool] = []
+
+    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        asking.set()
+        assert go_on.wait(PATIENCE)
+        return real(self, lock, **options)
+
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    with running_threads(1, lambda: released.append(lock.release())):
+        assert asking.wait(PATIENCE)
+        # As if it had asked just before the other thread began.
+        monkeypatch.setattr(Lock, "is_ours", True)
+        with running_threads(1, lambda: released.append(lock.release())):
+            go_on.set()
+    assert sorted(released) == [False, True]
+    assert lost == []
 
 
 def test_release_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None:

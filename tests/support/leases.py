@@ -6,8 +6,8 @@ import time
 from datetime import timedelta
 from unittest.mock import patch
 
-from django_shedlock import Lock, keepalive
-from django_shedlock.keepalive import heartbeat
+from django_shedlock import Lock
+from django_shedlock.keepalive import Beat, heartbeat, lease_ends
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.waiting import wait_for
 
@@ -29,7 +29,7 @@ def end_lease(lock: Lock) -> None:
 
 def lease_end(lock: Lock) -> float:
     """Return when the lease is over by its holder's count, by the monotonic clock."""
-    return lock._deadline
+    return lock.lease_end
 
 
 def end_own_count(lock: Lock, after: timedelta = timedelta(0)) -> float:
@@ -38,13 +38,14 @@ def end_own_count(lock: Lock, after: timedelta = timedelta(0)) -> float:
 
     Return when that is, by the monotonic clock.
     """
-    lock._deadline = time.monotonic() + after.total_seconds()
-    return lock._deadline
+    lock.lease_end = time.monotonic() + after.total_seconds()
+    look_at_lease_ends()
+    return lock.lease_end
 
 
 def age_own_count(lock: Lock, by: timedelta) -> None:
     """Let the holder believe that so much time has passed."""
-    lock._deadline -= by.total_seconds()
+    lock.lease_end -= by.total_seconds()
 
 
 def age_entry(provider: MemoryLockProvider, name: str, by: timedelta) -> None:
@@ -62,19 +63,20 @@ def pass_time(by: timedelta, *locks: Lock) -> None:
         for lock in locks:
             age_entry(_in_memory(lock), lock.name, by)
             age_own_count(lock, by)
-            if (beat := heartbeat._beats.get(lock)) is not None:
+            if (beat := _beat(lock)) is not None:
                 beat.due -= by.total_seconds()
         heartbeat._changed.notify()
+    look_at_lease_ends()
     wait_for(lambda: not any(map(_is_due, locks)))
 
 
 def is_kept_alive(lock: Lock) -> bool:
-    return lock in heartbeat._beats
+    return lock in heartbeat._entries
 
 
 def next_beat(lock: Lock) -> timedelta:
     """Return in how much time the next beat of the lock is due."""
-    return timedelta(seconds=heartbeat._beats[lock].due - time.monotonic())
+    return timedelta(seconds=heartbeat._entries[lock].due - time.monotonic())
 
 
 def wait_until_idle() -> None:
@@ -85,20 +87,34 @@ def wait_until_idle() -> None:
 def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:
     """Let the next beat of the lock be due now, or in so much time."""
     with heartbeat._changed:
-        heartbeat._beats[lock].due = time.monotonic() + after.total_seconds()
+        beat = _beat(lock)
+        assert beat is not None
+        beat.due = time.monotonic() + after.total_seconds()
         heartbeat._changed.notify()
 
 
 def beat_often() -> None:
     """Let this process extend its locks all the time, so that no lease can be short."""
-    make = keepalive._Beat.__init__
+    make = Beat.__init__
 
-    def make_quick(beat: keepalive._Beat, lock: Lock) -> None:
+    def make_quick(beat: Beat, lock: Lock) -> None:
         make(beat, lock)
         beat._interval = OFTEN
         beat.due = time.monotonic() + OFTEN
 
-    patch.object(keepalive._Beat, "__init__", make_quick).start()
+    patch.object(Beat, "__init__", make_quick).start()
+
+
+def look_at_lease_ends() -> None:
+    """Let the thread that watches for the ends of leases look at once."""
+    with lease_ends._changed:
+        lease_ends._changed.notify()
+
+
+def _beat(lock: Lock) -> Beat | None:
+    beat = heartbeat._entries.get(lock)
+    assert beat is None or isinstance(beat, Beat)
+    return beat
 
 
 def _in_memory(lock: Lock) -> MemoryLockProvider:
@@ -107,5 +123,5 @@ def _in_memory(lock: Lock) -> MemoryLockProvider:
 
 
 def _is_due(lock: Lock) -> bool:
-    beat = heartbeat._beats.get(lock)
+    beat = _beat(lock)
     return beat is not None and beat.due <= time.monotonic()

@@ -113,6 +113,7 @@ class DatabaseLockProvider(LockProvider):
 
         def work(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
             has_success = due_at is not None
+            is_again = is_again or lock.was_release_tried
             release = release_statement(is_again=is_again, has_success=has_success)
             owner = {"name": lock.name, "locked_by": lock.locked_by}
             at_least = lock.lock_at_least_for

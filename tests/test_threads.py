@@ -1,0 +1,193 @@
+"""The package's own threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import pytest
+from django.core.exceptions import SynchronousOnlyOperation
+from django.utils.asyncio import async_unsafe
+
+from django_shedlock import threads
+from django_shedlock.threads import Timetable, outside_event_loop, run_aside
+from tests.support.threads import running_threads
+from tests.support.waiting import PATIENCE, wait_for
+
+SOON = 0.01
+
+
+class Often:
+    """An entry that is due all the time, until it is told to end."""
+
+    def __init__(self, work: Callable[[], object] = list):
+        self.due = time.monotonic()
+        self.calls = 0
+        self.is_over = False
+        self._work = work
+
+    def __call__(self) -> bool:
+        self.calls += 1
+        self.due = time.monotonic() + SOON
+        self._work()
+        return not self.is_over
+
+    def goes_on(self) -> bool:
+        """Wait for another call; fail if it does not come."""
+        before = self.calls
+        return bool(wait_for(lambda: self.calls > before))
+
+
+@pytest.fixture
+def timetable() -> Iterator[Timetable]:
+    made = Timetable("of a test")
+    yield made
+    for key in list(made._entries):
+        made.remove(key)
+    wait_for(lambda: not threads_of(made))
+
+
+def threads_of(timetable: Timetable) -> list[threading.Thread]:
+    name = f"django_shedlock {timetable.name}"
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def test_entries_are_called_until_they_end(timetable: Timetable) -> None:
+    """One thread calls them all, and ends with the last of them."""
+    first, second = Often(), Often()
+    timetable.add("first", first)
+    timetable.add("second", second)
+    assert first.goes_on()
+    assert second.goes_on()
+    assert len(threads_of(timetable)) == 1
+    first.is_over = True
+    wait_for(lambda: "first" not in timetable._entries)
+    timetable.remove("second")
+    wait_for(lambda: not threads_of(timetable))
+
+
+@pytest.mark.parametrize("error", [SystemExit, RuntimeError])
+def test_entry_that_raises_costs_no_other(
+    timetable: Timetable, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is called no more, and the log says so."""
+
+    def fail() -> NoReturn:
+        raise error("no more")
+
+    other = Often()
+    timetable.add("other", other)
+    timetable.add("bad", Often(fail))
+    wait_for(lambda: "bad" not in timetable._entries)
+    assert other.goes_on()
+    assert "is not called again" in caplog.text
+
+
+def test_dead_thread_is_replaced(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was in a thread that died goes on with the next entry."""
+    first, second = Often(), Often()
+    with monkeypatch.context() as deadly:
+        deadly.setattr(Timetable, "_next", list)
+        timetable.add("first", first)
+        wait_for(lambda: not threads_of(timetable))
+    timetable.add("second", second)
+    assert first.goes_on()
+    assert second.goes_on()
+
+
+def test_thread_that_can_not_be_started_adds_nothing(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks is told, what was there stays, and the next one tries again."""
+    first, refused, last = Often(), Often(), Often()
+
+    def refuse(thread: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(Timetable, "_next", list)
+        timetable.add("first", first)
+        wait_for(lambda: not threads_of(timetable))
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            timetable.add("refused", refused)
+    timetable.add("last", last)
+    assert first.goes_on()
+    assert last.goes_on()
+    assert refused.calls == 0
+
+
+def test_connection_that_closes_slowly_holds_up_nobody(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the idle thread closes its connections, others add and remove entries."""
+    closing, closed = threading.Event(), threading.Event()
+
+    def close_slowly() -> None:
+        closing.set()
+        assert closed.wait(PATIENCE)
+
+    monkeypatch.setattr(threads, "close_old_connections", close_slowly)
+    late = Often()
+    late.due += 3600
+    timetable.add("late", late)
+    assert closing.wait(PATIENCE)
+    with running_threads(1, lambda: timetable.add("other", Often())):
+        wait_for(lambda: "other" in timetable._entries)
+        closed.set()
+
+
+def test_connection_that_can_not_be_closed_is_logged(
+    timetable: Timetable,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It ends no thread."""
+
+    def fail() -> NoReturn:
+        raise RuntimeError("stuck")
+
+    monkeypatch.setattr(threads, "close_old_connections", fail)
+    late, often = Often(), Often()
+    late.due += 3600
+    timetable.add("late", late)
+    wait_for(lambda: "could not be closed: stuck" in caplog.text)
+    timetable.add("often", often)
+    assert often.goes_on()
+
+
+def test_work_aside_runs_in_another_thread() -> None:
+    """The caller does not wait for it."""
+    names: list[str] = []
+    go_on = threading.Event()
+
+    def work() -> None:
+        assert go_on.wait(PATIENCE)
+        names.append(threading.current_thread().name)
+
+    run_aside(work)
+    go_on.set()
+    wait_for(lambda: names)
+    assert names == ["django_shedlock aside"]
+
+
+@async_unsafe("not in an event loop")
+def ask() -> str:
+    return threading.current_thread().name
+
+
+def test_what_an_event_loop_forbids_is_done_in_another_thread() -> None:
+    """Django's database works in no event loop; elsewhere no thread is needed."""
+
+    async def main() -> Any:
+        with pytest.raises(SynchronousOnlyOperation):
+            ask()
+        return outside_event_loop(ask)
+
+    assert asyncio.run(main()) != threading.current_thread().name
+    assert outside_event_loop(ask) == threading.current_thread().name
