@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -12,21 +13,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from threading import active_count, enumerate
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import pytest
 from django.db import connections, transaction
 
-from django_shedlock import LockLost, hold, locks_held
+from django_shedlock import LockLost, aexecute, current_lock, hold, locks_held
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.signals import lock_extended
+from django_shedlock.signals import lock_extended, lock_lost
 from django_shedlock.test import is_held, locked_in_memory
 from tests.models import Counter
+from tests.support.bridges import bridge
 from tests.support.leases import (
     beat_now,
     beat_often,
@@ -38,7 +40,7 @@ from tests.support.leases import (
 from tests.support.locks import MINUTE, configure, take_at_last, take_from
 from tests.support.processes import Parent, worker
 from tests.support.servers import Server, own_server
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import PATIENCE, wait_for, wait_for_servers
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -330,6 +332,83 @@ def test_server_that_stays_down_loses_the_lock_in_time(server: Server) -> None:
         server.start()
 
 
+def exit_when_lost(**kwargs: Any) -> NoReturn:
+    raise SystemExit("a receiver ends its thread")
+
+
+def keep_two_alive_with_a_bad_receiver(parent: Parent) -> bool:
+    """Lose one lock, whose receiver raises; report whether the other one is lost."""
+    beat_often()
+    lock_lost.connect(exit_when_lost)
+    with (
+        hold("lost", lock_at_most_for=LEASE, keep_alive=True) as lost,
+        hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock,
+    ):
+        parent.say("inside")
+        assert lost.lost.wait(PATIENCE)
+        parent.say("told")
+        parent.wait()
+        return lock.is_lost
+
+
+def test_receiver_that_exits_ends_no_other_lock(provider: DatabaseLockProvider) -> None:
+    """After it the process still extends its other leases."""
+    with worker(keep_two_alive_with_a_bad_receiver) as holder:
+        assert holder.heard() == "inside"
+        assert provider.force_release("lost", running=True)
+        assert holder.heard() == "told"
+        for _ in range(2):
+            wait_for_an_extension("job")
+        holder.send()
+        assert holder.result() is False
+
+
+def wait_for_an_extension(name: str) -> None:
+    before = LockRecord.objects.get(name=name).lock_until
+    wait_for(LockRecord.objects.filter(name=name, lock_until__gt=before).exists)
+
+
+def wait_for_cancellation(
+    parent: Parent, address: dict[str, Any], options: dict[str, Any]
+) -> str:
+    """Run an async body whose lease ends while the store hangs."""
+    wait_for_servers()  # which no statement gives up
+    connections["default"].settings_dict.update(address)
+
+    async def body() -> None:
+        lock = current_lock()
+        parent.say("inside")
+        await asyncio.to_thread(parent.wait)
+        end_own_count(lock, after=timedelta(seconds=1))  # so as not to wait for it
+        if options:
+            beat_now(lock)
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            parent.say("cancelled")
+
+    try:
+        asyncio.run(aexecute(body, "job", lock_at_most_for=LEASE, **options))
+    except LockLost as error:
+        return str(error)
+    return "not lost"
+
+
+@pytest.mark.parametrize("options", [{}, {"keep_alive": True}])
+def test_async_body_is_cancelled_in_time_though_its_store_hangs(
+    options: dict[str, Any],
+) -> None:
+    """Neither the question nor the beat that waits for an answer delays it."""
+    with bridge() as to_server:
+        with worker(wait_for_cancellation, to_server.address, options) as holder:
+            assert holder.heard() == "inside"
+            to_server.freeze()
+            holder.send()
+            assert holder.heard() == "cancelled"
+            to_server.close()  # else the release would wait for it
+            assert "'job' was lost" in holder.result()
+
+
 def keep_two_alive(parent: Parent) -> bool:
     """Report whether the second lock is still ours when the first one's row is free."""
     beat_often()
@@ -351,11 +430,7 @@ def test_row_lock_on_one_lock_does_not_end_another(
         with transaction.atomic():
             LockRecord.objects.select_for_update().get(name="blocked")
             for _ in range(2):
-                [before] = LockRecord.objects.filter(name="job")
-                later = LockRecord.objects.filter(
-                    name="job", lock_until__gt=before.lock_until
-                )
-                wait_for(later.all().exists)
+                wait_for_an_extension("job")
             assert LockRecord.objects.held().filter(name="job").exists()
         holder.send()
         assert holder.result() is False

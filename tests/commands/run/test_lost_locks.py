@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +18,11 @@ from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_acquired
+from tests.support.bridges import bridge
 from tests.support.commands import run
-from tests.support.leases import end_own_count
+from tests.support.leases import beat_now, end_own_count
 from tests.support.locks import state
+from tests.support.processes import use
 from tests.support.run_conditions import adopt_orphans, be_child_of_adopter
 from tests.support.runs import (
     InterpreterRunner,
@@ -26,7 +32,7 @@ from tests.support.runs import (
     sh,
     with_child,
 )
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import PATIENCE, wait_for, wait_for_servers
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -58,6 +64,45 @@ def test_lost_lock_ends_the_child(quick: Runner) -> None:
     assert (running.returncode, out) == (123, "tidy\n")
     assert "Lock 'job' lost" in err
     assert LockRun.objects.get().outcome == "lost"
+
+
+class Hasty:
+    """Lets the lease of a process's lock end as soon as a file is there."""
+
+    def __init__(self, file: Path):
+        self._file = file
+
+    def __call__(self) -> None:
+        lock_acquired.connect(self._watch, weak=False)
+
+    def _watch(self, *, lock: Lock, **kwargs: Any) -> None:
+        threading.Thread(target=self._hurry, args=[lock], daemon=True).start()
+
+    def _hurry(self, lock: Lock) -> None:
+        wait_for(self._file.exists)
+        end_own_count(lock, after=timedelta(seconds=1))
+        beat_now(lock)
+
+
+@pytest.mark.servers_only
+def test_child_is_ended_in_time_though_the_store_hangs(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """Nobody waits for the store: by the wrapper's own clock the lease is over."""
+    script = "trap 'echo tidy; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
+    with bridge() as to_server:
+        runner.prepare += [
+            wait_for_servers,
+            partial(use, {"default": to_server.address}),
+            Hasty(tmp_path / "hurry"),
+        ]
+        running = runner.start("job", *sh(script))
+        assert first_line(running) == "begun"
+        to_server.freeze()
+        Path(tmp_path, "hurry").touch()
+        assert first_line(running) == "tidy"
+        to_server.close()  # else the release would wait for it
+        assert running.wait(PATIENCE) == 123
 
 
 def test_child_that_does_not_end_is_killed(quick: Runner) -> None:

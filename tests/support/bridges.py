@@ -1,0 +1,82 @@
+"""A bridge to the tests' server that can freeze: then no packet passes any more."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from django.db import connections
+
+
+class Bridge:
+    """Listens on loopback, and passes on what is sent, until it is frozen."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._passes = threading.Event()
+        self._passes.set()
+        self._ends: list[socket.socket] = [self._listening]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> dict[str, Any]:
+        """Its part of ``DATABASES``."""
+        port = self._listening.getsockname()[1]
+        return {"HOST": "127.0.0.1", "PORT": str(port)}
+
+    def freeze(self) -> None:
+        """Pass nothing on any more; connections are accepted, and hear nothing."""
+        self._passes.clear()
+
+    def close(self) -> None:
+        """Break all connections, and accept none."""
+        for end in self._ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self._passes.set()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, server = self._listening.accept()[0], connected()
+                self._ends += client, server
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                self._passes.wait()
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def bridge() -> Iterator[Bridge]:
+    """Build a bridge to the server of the tests, and leave no connection behind."""
+    built = Bridge()
+    try:
+        yield built
+    finally:
+        built.close()
+
+
+def connected() -> socket.socket:
+    """Return a connection to the server of the tests."""
+    settings = connections["default"].settings_dict
+    host, port = settings["HOST"], settings["PORT"]
+    is_mysql = connections["default"].vendor == "mysql"
+    if not host.startswith("/"):
+        return socket.create_connection(
+            (host, int(port or (3306 if is_mysql else 5432)))
+        )
+    path = Path(host) if is_mysql else Path(host, f".s.PGSQL.{port or 5432}")
+    end = socket.socket(socket.AF_UNIX)
+    end.connect(str(path))
+    return end
