@@ -327,11 +327,12 @@ def test_receiver_that_exits_ends_no_heartbeat(signal: Signal) -> None:
 @pytest.mark.parametrize("signal", [lock_lost, lock_extended])
 def test_slow_receiver_costs_no_other_lock(signal: Signal) -> None:
     """While a receiver takes its time, the other locks are extended."""
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def receiver(**kwargs: Any) -> None:
         begun.set()
-        assert go_on.wait(PATIENCE)
+        go_on.wait(PATIENCE)
+        ended.set()
 
     with (
         hold("a", lock_at_most_for=LEASE, keep_alive=True) as a,
@@ -345,6 +346,7 @@ def test_slow_receiver_costs_no_other_lock(signal: Signal) -> None:
         for _ in range(4):
             pass_time(THIRD, b)
         assert not b.is_lost
+        assert not ended.is_set()
         go_on.set()
 
 
