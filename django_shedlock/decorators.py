@@ -12,7 +12,11 @@ from asgiref.sync import iscoroutinefunction
 from django.core.management.base import BaseCommand
 
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.executor import aexecute_request, execute_request
+from django_shedlock.executor import (
+    aexecute_request,
+    execute_request,
+    makes_generator,
+)
 from django_shedlock.jobs.registry import Job, report
 from django_shedlock.locks.configuration import LockOptions, make_request
 
@@ -22,6 +26,8 @@ CommandT = TypeVar("CommandT", bound=type[BaseCommand])
 
 WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local")
 """Methods of tasks of queues: django.tasks and RQ, Celery, Dramatiq, Huey, djhuey."""
+
+GENERATOR = "a generator would release its lock too early; use hold() in it"
 
 
 class LockDecorator(Protocol):
@@ -128,8 +134,9 @@ def _problem(target: Any, name: str | None) -> str | None:
         kind = type(target).__name__
         return f"put @scheduler_lock below @{kind}, next to the function"
     if isinstance(target, type):
-        is_command = issubclass(target, BaseCommand)
-        return None if is_command else "this class is no BaseCommand. Decorate a method"
+        if not issubclass(target, BaseCommand):
+            return "this class is no BaseCommand. Decorate a method"
+        return GENERATOR if makes_generator(target.handle) else None
     if any(callable(getattr(target, way, None)) for way in WAYS_TO_ENQUEUE):
         return (
             "it is a task of a queue, whose worker would run it without the lock; put "
@@ -138,8 +145,8 @@ def _problem(target: Any, name: str | None) -> str | None:
         )
     if not callable(target):
         return "decorate a function, a method or a management command's class"
-    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        return "a generator would release its lock too early; use hold() in it"
+    if makes_generator(target):
+        return GENERATOR
     if name is None and not hasattr(target, "__qualname__"):
         return "it has no name of its own, so give the lock one"
     return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
+    AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
@@ -16,7 +18,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 
@@ -25,7 +27,12 @@ from django_shedlock.active import activated, find_active_lock, held
 from django_shedlock.cancellation import cancelled_when_lost
 from django_shedlock.clocks import Backoff
 from django_shedlock.durations import format_duration
-from django_shedlock.exceptions import LockLost, LockNotAcquired, LockProviderError
+from django_shedlock.exceptions import (
+    InvalidLockConfiguration,
+    LockLost,
+    LockNotAcquired,
+    LockProviderError,
+)
 from django_shedlock.keepalive import kept_alive, release_later, told_in_time
 from django_shedlock.locks.configuration import (
     LockConfiguration,
@@ -42,6 +49,9 @@ from django_shedlock.signals import lock_acquired, lock_not_acquired
 
 T = TypeVar("T")
 
+USE_HOLD = "Lock a function that uses up the generator, or use hold() in it."
+"""What to do where a generator was to be locked."""
+
 logger = logging.getLogger("django_shedlock")
 
 
@@ -53,26 +63,74 @@ class TaskResult(Generic[T]):
     value: T | None
 
 
-@contextmanager
-def hold(name: str, /, **options: Unpack[LockOptions]) -> Iterator[Lock]:
+def hold(name: str, /, **options: Unpack[LockOptions]) -> AbstractContextManager[Lock]:
     """
     Hold the lock while the body of the ``with`` statement runs.
 
     Raises ``LockNotAcquired`` if another worker holds it for longer than ``wait``,
-    ``LockProviderError`` if the store fails.
+    ``LockProviderError`` if the store fails. It is no decorator: use
+    ``@scheduler_lock``.
     """
-    with attempt(make_request(name, options)) as lock:
+    return _Hold(make_request(name, options))
+
+
+def ahold(
+    name: str, /, **options: Unpack[LockOptions]
+) -> AbstractAsyncContextManager[Lock]:
+    """See hold()."""
+    return _AsyncHold(make_request(name, options))
+
+
+class _NoDecorator:
+    # contextlib would let it decorate a generator or a coroutine function, too, whose
+    # body runs after the release.
+    def __init__(self, request: LockRequest):
+        self._name = request.name
+
+    def __call__(self, target: object) -> NoReturn:
+        raise InvalidLockConfiguration(
+            f"Lock {self._name!r} on {target!r}: hold() and ahold() are no decorators. "
+            f"Use @scheduler_lock({self._name!r}), or a `with` statement in the body."
+        )
+
+
+class _Hold(_NoDecorator, AbstractContextManager[Lock]):
+    def __init__(self, request: LockRequest):
+        super().__init__(request)
+        self._body = _hold(request)
+
+    def __enter__(self) -> Lock:
+        return self._body.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._body.__exit__(*error)
+
+
+class _AsyncHold(_NoDecorator, AbstractAsyncContextManager[Lock]):
+    def __init__(self, request: LockRequest):
+        super().__init__(request)
+        self._body = _ahold(request)
+
+    async def __aenter__(self) -> Lock:
+        return await self._body.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._body.__aexit__(*error)
+
+
+@contextmanager
+def _hold(request: LockRequest) -> Iterator[Lock]:
+    with attempt(request) as lock:
         if isinstance(lock, LockHolder):
-            raise _refusal(name, lock)
+            raise _refusal(request.name, lock)
         yield lock
 
 
 @asynccontextmanager
-async def ahold(name: str, /, **options: Unpack[LockOptions]) -> AsyncIterator[Lock]:
-    """See hold()."""
-    async with aattempt(make_request(name, options)) as lock:
+async def _ahold(request: LockRequest) -> AsyncIterator[Lock]:
+    async with aattempt(request) as lock:
         if isinstance(lock, LockHolder):
-            raise await sync_to_async(_refusal)(name, lock)
+            raise await sync_to_async(_refusal)(request.name, lock)
         yield lock
 
 
@@ -87,6 +145,11 @@ def execute(
     if iscoroutinefunction(task):
         raise TypeError(
             f"Lock {name!r}: {task!r} is a coroutine function: use aexecute()."
+        )
+    if makes_generator(task):
+        raise TypeError(
+            f"Lock {name!r}: a call of {task!r} only makes a generator, which would "
+            f"run after the lock is released. {USE_HOLD}"
         )
     return execute_request(task, make_request(name, options))
 
@@ -103,7 +166,7 @@ def execute_request(task: Callable[[], T], request: LockRequest) -> TaskResult[T
     with attempt(request) as lock:
         if isinstance(lock, LockHolder):
             return TaskResult(was_executed=False, value=None)
-        return TaskResult(was_executed=True, value=_refuse_awaitable(task(), request))
+        return TaskResult(was_executed=True, value=_refuse_late(task(), request))
 
 
 async def aexecute_request(
@@ -113,17 +176,43 @@ async def aexecute_request(
     async with aattempt(request) as lock:
         if isinstance(lock, LockHolder):
             return TaskResult(was_executed=False, value=None)
-        return TaskResult(was_executed=True, value=await task())
+        awaitable: Any = task()
+        if not inspect.isawaitable(awaitable):
+            _refuse_late(awaitable, request)
+        value = await awaitable
+        if inspect.isasyncgen(value):
+            await value.aclose()
+        return TaskResult(was_executed=True, value=_refuse_late(value, request))
 
 
-def _refuse_awaitable(value: T, request: LockRequest) -> T:
-    if not inspect.isawaitable(value):
+def makes_generator(task: object) -> bool:
+    """
+    Return whether a call of the task only makes a generator, whose body runs later.
+
+    ``__wrapped__`` is not followed, since a decorator may use up the generator of the
+    function below it. What such a task returns is checked when it has run.
+    """
+    while isinstance(task, functools.partial):
+        task = task.func
+    call = getattr(type(task), "__call__", None)  # noqa: B004
+    return any(
+        inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        for function in (task, call)
+    )
+
+
+def _refuse_late(value: T, request: LockRequest) -> T:
+    if inspect.isawaitable(value):
+        advice = "Lock the coroutine function itself, and await all of it there."
+    elif inspect.isgenerator(value) or inspect.isasyncgen(value):
+        advice = USE_HOLD
+    else:
         return value
-    if inspect.iscoroutine(value):
+    if inspect.iscoroutine(value) or inspect.isgenerator(value):
         value.close()
     raise TypeError(
         f"Lock {request.name!r}: the task returned {value!r}, which would run after "
-        "the lock is released. Lock the coroutine function itself."
+        f"the lock is released. {advice}"
     )
 
 

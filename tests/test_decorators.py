@@ -314,11 +314,29 @@ async def agenerate() -> AsyncIterator[int]:
     yield 1
 
 
+class Generates:
+    def __call__(self) -> Iterator[int]:
+        yield 1
+
+    def method(self) -> Iterator[int]:
+        yield 1
+
+
+class GeneratingCommand(BaseCommand):
+    def handle(self, *args: Any, **options: Any) -> Iterator[str]:  # type: ignore[override]
+        yield "ran"
+
+
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        (generate, "a generator would release its lock"),
+        (generate, "'job' on .*generate.* a generator would release its lock"),
         (agenerate, "a generator would release its lock"),
+        (functools.partial(generate), "a generator would release its lock"),
+        (Generates(), "a generator would release its lock"),
+        (functools.partial(Generates()), "a generator would release its lock"),
+        (Generates().method, "a generator would release its lock"),
+        (GeneratingCommand, "a generator would release its lock"),
         (NoCommand, "is no BaseCommand. Decorate a method"),
         (staticmethod(generate), "below @staticmethod"),
         (classmethod(generate), "below @classmethod"),
@@ -329,6 +347,23 @@ def test_other_targets_are_refused(target: Any, text: str) -> None:
     """What can't be locked as a whole is refused, with what to do instead."""
     with pytest.raises(InvalidLockConfiguration, match=text):
         scheduler_lock("job")(target)
+
+
+def test_wrapper_of_a_generator_function_is_judged_by_what_it_returns() -> None:
+    """Only its call tells if the decorator between the two uses up the generator."""
+
+    @functools.wraps(generate)
+    def hands_on() -> Iterator[int]:
+        return generate()
+
+    @functools.wraps(generate)
+    def uses_up() -> list[int]:
+        return list(generate())
+
+    with pytest.raises(TypeError, match="Lock 'job': the task returned .*generator"):
+        scheduler_lock("job")(hands_on)()
+    assert not is_held("job")
+    assert scheduler_lock("job")(uses_up)() == [1]
 
 
 @pytest.mark.parametrize("way", WAYS_TO_ENQUEUE)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
@@ -310,6 +312,151 @@ def test_sync_execute_refuses_any_awaitable() -> None:
     with pytest.raises(TypeError, match="'job'.*after the lock is released"):
         execute(Awaitable, "job")
     assert not is_held("job")
+
+
+unlocked: list[str] = []
+"""What ran without the lock."""
+
+
+def generate() -> Iterator[int]:
+    unlocked.append("generate")
+    yield 1
+
+
+async def agenerate() -> AsyncIterator[int]:
+    unlocked.append("agenerate")
+    yield 1
+
+
+class Generates:
+    def __call__(self) -> Iterator[int]:
+        return (yield from generate())
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        generate,
+        agenerate,
+        Generates(),
+        Generates().__call__,
+        functools.partial(generate),
+        functools.partial(Generates()),
+    ],
+)
+def test_generator_function_is_refused_before_it_is_called(task: Any) -> None:
+    """Its body would run when the lock is long released; a held lock hides nothing."""
+    with held_elsewhere("job"), pytest.raises(TypeError) as refusal:
+        execute(task, "job")
+    assert f"Lock 'job': a call of {task!r} only makes a gen" in str(refusal.value)
+    assert "or use hold() in it" in str(refusal.value)
+
+
+@pytest.mark.parametrize("make", [generate, agenerate])
+def test_generator_that_a_task_returns_is_refused(make: Callable[[], Any]) -> None:
+    """Whoever uses it up would do so without the lock."""
+
+    async def body() -> Any:
+        return make()
+
+    refused = pytest.raises(TypeError, match="'job'.*generator object .* use hold()")
+    with refused:
+        execute(lambda: make(), "job")
+    with refused:
+        asyncio.run(aexecute(body, "job"))
+    with refused:
+        asyncio.run(aexecute(make, "job"))
+    assert not is_held("job")
+    assert unlocked == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_generator_that_has_begun_is_closed_under_the_lock(*, is_async: bool) -> None:
+    """What it does at its end is still done by the holder."""
+    ends: list[bool] = []
+
+    def begin() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            ends.append(is_held("job"))
+
+    async def abegin() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            ends.append(is_held("job"))
+
+    def body() -> Iterator[int]:
+        generator = begin()
+        next(generator)
+        return generator
+
+    async def abody() -> AsyncIterator[int]:
+        generator = abegin()
+        await anext(generator)
+        return generator
+
+    with pytest.raises(TypeError, match="'job'"):
+        if is_async:
+            asyncio.run(aexecute(abody, "job"))
+        else:
+            execute(body, "job")
+    assert ends == [True]
+
+
+def test_awaitable_that_an_async_task_returns_is_refused() -> None:
+    """An await that was forgotten would let it run after the release."""
+
+    async def body() -> None:
+        unlocked.append("body")
+
+    async def forgetful() -> Any:
+        return body()
+
+    with pytest.raises(TypeError, match="'job'.*coroutine object .* await all of it"):
+        asyncio.run(aexecute(forgetful, "job"))
+    assert unlocked == []
+
+
+def test_generator_based_coroutine_is_awaited() -> None:
+    """It looks like a generator function, and runs to its end under the lock."""
+
+    @types.coroutine
+    def body() -> Iterator[None]:
+        yield
+        return is_held("job")
+
+    assert asyncio.run(aexecute(body, "job")).value is True
+
+
+def job() -> None:
+    unlocked.append("job")
+
+
+async def ajob() -> None:
+    unlocked.append("ajob")
+
+
+@pytest.mark.parametrize("manager", [hold, ahold])
+@pytest.mark.parametrize("target", [job, ajob, generate, agenerate, Generates])
+def test_hold_is_no_decorator(manager: Any, target: Any) -> None:
+    """It would release the lock before the body of some functions, so it takes none."""
+    with pytest.raises(InvalidLockConfiguration) as refusal:
+        manager("job")(target)
+    assert str(refusal.value).startswith(
+        f"Lock 'job' on {target!r}: hold() and ahold()"
+    )
+    assert "Use @scheduler_lock('job')" in str(refusal.value)
+
+
+@pytest.mark.parametrize("manager", [hold, ahold])
+def test_hold_refuses_wrong_options_at_once(manager: Any) -> None:
+    """Also if it is put on a function without a name."""
+    with pytest.raises(InvalidLockConfiguration, match="is a function, not a str"):
+        manager(job)
+    with pytest.raises(InvalidLockConfiguration, match="'10 minuts' is not a duration"):
+        manager("job", lock_at_most_for="10 minuts")
 
 
 def test_async_twins() -> None:

@@ -133,4 +133,6 @@ awaited: Callable[[str], Coroutine[Any, Any, bytes | None]] = bare_coroutine
 
 hold("a", lock_at_most=1)  # type: ignore[call-arg]
 hold("a", wait=[])  # type: ignore[arg-type]
+hold("a")(called)  # type: ignore[operator]
+ahold("a")(called)  # type: ignore[operator]
 bare("1")  # type: ignore[arg-type]
