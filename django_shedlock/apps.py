@@ -18,8 +18,11 @@ class ShedLockConfig(AppConfig):
         from django_shedlock import checks
         from django_shedlock.contrib.celery import checks as celery_checks
         from django_shedlock.contrib.crontab import checks as crontab_checks
+        from django_shedlock.contrib.crontab.entries import is_tick
         from django_shedlock.history import recording  # noqa: F401
 
-        checks.register_checks()
-        celery_checks.register_checks()
         crontab_checks.register_checks()
+        # django-crontab runs checks at each tick: one wrong job would stop the others.
+        if not is_tick():
+            checks.register_checks()
+            celery_checks.register_checks()

@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_shedlock import conf
 from django_shedlock.durations import format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.jobs.discovery import import_decorated_modules
+from django_shedlock.jobs.discovery import FailedImport, import_decorated_modules
 from django_shedlock.jobs.registry import Job, registered_jobs
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
@@ -56,9 +56,14 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
     """Check each decorated job of the project, and whether their names clash."""
     if any(_setting_problem(setting) for setting in conf.SETTINGS):
         return []
-    import_decorated_modules()
+    failed = import_decorated_modules()
     jobs = sorted(registered_jobs, key=lambda job: job.path)
-    return [*_check_each(jobs), *_check_same_names(jobs), *_check_similar_names(jobs)]
+    return [
+        *_check_imports(failed),
+        *_check_each(jobs),
+        *_check_same_names(jobs),
+        *_check_similar_names(jobs),
+    ]
 
 
 def check_stores(
@@ -89,6 +94,27 @@ def _setting_problem(setting: conf.Setting[Any]) -> str | None:
 
 def _aliases() -> list[str]:
     return [] if _setting_problem(conf.PROVIDERS) else list(conf.PROVIDERS.value)
+
+
+def _check_imports(failed: Sequence[FailedImport]) -> Iterator[CheckMessage]:
+    for module in failed:
+        if not module.is_of_app:  # a check of the setting that names it tells why
+            continue
+        text = f"{module.module} can't be imported, so its jobs are not known: "
+        if module.has_invalid_lock:
+            yield Error(
+                text + module.reason,
+                hint="Correct that lock's name or options. Its job can't run before.",
+                id="shedlock.E012",
+            )
+        else:
+            # A warning, since the module may need what the command is about to make.
+            yield Warning(
+                text + module.reason,
+                hint="Make it importable. If it is a script, put what it runs below "
+                '`if __name__ == "__main__"`.',
+                id="shedlock.W019",
+            )
 
 
 def _check_each(jobs: Sequence[Job]) -> Iterator[CheckMessage]:

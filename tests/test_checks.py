@@ -16,8 +16,9 @@ from django.db import OperationalError, connection
 from django.test import override_settings
 
 from django_shedlock import checks, clocks, scheduler_lock
+from django_shedlock.jobs import discovery
 from django_shedlock.providers.memory import MemoryLockProvider
-from tests.support.jobs import only_jobs_of
+from tests.support.jobs import app_in, only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 BOTH = ["default", "other"]
@@ -210,9 +211,88 @@ def test_w002_names_that_differ_by_case() -> None:
     assert "'twins.Digest', 'twins.digest'" in message.msg
 
 
-@override_settings(INSTALLED_APPS=["django_shedlock", "tests.apps.broken"])
-def test_module_that_cannot_be_imported_is_left_out() -> None:
-    """An app that is broken for other reasons does not break the check."""
+INVALID = """
+from django.core.management import BaseCommand
+from django_shedlock import scheduler_lock
+
+@scheduler_lock("digest", {options})
+class Command(BaseCommand):
+    def handle(self, **options): ...
+"""
+
+
+@pytest.mark.parametrize("module", ["jobs", "management.commands.digest"])
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("lock_at_most_for='10 minuts'", "lock_at_most_for: '10 minuts' is not a dur"),
+        ("lock_at_least_for='2m', lock_at_most_for='1m'", "(2m) is longer than"),
+        ("schedule='@hourly'", "schedule: cronsim is missing. Install"),
+    ],
+)
+def test_e012_module_with_an_invalid_lock(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    module: str,
+    options: str,
+    text: str,
+) -> None:
+    """E012 tells of a lock that keeps its own module from being imported, and where."""
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    with app_in(tmp_path) as app:
+        file = app.joinpath(*module.split(".")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(INVALID.format(options=options))
+        [message] = checks.check_jobs()
+    assert message.id == "shedlock.E012"
+    begin = f"loose_app.{module} can't be imported, so its jobs are not known: Invalid"
+    assert message.msg.startswith(begin)
+    assert text in message.msg
+    assert f'(file "{file}", line 5: @scheduler_lock("digest", ' in message.msg
+
+
+def test_e012_of_a_lock_that_a_helper_makes(tmp_path: Path) -> None:
+    """The line of the job counts, and not the one of the helper below it."""
+    with app_in(tmp_path) as app:
+        (app / "locks.py").write_text(
+            "from django_shedlock import scheduler_lock\n"
+            "def locked(lease):\n"
+            "    return scheduler_lock('job', lock_at_most_for=lease)(print)\n"
+        )
+        (app / "jobs.py").write_text(
+            "from loose_app.locks import locked, scheduler_lock\nlocked('10 minuts')\n"
+        )
+        [message] = checks.check_jobs()
+    assert f'{app / "jobs.py"}", line 2: locked(' in message.msg
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("def (:", "SyntaxError: "),
+    ],
+)
+def test_w019_module_that_cannot_be_imported(
+    tmp_path: Path, code: str, text: str
+) -> None:
+    """W019 tells of any other module whose jobs are not known, and stops nothing."""
+    with app_in(tmp_path) as app:
+        file = app / "jobs.py"
+        file.write_text(f"from django_shedlock import scheduler_lock\n{code}")
+        [message] = checks.check_jobs()
+    assert message.id == "shedlock.W019"
+    assert f"known: {text}" in message.msg
+    assert f'(file "{file}"' in message.msg
+    assert not message.is_serious()
+
+
+def test_module_that_a_setting_names_is_left_to_the_check_of_that_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E006 tells of a target of CRONJOBS, which may be no module at all."""
+    monkeypatch.setattr(discovery, "sources", [lambda: iter(["no.such.module"])])
     assert checks.check_jobs() == []
 
 

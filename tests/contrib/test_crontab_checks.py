@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from django.core.checks import CheckMessage
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.test import override_settings
+from django_crontab.crontab import Crontab
 
 from django_shedlock import scheduler_lock
 from django_shedlock.checks import check_jobs
@@ -26,6 +29,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support import crontabs
 from tests.support.crontabs import Digest, Report, command
 from tests.support.jobs import only_jobs_of
+from tests.support.paths import ROOT
 
 # Django's own checks ask each MySQL or MariaDB for its version.
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
@@ -575,3 +579,50 @@ def test_one_wrong_entry_stops_no_other_at_its_tick(
     assert ids(wrong) == []
     monkeypatch.setattr(sys, "argv", ["manage.py", "crontab", "add"])
     assert ids(wrong) == ["E006"]
+
+
+PROJECT = """
+from tests.support.lean_settings import *
+
+INSTALLED_APPS = ["django_shedlock", "django_crontab", "shop"]
+CRONJOBS = [("* * * * *", "shop.work.write")]
+CRONTAB_DJANGO_MANAGE_PATH = __file__
+"""
+INVALID = """
+from django_shedlock import scheduler_lock
+
+@scheduler_lock("digest", lock_at_most_for="10 minuts")
+def digest(): ...
+"""
+WORK = """
+def write():
+    print("written")
+"""
+
+
+def test_one_wrong_job_stops_no_entry_at_its_tick(tmp_path: Path) -> None:
+    """What stops all commands of a deployment is no reason to stop all of cron."""
+    (tmp_path / "project.py").write_text(PROJECT)
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    for name, code in (("__init__", ""), ("jobs", INVALID), ("work", WORK)):
+        (shop / f"{name}.py").write_text(code)
+    tick = Crontab()._Crontab__hash_job(("* * * * *", "shop.work.write"))
+
+    def manage(*args: str) -> subprocess.CompletedProcess[str]:
+        places = [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "project",
+            "PYTHONPATH": os.pathsep.join(filter(None, places)),
+        }
+        command = [sys.executable, "-m", "django", *args]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
+
+    checked = manage("check")
+    assert checked.returncode == 1
+    assert "(shedlock.E012) shop.jobs can't be imported" in checked.stderr
+    started = manage("crontab", "run", tick)
+    assert (started.returncode, started.stdout) == (0, "written\n"), started.stderr

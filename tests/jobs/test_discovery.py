@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from collections.abc import Iterator
@@ -13,14 +14,16 @@ from django.test import override_settings
 
 from django_shedlock import checks
 from django_shedlock.jobs.discovery import import_decorated_modules, modules_of_apps
+from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.models import LockRecord
 from tests.support.commands import run
-from tests.support.jobs import only_jobs_of
+from tests.support.jobs import app_in, only_jobs_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PACKAGES = "tests.apps.packages"
 MARKED = [f"{PACKAGES}.jobs.nightly", f"{PACKAGES}.tasks"]
+IMPORT = "from django_shedlock import scheduler_lock"
 BROKEN = "Could not import tests.apps.broken.jobs to look for jobs."
 
 
@@ -69,14 +72,9 @@ def test_packages_of_tests_are_left_alone() -> None:
 
 
 @pytest.fixture
-def loose_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def loose_app(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of an app that has nothing yet."""
-    app = tmp_path / "loose_app"
-    app.mkdir()
-    (app / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "loose_app", raising=False)
-    with override_settings(INSTALLED_APPS=["loose_app"]):
+    with app_in(tmp_path) as app:
         yield app
 
 
@@ -84,15 +82,78 @@ def test_commands_in_folders_that_are_no_packages(loose_app: Path) -> None:
     """Django finds such commands, too."""
     commands = loose_app / "management" / "commands"
     commands.mkdir(parents=True)
-    (commands / "loose.py").write_text("# scheduler_lock")
+    (commands / "loose.py").write_text(IMPORT)
     assert list(modules_of_apps()) == ["loose_app.management.commands.loose"]
 
 
 def test_names_that_only_begin_like_others(loose_app: Path) -> None:
     """What pytest and Django import themselves is left out, and nothing else."""
     for name in ("conftest", "migrations", "migrations_report", "tests", "__main__"):
-        (loose_app / f"{name}.py").write_text("# scheduler_lock")
+        (loose_app / f"{name}.py").write_text(IMPORT)
     assert list(modules_of_apps()) == ["loose_app.migrations_report"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        IMPORT,
+        "from django_shedlock.decorators import scheduler_lock as locked",
+        "import django_shedlock as s\n@s.scheduler_lock\ndef job(): ...",
+        "from .locks import *\n@scheduler_lock\ndef job(): ...",
+        "def decorated():\n    from .locks import scheduler_lock",
+    ],
+)
+def test_module_whose_code_names_the_decorator_is_found(
+    loose_app: Path, code: str
+) -> None:
+    """By whatever name and way it came there."""
+    (loose_app / "jobs.py").write_text(code)
+    assert list(modules_of_apps()) == ["loose_app.jobs"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "# once locked by scheduler_lock",
+        '"""Is run without @scheduler_lock."""',
+        'names = ["scheduler_lock", f"scheduler_lock"]',
+        "from .locks import scheduler_lock_of_ours",
+    ],
+)
+def test_module_that_only_mentions_the_decorator_is_left_alone(
+    loose_app: Path, code: str
+) -> None:
+    """A script whose comment explains why it has no lock is not run by a check."""
+    (loose_app / "script.py").write_text(f"{code}\nraise SystemExit(1)")
+    assert list(modules_of_apps()) == []
+
+
+@pytest.mark.parametrize("code", [b"def (:", b"\0", b"# coding: no\n", b"(" * 10_000])
+def test_module_that_cannot_be_read_is_imported_to_tell_why(
+    loose_app: Path, code: bytes
+) -> None:
+    """What is no Python ends no check, and stays no secret."""
+    (loose_app / "jobs.py").write_bytes(code + b"  # scheduler_lock")
+    [failed] = import_decorated_modules()
+    assert failed.module == "loose_app.jobs"
+    assert "Error: " in failed.reason
+
+
+@pytest.mark.filterwarnings("error")
+def test_looking_for_jobs_repeats_no_warning(loose_app: Path) -> None:
+    """Python warns of a doubtful string when it compiles it, and that is enough."""
+    (loose_app / "jobs.py").write_text('# scheduler_lock\nnumber = "\\d"')
+    assert list(modules_of_apps()) == []
+
+
+def test_jobs_of_a_module_that_fails_later_are_forgotten(loose_app: Path) -> None:
+    """Nobody could run them."""
+    code = "@scheduler_lock('made')\ndef made(): ...\n1 / 0"
+    (loose_app / "jobs.py").write_text(f"{IMPORT}\n{code}")
+    [failed] = import_decorated_modules()
+    gc.collect()
+    assert "ZeroDivisionError: division by zero" in failed.reason
+    assert list(registered_jobs) == []
 
 
 @pytest.mark.parametrize("end", ["SystemExit(0)", "BaseException('skipped')"])
@@ -100,7 +161,7 @@ def test_script_that_ends_the_process_ends_no_other(
     loose_app: Path, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
     """A command that only looks for jobs goes on, and says what it left out."""
-    (loose_app / "script.py").write_text(f"# scheduler_lock\nraise {end}")
+    (loose_app / "script.py").write_text(f"{IMPORT}\nraise {end}")
     import_decorated_modules(logging.WARNING)
     assert "Could not import loose_app.script to look for jobs." in caplog.text
 
@@ -112,8 +173,9 @@ def test_script_that_ends_the_process_ends_no_other(
 def test_module_that_cannot_be_imported_is_told(
     command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who starts jobs, or deletes records of unknown ones, warns; checks do not."""
-    checks.check_jobs()
+    """Who starts jobs, or deletes records of unknown ones, logs it; a check tells."""
+    [message] = checks.check_jobs()
+    assert message.id == "shedlock.W019"
     assert BROKEN not in caplog.text
     try:
         run(*command)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management import BaseCommand
 from django.db.models import F
+from django.test import override_settings
 
 from django_shedlock import scheduler_lock
 from django_shedlock.jobs.registry import registered_jobs
@@ -36,6 +40,23 @@ def only_jobs_of(*modules: str) -> Iterator[None]:
     finally:
         registered_jobs.clear()
         registered_jobs.update(before)
+
+
+@contextmanager
+def app_in(folder: Path) -> Iterator[Path]:
+    """Let an app that has nothing yet be all of the project; return its folder."""
+    app = folder / "loose_app"
+    app.mkdir()
+    (app / "__init__.py").touch()
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        with override_settings(INSTALLED_APPS=["loose_app"]):
+            yield app
+    finally:
+        sys.path.remove(str(folder))
+        for name in [name for name in sys.modules if name.startswith("loose_app")]:
+            del sys.modules[name]
 
 
 class Jobs:
