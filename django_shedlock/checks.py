@@ -19,6 +19,8 @@ from django_shedlock.jobs.discovery import FailedImport, import_decorated_module
 from django_shedlock.jobs.registry import Job, registered_jobs
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database.checks import check_shared
 
 
 def register_checks() -> None:
@@ -39,13 +41,19 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_providers(**kwargs: Any) -> list[CheckMessage]:
-    """Check that each provider can be created, and let it check its options."""
+    """Check that each provider works, and that no two of them share a table."""
     messages: list[CheckMessage] = []
+    databases = {}
     for alias in _aliases():
         try:
-            messages += get_provider(alias).check()
+            provider = get_provider(alias)
+            messages += provider.check()
         except ImproperlyConfigured as error:
             messages.append(Error(str(error), id="shedlock.E002"))
+            continue
+        if isinstance(provider, DatabaseLockProvider):
+            databases[alias] = provider.using
+    messages += check_shared(databases)
     if not messages and "default" not in _aliases():
         text = 'SHEDLOCK_PROVIDERS has no "default", which locks without provider= use.'
         messages.append(Error(text, id="shedlock.E002"))

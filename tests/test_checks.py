@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 from django.test import override_settings
 
-from django_shedlock import checks, clocks, scheduler_lock
+from django_shedlock import LockNotAcquired, checks, clocks, hold, scheduler_lock
 from django_shedlock.jobs import discovery
+from django_shedlock.providers.database.checks import check_shared
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.jobs import app_in, only_jobs_of
 
@@ -299,6 +300,88 @@ def test_module_that_a_setting_names_is_left_to_the_check_of_that_setting(
 def forget(package: str) -> None:
     for name in [name for name in sys.modules if name.startswith(package)]:
         del sys.modules[name]
+
+
+DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
+SERVER = {
+    "ENGINE": "django.db.backends.postgresql",
+    "NAME": "shop",
+    "HOST": "db",
+    "PORT": 5432,
+    "OPTIONS": {},
+    "TEST": {"MIRROR": None, "NAME": None},
+}
+FILE = {**SERVER, "ENGINE": "django.db.backends.sqlite3", "HOST": "", "PORT": ""}
+
+
+def sharing(
+    monkeypatch: pytest.MonkeyPatch, one: dict[str, Any], two: dict[str, Any]
+) -> list[CheckMessage]:
+    """Return what is told of two providers with these entries of DATABASES."""
+    monkeypatch.setitem(connections.settings, "default", one)
+    monkeypatch.setitem(connections.settings, "other", two)
+    return check_shared({"first": "default", "second": "other"})
+
+
+def test_e013_two_providers_with_one_database() -> None:
+    """E013 tells of two aliases whose equal names would be one lock."""
+    entry = {"BACKEND": DATABASE}
+    other = {"BACKEND": DATABASE, "OPTIONS": {"using": "other"}}
+    providers = {"default": entry, "twin": entry, "own": other}
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        [message] = found(run_checks(), "E013")
+        with pytest.raises(LockNotAcquired), hold("job"), hold("job", provider="twin"):
+            pytest.fail("this is why")
+    assert "'default' and 'twin' of SHEDLOCK_PROVIDERS" in message.msg
+    assert message.is_serious()
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (SERVER, {**SERVER, "PORT": "5432", "USER": "somebody else"}),
+        (SERVER, {**SERVER, "OPTIONS": {"connect_timeout": 5}}),
+        (
+            {**FILE, "NAME": "db.sqlite3"},
+            {**FILE, "NAME": Path("db.sqlite3").resolve()},
+        ),
+    ],
+)
+def test_e013_two_entries_of_one_database(
+    monkeypatch: pytest.MonkeyPatch, one: dict[str, Any], two: dict[str, Any]
+) -> None:
+    """E013 knows a database by where it is, and not by its alias."""
+    [message] = sharing(monkeypatch, one, two)
+    assert "'first' and 'second'" in message.msg
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (SERVER, {**SERVER, "NAME": "shop2"}),
+        (SERVER, {**SERVER, "HOST": "db2"}),
+        (SERVER, {**SERVER, "PORT": 5433}),
+        (SERVER, {**SERVER, "OPTIONS": {"options": "-c search_path=tenant"}}),
+        ({**FILE, "NAME": ":memory:"}, {**FILE, "NAME": ":memory:"}),
+        (SERVER, {**SERVER, "TEST": {"MIRROR": "default", "NAME": None}}),
+        tuple(2 * [{**SERVER, "TEST": {"MIRROR": None, "NAME": "shop"}}]),
+    ],
+)
+def test_e013_not_of_other_places_and_of_tests(
+    monkeypatch: pytest.MonkeyPatch, one: dict[str, Any], two: dict[str, Any]
+) -> None:
+    """Two servers, schemas or memories are two; tests give mirrors and names anew."""
+    assert sharing(monkeypatch, one, two) == []
+
+
+def test_e013_not_of_other_providers() -> None:
+    """Each of them keeps its locks where it likes; E002 tells of unknown databases."""
+    memory = {"BACKEND": MEMORY}
+    unknown = {"BACKEND": DATABASE, "OPTIONS": {"using": "replica"}}
+    providers = {"default": memory, "b": memory, "c": unknown, "d": unknown}
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        messages = checks.check_providers()
+    assert {message.id for message in messages} == {"shedlock.E002"}
 
 
 @pytest.mark.django_db(transaction=True, databases=BOTH)

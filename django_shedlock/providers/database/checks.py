@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import Error as DatabaseError
 from django.db import connections
@@ -15,6 +19,8 @@ NEEDED_FOR = {
     LockRun._meta.db_table: "no run will be recorded",
 }
 """What each table's absence leads to."""
+LEADING_ELSEWHERE = ("options", "service", "read_default_file", "unix_socket")
+"""Entries of ``OPTIONS`` that may choose another schema, database or server."""
 
 
 def check_alias(alias: str, using: str) -> list[CheckMessage]:
@@ -29,6 +35,37 @@ def check_alias(alias: str, using: str) -> list[CheckMessage]:
             id="shedlock.E002",
         )
     ]
+
+
+def check_shared(databases: Mapping[str, str]) -> list[CheckMessage]:
+    """Return an error for each table of several providers; they are by their alias."""
+    sharing: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for alias, using in databases.items():
+        if using in connections:
+            sharing[_place(using)].append(alias)
+    return [
+        Error(
+            f"The providers {' and '.join(map(repr, aliases))} of SHEDLOCK_PROVIDERS "
+            f"keep their locks in one table of the database {databases[aliases[0]]!r}. "
+            "So the same name is one lock, whose holder can't enter it by both aliases.",
+            hint="Remove all of them but one, and give its alias as `provider`.",
+            id="shedlock.E013",
+        )
+        for aliases in sharing.values()
+        if len(aliases) > 1
+    ]
+
+
+def _place(using: str) -> tuple[str, ...]:
+    database = connections.settings[using]
+    name, test, options = str(database["NAME"]), database["TEST"], database["OPTIONS"]
+    is_of_tests = test["MIRROR"] is not None or name == str(test["NAME"])
+    is_in_memory = name == ":memory:" or "mode=memory" in name
+    if is_of_tests or is_in_memory or not name:
+        return (using,)  # the name does not tell the place
+    address = [database["ENGINE"], Path(name).resolve(), database["HOST"]]
+    elsewhere = [options.get(option) for option in LEADING_ELSEWHERE]
+    return tuple(map(str, [*address, database["PORT"], *elsewhere]))
 
 
 def check_database(using: str) -> list[CheckMessage]:
