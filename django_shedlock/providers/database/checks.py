@@ -47,7 +47,7 @@ def check_shared(databases: Mapping[str, str]) -> list[CheckMessage]:
         Error(
             f"The providers {' and '.join(map(repr, aliases))} of SHEDLOCK_PROVIDERS "
             f"keep their locks in one table of the database {databases[aliases[0]]!r}. "
-            "So the same name is one lock, whose holder can't enter it by both aliases.",
+            "So one name is one lock, whose holder can't enter it by both aliases.",
             hint="Remove all of them but one, and give its alias as `provider`.",
             id="shedlock.E013",
         )
