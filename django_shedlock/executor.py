@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import logging
 import math
@@ -85,53 +84,39 @@ class _NoDecorator:
     # contextlib would let it decorate a generator or a coroutine function, too, whose
     # body runs after the release.
     def __init__(self, request: LockRequest):
-        self._name = request.name
+        self._request = request
 
     def __call__(self, target: object) -> NoReturn:
         raise InvalidLockConfiguration(
-            f"Lock {self._name!r} on {target!r}: hold() and ahold() are no decorators. "
-            f"Use @scheduler_lock({self._name!r}), or a `with` statement in the body."
+            f"Lock {self._request.name!r} on {target!r}: hold() and ahold() are no decorators. "
+            f"Use @scheduler_lock({self._request.name!r}), or a `with` statement in the body."
         )
 
 
 class _Hold(_NoDecorator, AbstractContextManager[Lock]):
-    def __init__(self, request: LockRequest):
-        super().__init__(request)
-        self._body = _hold(request)
-
     def __enter__(self) -> Lock:
-        return self._body.__enter__()
+        self._attempt = attempt(self._request)
+        lock = self._attempt.__enter__()
+        if isinstance(lock, LockHolder):
+            self._attempt.__exit__(None, None, None)
+            raise _refusal(self._request.name, lock)
+        return lock
 
     def __exit__(self, *error: Any) -> bool | None:
-        return self._body.__exit__(*error)
+        return self._attempt.__exit__(*error)
 
 
 class _AsyncHold(_NoDecorator, AbstractAsyncContextManager[Lock]):
-    def __init__(self, request: LockRequest):
-        super().__init__(request)
-        self._body = _ahold(request)
-
     async def __aenter__(self) -> Lock:
-        return await self._body.__aenter__()
+        self._attempt = aattempt(self._request)
+        lock = await self._attempt.__aenter__()
+        if isinstance(lock, LockHolder):
+            await self._attempt.__aexit__(None, None, None)
+            raise await sync_to_async(_refusal)(self._request.name, lock)
+        return lock
 
     async def __aexit__(self, *error: Any) -> bool | None:
-        return await self._body.__aexit__(*error)
-
-
-@contextmanager
-def _hold(request: LockRequest) -> Iterator[Lock]:
-    with attempt(request) as lock:
-        if isinstance(lock, LockHolder):
-            raise _refusal(request.name, lock)
-        yield lock
-
-
-@asynccontextmanager
-async def _ahold(request: LockRequest) -> AsyncIterator[Lock]:
-    async with aattempt(request) as lock:
-        if isinstance(lock, LockHolder):
-            raise await sync_to_async(_refusal)(request.name, lock)
-        yield lock
+        return await self._attempt.__aexit__(*error)
 
 
 def execute(
@@ -192,7 +177,7 @@ def makes_generator(task: object) -> bool:
     ``__wrapped__`` is not followed, since a decorator may use up the generator of the
     function below it. What such a task returns is checked when it has run.
     """
-    while isinstance(task, functools.partial):
+    while isinstance(task, partial):
         task = task.func
     call = getattr(type(task), "__call__", None)  # noqa: B004
     return any(

@@ -197,15 +197,17 @@ def test_reentered_body_is_cancelled_in_its_own_task() -> None:
     """A task that re-entered the lock of its parent is cancelled with it."""
 
     async def main() -> None:
-        async with ahold("job") as lock:
-            inner = asyncio.create_task(aexecute(for_ever, "job"))
-            await asyncio.sleep(0)
-            lock.declare_lost()
-            with pytest.raises(LockLost):
-                await inner
+        with pytest.raises(LockLost):
+            async with ahold("job") as lock:
+                inner = asyncio.create_task(aexecute(for_ever, "job"))
+                await asyncio.sleep(0)
+                lock.declare_lost()
+                await for_ever()
+        await asyncio.wait({inner}, timeout=PATIENCE / 2)
+        assert inner.done()
+        assert isinstance(inner.exception(), LockLost)
 
-    with pytest.raises(LockLost):
-        run(main)
+    run(main)
 
 
 def test_reentered_body_is_cancelled_once() -> None:

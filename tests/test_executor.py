@@ -728,8 +728,9 @@ def test_interrupted_wait_spares_the_holder() -> None:
         assert is_held("job")
 
 
+@pytest.mark.parametrize("body", [list, break_off])
 def test_interrupted_release_is_carried_through(
-    monkeypatch: pytest.MonkeyPatch,
+    body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C before the store was asked leaves nothing held, and is not lost."""
     real = MemoryLockProvider.release
@@ -740,7 +741,7 @@ def test_interrupted_release_is_carried_through(
 
     monkeypatch.setattr(MemoryLockProvider, "release", interrupted)
     with pytest.raises(Interrupted):
-        execute(list, "job")
+        execute(body, "job")
     assert not is_held("job")
 
 
