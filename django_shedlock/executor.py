@@ -84,22 +84,25 @@ class _NoDecorator:
     # contextlib would let it decorate a generator or a coroutine function, too, whose
     # body runs after the release.
     def __init__(self, request: LockRequest):
-        self._request = request
+        self._name = request.name
 
     def __call__(self, target: object) -> NoReturn:
         raise InvalidLockConfiguration(
-            f"Lock {self._request.name!r} on {target!r}: hold() and ahold() are no decorators. "
-            f"Use @scheduler_lock({self._request.name!r}), or a `with` statement in the body."
+            f"Lock {self._name!r} on {target!r}: hold() and ahold() are no decorators. "
+            f"Use @scheduler_lock({self._name!r}), or a `with` statement in the body."
         )
 
 
 class _Hold(_NoDecorator, AbstractContextManager[Lock]):
+    def __init__(self, request: LockRequest):
+        super().__init__(request)
+        self._attempt = attempt(request)
+
     def __enter__(self) -> Lock:
-        self._attempt = attempt(self._request)
         lock = self._attempt.__enter__()
         if isinstance(lock, LockHolder):
             self._attempt.__exit__(None, None, None)
-            raise _refusal(self._request.name, lock)
+            raise _refusal(self._name, lock)
         return lock
 
     def __exit__(self, *error: Any) -> bool | None:
@@ -107,12 +110,15 @@ class _Hold(_NoDecorator, AbstractContextManager[Lock]):
 
 
 class _AsyncHold(_NoDecorator, AbstractAsyncContextManager[Lock]):
+    def __init__(self, request: LockRequest):
+        super().__init__(request)
+        self._attempt = aattempt(request)
+
     async def __aenter__(self) -> Lock:
-        self._attempt = aattempt(self._request)
         lock = await self._attempt.__aenter__()
         if isinstance(lock, LockHolder):
             await self._attempt.__aexit__(None, None, None)
-            raise await sync_to_async(_refusal)(self._request.name, lock)
+            raise await sync_to_async(_refusal)(self._name, lock)
         return lock
 
     async def __aexit__(self, *error: Any) -> bool | None:
