@@ -25,9 +25,6 @@ class Body(models.Model):
     token = models.BigIntegerField()
     worker = models.CharField(max_length=20)
     begun_at = UTCDateTimeField()
-    ended_at = UTCDateTimeField(null=True)
-    lease_over_at = UTCDateTimeField(null=True)
-    was_refused = models.BooleanField(default=False)
 
     class Meta:
         app_label = "tests"
@@ -37,13 +34,13 @@ class Body(models.Model):
 
 
 class FencedWrite(models.Model):
-    """One write in a transaction that called fence()."""
+    """One write in a transaction that called fence(), in the order of the writes."""
 
-    body = models.ForeignKey(Body, models.CASCADE)
-    written_at = UTCDateTimeField()
+    name = models.CharField(max_length=20)
+    token = models.BigIntegerField()
 
     class Meta:
         app_label = "tests"
 
     def __str__(self) -> str:
-        return f"of {self.body}"
+        return f"{self.name} {self.token}"

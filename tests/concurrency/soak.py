@@ -1,238 +1,242 @@
 """
-Twelve workers on six locks, with kills, stops, errors and restarts, and a ledger.
+Workers, a server and a network that fail at random, and a journal of what came of it.
 
-Run it for longer with ``python -m tests.concurrency.soak --minutes 10``, on the store
-that ``SHEDLOCK_TEST_STORE`` names (``postgres`` or ``mariadb``).
+``python -m tests.concurrency.soak --store postgres --for 1h`` (or ``mariadb``) starts a
+server of its own, and a proxy before it. It kills and stops workers, and stops, crashes,
+freezes and restarts the server. The proxy delays, swallows and cuts what workers send
+and get. The same ``--seed`` gives the same choice of faults.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import timedelta
+from pathlib import Path
 
-from django.db import Error, connections, transaction
+import psutil
+from django.db import Error, connections
 
 import tests.support.preload  # noqa: F401
-from django_shedlock import LockConfiguration, LockLost, ShedLockError, hold
-from django_shedlock.fields import DatabaseNow
+from django_shedlock import LockConfiguration
+from django_shedlock.durations import parse_duration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from tests.models import Body, FencedWrite
-from tests.support.leases import lease_end
-from tests.support.processes import Parent, Worker
+from tests.models import FencedWrite
+from tests.support.processes import Worker
+from tests.support.processes import worker as one_worker
 from tests.support.servers import Server, own_server
-from tests.support.waiting import wait_for
+from tests.support.soak import proxy
+from tests.support.soak.faults import BREAKS
+from tests.support.soak.journal import Journal, read
+from tests.support.soak.verdict import Verdict, judge, stale_writes
+from tests.support.soak.watch import HUNG
+from tests.support.soak.worker import LEASES, NAMES, TICKS, Task, work
+from tests.support.stores import STORE_VARIABLE, URL_VARIABLES, chosen_store
+from tests.support.waiting import PATIENCE, wait_for
 
-WORKERS = 12
-NAMES = [f"lock-{number}" for number in range(6)]
-LEASE = timedelta(seconds=5)
-PAUSE = LEASE * 1.2
-"""How long a worker is stopped: longer than its lease."""
-
-STANDSTILL = LEASE / 3
-"""A short sleep that misses a heartbeat tells that the whole machine stood still."""
-
+LONGEST_LEASE = timedelta(seconds=max(LEASES))
 SLACK = 5
 """Seconds for which the machine may be busy with something else."""
 
+HARM = (0.5, 3)
+"""Seconds between two signals to workers."""
 
-class BodyError(Exception):
-    """What some bodies end with."""
+LONGEST_STOP = 10.0
+SERVER_HARM = (20, 70)
+"""Seconds between two faults of the server."""
 
-
-def work(parent: Parent, name: str, seed: int) -> None:
-    """Run bodies under random locks until the test ends the process."""
-    chance = random.Random(seed)
-    while True:
-        with suppress(ShedLockError, BodyError, Error):
-            run_body(name, chance)
-        connections["default"].close_if_unusable_or_obsolete()
-        time.sleep(chance.uniform(0, 0.05))
+LONGEST_OUTAGE = 8.0
+TIME_TO_END = 30.0
+"""Seconds in which the bodies end that run when the time is over."""
 
 
-def run_body(worker: str, chance: random.Random) -> None:
-    """Write begin, fenced writes and end into the ledger."""
-    lock_name = chance.choice(NAMES)
-    with hold(lock_name, lock_at_most_for=LEASE, keep_alive=True) as lock:
-        body = Body.objects.create(
-            name=lock_name,
-            token=lock.fencing_token,
-            worker=worker,
-            begun_at=DatabaseNow(),
-        )
-        try:
-            for _ in range(chance.randint(1, 4)):
-                time.sleep(chance.uniform(0, 0.3))
-                write_fenced(lock, body)
-                if chance.random() < 0.1:
-                    raise BodyError
-        finally:
-            Body.objects.filter(pk=body.pk).update(
-                ended_at=DatabaseNow(), lease_over_at=lease_over_at(lock)
-            )
+@dataclass(frozen=True)
+class Plan:
+    """How long, how many workers, and which faults; ``pace`` shortens their pauses."""
 
-
-def lease_over_at(lock: Lock) -> datetime:
-    """Return when the lease is over, or was, by the holder's own count."""
-    return now() + timedelta(seconds=lease_end(lock) - time.monotonic())
-
-
-def write_fenced(lock: Lock, body: Body) -> None:
-    """Write once, in a transaction that commits only under the lock."""
-    try:
-        with transaction.atomic():
-            lock.fence()
-            FencedWrite.objects.create(body=body, written_at=DatabaseNow())
-    except LockLost:
-        Body.objects.filter(pk=body.pk).update(was_refused=True)
-        raise
-
-
-@dataclass
-class Counts:
-    """What happened, and what must not have."""
-
-    bodies: int = 0
-    fenced_writes: int = 0
-    kills: int = 0
-    stops: int = 0
-    restarts: int = 0
-    overlaps: int = 0
-    refused_writes: int = 0
-    violations: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        numbers = {k: v for k, v in vars(self).items() if k != "violations"}
-        lines = [f"{name.replace('_', ' '):15} {n}" for name, n in numbers.items()]
-        return "\n".join([*lines, f"{'violations':15} {len(self.violations)}"])
-
-
-@dataclass
-class Pause:
-    """A time in which a worker, or all of them by the server, could do nothing."""
-
-    worker: str | None
-    begun_at: datetime
-    ended_at: datetime
-
-    def explains(self, body: Body) -> bool:
-        """Whether ``body`` may have gone on without its lock because of it."""
-        ended_at = body.ended_at or body.begun_at
-        return (
-            self.worker in {None, body.worker}
-            and self.begun_at < ended_at
-            and self.ended_at > body.begun_at - LEASE
-        )
+    seconds: float
+    seed: int
+    workers: int = 7
+    pace: float = 1.0
+    broken: str | None = None
+    is_enough: Callable[[Path], bool] = field(default=lambda journal: True)
 
 
 class Soak:
-    """The one that kills, stops and restarts, and counts afterwards."""
+    """The one that kills, stops and restarts."""
 
-    def __init__(self, server: Server, seed: int):
-        self.server = server
-        self.counts = Counts()
-        self.pauses: list[Pause] = []
-        self._chance = random.Random(seed)
-        self._stopped: dict[str, datetime] = {}
-        names = [f"worker-{number}" for number in range(WORKERS)]
+    def __init__(self, plan: Plan, server: Server, port: int, journal: Path):
+        self._plan = plan
+        self._server = server
+        self._port = port
+        self._path = journal
+        self._journal = Journal(journal)
+        self._chance = random.Random(plan.seed)
+        self._until = time.monotonic() + plan.seconds
+        self._stopped: dict[str, float] = {}
+        names = [f"worker-{number}" for number in range(plan.workers)]
         self._workers = {name: self._start(name) for name in names}
+        self._server_harms: dict[Callable[[], None], int] = {
+            self._restart: 3,
+            self._crash: 3,
+            self._outage: 2,
+            self._freeze: 2,
+        }
 
-    def run(self, is_enough: Callable[[Counts], bool]) -> Counts:
-        """Do harm until it is enough, and return what came of it."""
-        self._awake_at = now()
-        next_restart = now() + timedelta(seconds=10)
+    def run(self) -> None:
+        """Do harm until the time is over, and then let the workers end."""
+        next_harm = next_server_harm = time.monotonic()
+        next_server_harm += self._pause(SERVER_HARM)
         try:
-            while not is_enough(self.counts):
-                self._do_harm()
-                if now() > next_restart:
-                    self._restart_server()
-                    next_restart = now() + timedelta(seconds=20)
-                self._sleep(self._chance.uniform(0.05, 0.3))
+            while not self._is_over():
+                self._sleep(0.05)
+                self._go_on()
+                self._replace_dead()
+                if time.monotonic() > next_harm:
+                    self._harm_worker()
+                    next_harm = time.monotonic() + self._pause(HARM)
+                if time.monotonic() > next_server_harm:
+                    self._harm_server()
+                    next_server_harm = time.monotonic() + self._pause(SERVER_HARM)
         finally:
             for worker in self._workers.values():
                 worker.end()
-        self._count()
-        return self.counts
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._until and self._plan.is_enough(self._path)
+
+    def _pause(self, bounds: tuple[float, float]) -> float:
+        return self._chance.uniform(*bounds) * self._plan.pace
 
     def _sleep(self, seconds: float) -> None:
+        began = time.monotonic()
         time.sleep(seconds)
-        # Counted from the sleep before: whatever is done in between takes no time.
-        if now() > self._awake_at + STANDSTILL:
-            self.pauses.append(Pause(None, self._awake_at, now() + LEASE / 3))
-        self._awake_at = now()
+        if (took := time.monotonic() - began) > 1:
+            self._journal.write("stall", took=took)
 
     def _start(self, name: str) -> Worker:
-        return Worker(work, name, self._chance.randrange(10**9))
+        seed = self._chance.randrange(10**9)
+        until = self._until + PATIENCE  # else they end with their parent
+        task = Task(name, seed, until, self._port, self._path, self._plan.broken)
+        return Worker(work, task)
 
-    def _do_harm(self) -> None:
-        for name, since in list(self._stopped.items()):
-            if now() > since + PAUSE:
+    def _go_on(self) -> None:
+        for name, until in list(self._stopped.items()):
+            if time.monotonic() > until:
+                del self._stopped[name]
                 self._workers[name].go_on()
-                self.pauses.append(Pause(name, self._stopped.pop(name), now()))
+
+    def _replace_dead(self) -> None:
+        for name, worker in self._workers.items():
+            if worker.process.is_alive():
+                continue
+            if worker.process.exitcode != HUNG:  # which it has noted
+                self._journal.write("died", worker=name, why=worker.last_words())
+            worker.end()
+            self._workers[name] = self._start(name)
+
+    def _harm_worker(self) -> None:
         name = self._chance.choice([*self._workers])
+        is_to_kill = self._chance.random() < 0.4
+        seconds = self._chance.uniform(0.2, LONGEST_STOP) * max(self._plan.pace, 0.5)
         if name in self._stopped:
             return
-        if self._chance.random() < 0.25:
+        if is_to_kill:
             self._workers[name].end()
             self._workers[name] = self._start(name)
-            self.counts.kills += 1
-        elif len(self._stopped) < WORKERS // 3:
+            self._journal.write("harm", kind="workers killed")
+        elif len(self._stopped) < len(self._workers) // 3:
             self._workers[name].stop()
-            self._stopped[name] = now()
-            self.counts.stops += 1
+            self._stopped[name] = time.monotonic() + seconds
+            self._journal.write("harm", kind="workers stopped")
 
-    def _restart_server(self) -> None:
+    def _harm_server(self) -> None:
+        harms = self._server_harms
+        [harm] = self._chance.choices([*harms], [*harms.values()])
+        name = harm.__name__.strip("_")
+        self._journal.write("harm", kind=f"server: {name}")
         connections["default"].close()
-        begun_at = now()
-        self.server.stop()
-        self.server.start()
-        wait_for(is_answering)
-        # The heartbeat tries again within a third of the lease.
-        self.pauses.append(Pause(None, begun_at, now() + LEASE / 3))
-        self._awake_at = now()
-        self.counts.restarts += 1
+        harm()
 
-    def _count(self) -> None:
-        stuck = [name for name in NAMES if not is_free_within(name, LEASE)]
-        self._complain(f"{name} is stuck beyond its lease" for name in stuck)
-        self.counts.bodies = Body.objects.count()
-        self.counts.fenced_writes = FencedWrite.objects.count()
-        self.counts.refused_writes = Body.objects.filter(was_refused=True).count()
-        for name in NAMES:
-            self._count_overlaps(list(Body.objects.filter(name=name).order_by("token")))
+    def _restart(self) -> None:
+        self._server.stop()
+        self._server.start()
 
-    def _count_overlaps(self, bodies: list[Body]) -> None:
-        for body, later in pairwise(bodies):
-            if body.token == later.token:
-                self._complain([f"{body} and {later} have one token"])
-            if body.ended_at and body.ended_at > later.begun_at:
-                self.counts.overlaps += 1
-                if not self._is_explained(body, later):
-                    self._complain([f"{later} began while {body} ran"])
-            if body.fencedwrite_set.filter(written_at__gt=later.begun_at).exists():
-                self._complain([f"{body} wrote after {later} began"])
+    def _crash(self) -> None:
+        self._server.crash()
+        self._server.start()
 
-    def _is_explained(self, body: Body, later: Body) -> bool:
-        # A slow disk is such a pause, too: the body knew that its lease was over.
-        over_at = body.lease_over_at
-        if over_at is not None and over_at <= later.begun_at:
+    def _outage(self) -> None:
+        self._server.stop()
+        self._wait(self._pause((0, LONGEST_OUTAGE)))
+        self._server.start()
+
+    def _freeze(self) -> None:
+        frozen = self._server.processes()
+        for process in frozen:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        try:
+            self._wait(self._pause((0, LONGEST_OUTAGE)))
+        finally:
+            for process in frozen:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._sleep(0.05)
+            self._go_on()
+
+
+def soak(plan: Plan) -> Verdict:
+    """Run the soak on a server and behind a proxy of its own; return what it shows."""
+    with own_server() as server, tempfile.TemporaryDirectory() as folder:
+        journal = Path(folder, "journal")
+        settings = (server.socket(), plan.seed, plan.pace, journal)
+        with one_worker(proxy.run, *settings) as network:
+            Soak(plan, server, network.heard(), journal).run()
+        # With the proxy the last connections end, and what they had begun.
+        verdict = judge(read(journal))
+        verdict.complain(stale_writes_of_all())
+        verdict.complain(too_long_held())
+    return verdict
+
+
+def stale_writes_of_all() -> list[str]:
+    """Return which fenced writes of a stale holder were committed."""
+    wait_for(is_answering)
+    writes = FencedWrite.objects.order_by("pk").values_list("name", "token")
+    return [*stale_writes(writes.iterator())]
+
+
+def too_long_held() -> list[str]:
+    """Return which locks nobody can acquire when their leases must be over."""
+    names = {*NAMES, *TICKS} & {*LockRecord.objects.values_list("name", flat=True)}
+    deadline = time.monotonic() + LONGEST_LEASE.total_seconds() + SLACK
+    return [f"{n} is held beyond its lease" for n in names if not is_free(n, deadline)]
+
+
+def is_free(name: str, deadline: float) -> bool:
+    """Return whether the lock can be acquired before the deadline."""
+    while True:
+        is_over = time.monotonic() > deadline
+        configuration = LockConfiguration(name, LONGEST_LEASE)
+        if isinstance(get_provider().acquire(configuration), Lock):
             return True
-        return any(pause.explains(body) for pause in self.pauses)
-
-    def _complain(self, violations: Iterable[str]) -> None:
-        self.counts.violations += violations
-
-
-def now() -> datetime:
-    """Return the time; the server runs on this host, so it has the same clock."""
-    return datetime.now(UTC)
+        if is_over:
+            return False
+        time.sleep(0.02)
 
 
 def is_answering() -> bool:
@@ -243,38 +247,50 @@ def is_answering() -> bool:
     return False
 
 
-def is_free_within(name: str, lease: timedelta) -> bool:
-    """Return whether the lock can be taken when its lease must be over."""
-    deadline = time.monotonic() + lease.total_seconds() + SLACK
-    while True:
-        is_over = time.monotonic() > deadline
-        if isinstance(get_provider().acquire(LockConfiguration(name, lease)), Lock):
-            return True
-        if is_over:
-            return False
-        time.sleep(0.02)
-
-
-def soak(is_enough: Callable[[Counts], bool], seed: int) -> Counts:
-    """Run the soak on a server of its own; return its counts."""
-    with own_server() as server:
-        return Soak(server, seed).run(is_enough)
-
-
-def main() -> None:
-    """Run the soak from the command line, and fail if a claim was broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1)
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(prog="tests.concurrency.soak", description=__doc__)
+    parser.add_argument("--store", choices=["postgres", "mariadb"])
+    parser.add_argument("--for", dest="duration", default="1m", help="such as 1h")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    options = parser.parse_args()
-    print(f"seed            {options.seed}")
-    end = now() + timedelta(minutes=options.minutes)
-    counts = soak(lambda counts: now() > end, options.seed)
-    print(counts, *counts.violations, sep="\n")
-    raise SystemExit(bool(counts.violations))
+    parser.add_argument("--workers", type=int, default=7)
+    parser.add_argument("--pace", type=float, default=1, help="below 1: more faults")
+    parser.add_argument("--json", action="store_true", help="print figures as JSON")
+    parser.add_argument(
+        "--broken", choices=[*BREAKS], help="take a part out, to see that it is found"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the soak, and return 1 if a claim was broken."""
+    plan = Plan(
+        parse_duration(options.duration).total_seconds(),
+        options.seed,
+        options.workers,
+        options.pace,
+        options.broken,
+    )
+    print(f"seed {plan.seed}", file=sys.stderr)
+    verdict = soak(plan)
+    if options.json:
+        print(verdict.as_json())
+    else:
+        print(verdict, *verdict.violations, sep="\n")
+    return int(bool(verdict.violations))
+
+
+def environment(store: str) -> dict[str, str]:
+    """Return this process's, with the store; the soak's server is no other test's."""
+    unused = {URL_VARIABLES[store]: f"{store}://nobody@127.0.0.1:1/none"}
+    return {**os.environ, **unused, STORE_VARIABLE: store}
 
 
 if __name__ == "__main__":
+    options = parse(sys.argv[1:])
+    if options.store and options.store != chosen_store():
+        again = [sys.executable, "-m", "tests.concurrency.soak", *sys.argv[1:]]
+        os.execve(sys.executable, again, environment(options.store))  # noqa: S606
     from tests.concurrency import soak as this_module
 
-    this_module.main()
+    raise SystemExit(this_module.main(options))

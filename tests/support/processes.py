@@ -7,7 +7,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -66,6 +66,13 @@ class Worker:
         outcome, value = self._pipe.recv()
         assert outcome == expected, value
         return value
+
+    def last_words(self) -> str:
+        """Return what an ended process reported, or its exit status."""
+        with suppress(EOFError, OSError):
+            if self._pipe.poll():
+                return str(self._pipe.recv()[1])
+        return f"exit status {self.process.exitcode}"
 
     def kill(self) -> None:
         """End the process at once, as the kernel or a lost host does."""

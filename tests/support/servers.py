@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connections
@@ -32,6 +33,27 @@ class Server(ABC):
         """Stop it: connections break, and none can be made."""
 
     @abstractmethod
+    def main_process(self) -> int:
+        """Return the number of the process that started all others of it."""
+
+    @abstractmethod
+    def socket(self) -> str:
+        """Return the path of its Unix socket."""
+
+    def processes(self) -> list[psutil.Process]:
+        """Return its processes, that which started them first."""
+        main = psutil.Process(self.main_process())
+        return [main, *main.children(recursive=True)]
+
+    def crash(self) -> None:
+        """Kill it, and wait until all of it is gone."""
+        processes = self.processes()
+        processes[0].kill()
+        # PostgreSQL's others notice it by themselves.
+        for other in psutil.wait_procs(processes, timeout=PATIENCE)[1]:
+            other.kill()
+
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return its part of ``DATABASES``."""
 
@@ -47,6 +69,13 @@ class Postgres(Server):
 
     def stop(self) -> None:
         self._server.stop()
+
+    def main_process(self) -> int:
+        return int(self._server.get_pid())
+
+    def socket(self) -> str:
+        settings = self.settings()
+        return f"{settings['HOST']}/.s.PGSQL.{settings['PORT'] or 5432}"
 
     def settings(self) -> dict[str, Any]:
         engine = "django.db.backends.postgresql"
@@ -79,6 +108,16 @@ class MariaDB(Server):
 
     def stop(self) -> None:
         self._process.terminate()
+        self._process.wait(PATIENCE)
+
+    def main_process(self) -> int:
+        return self._process.pid
+
+    def socket(self) -> str:
+        return f"{self._data}/socket"
+
+    def crash(self) -> None:
+        super().crash()
         self._process.wait(PATIENCE)
 
     def settings(self) -> dict[str, Any]:

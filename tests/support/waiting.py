@@ -10,13 +10,28 @@ PATIENCE = 240
 """Seconds: what has not happened by then never will. No test waits for them to pass."""
 
 
+_shipped: dict[str, Any] = {}
+
+
 def wait_for_servers() -> None:
     """Let the package's private connections wait that long for an answer."""
     from django_shedlock.providers.database import connections
 
+    if not _shipped:
+        _shipped["longest"] = connections.LONGEST
+        _shipped["options"] = {k: v.copy() for k, v in connections.OPTIONS.items()}
     connections.LONGEST = PATIENCE
     for options in connections.OPTIONS.values():
         options["connect_timeout"] = PATIENCE
+
+
+def wait_as_shipped() -> None:
+    """Let them wait as they do in a project."""
+    from django_shedlock.providers.database import connections
+
+    if _shipped:
+        connections.LONGEST = _shipped["longest"]
+        connections.OPTIONS.update(_shipped["options"])
 
 
 def wait_for(

@@ -1,0 +1,157 @@
+"""A proxy between workers and their server that loses, delays and cuts, by a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.processes import Parent
+from tests.support.soak.journal import Journal
+
+KINDS = {
+    "swallowed request": 3,
+    "swallowed reply": 4,
+    "cut request": 2,
+    "cut reply": 3,
+    "delay": 8,
+}
+"""What becomes of a connection at last, and how often; after a delay it goes on."""
+
+MESSAGES = 120
+"""So many from the client come before a fault, on the average."""
+
+LONGEST_DELAY = 3.0
+SILENCES = (20, 80)
+"""Seconds between two silences, in which nothing passes on any connection."""
+
+LONGEST_SILENCE = 8.0
+LINGER = 2.0
+"""Seconds after which the server learns at the latest that a client is gone."""
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def run(parent: Parent, socket: str, seed: int, pace: float, journal: Path) -> None:
+    """Serve until the process is ended; say the port first."""
+    asyncio.run(Proxy(socket, seed, pace, Journal(journal)).serve(parent.say))
+
+
+class Proxy:
+    """Listens on a port of its own, and connects each client to the server's socket."""
+
+    def __init__(self, socket: str, seed: int, pace: float, journal: Journal):
+        self._socket = socket
+        self._seed = seed
+        self._pace = pace
+        self._journal = journal
+        self._accepted = 0
+        self._passes = asyncio.Event()
+
+    async def serve(self, say: Callable[[int], None]) -> None:
+        self._passes.set()
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        say(server.sockets[0].getsockname()[1])
+        chance = random.Random(self._seed)
+        async with server:
+            while True:
+                await asyncio.sleep(chance.uniform(*SILENCES) * self._pace)
+                self._journal.write("fault", kind="network: silence")
+                self._passes.clear()
+                await asyncio.sleep(chance.uniform(0, LONGEST_SILENCE) * self._pace)
+                self._passes.set()
+
+    async def _accept(self, *client: *Stream) -> None:
+        self._accepted += 1
+        chance = random.Random(f"{self._seed} {self._accepted}")
+        self._journal.write("fault", kind="connections")
+        try:
+            server = await asyncio.open_unix_connection(self._socket)
+        except OSError:
+            client[1].transport.abort()
+            return
+        await Connection(client, server, chance, self._pace, self._harm).last()
+
+    async def _harm(self, kind: str | None) -> None:
+        if kind is not None:
+            self._journal.write("fault", kind=f"network: {kind}")
+        await self._passes.wait()
+
+
+class Connection:
+    """One client's connection, until a side closes it or its fault comes."""
+
+    def __init__(
+        self,
+        client: Stream,
+        server: Stream,
+        chance: random.Random,
+        pace: float,
+        harm: Callable[[str | None], Awaitable[None]],
+    ):
+        self._from_client, self._to_client = client
+        self._from_server, self._to_server = server
+        self._chance = chance
+        self._mean = 1 / max(MESSAGES * pace, 10)
+        self._harm = harm
+        self._is_mute = False
+        self._choose()
+
+    def _choose(self) -> None:
+        [self._kind] = self._chance.choices([*KINDS], [*KINDS.values()])
+        self._left = round(self._chance.expovariate(self._mean))
+
+    async def last(self) -> None:
+        """Pass on both ways, and close both ends after it."""
+        back = asyncio.create_task(self._pass_back())
+        try:
+            with suppress(OSError):
+                await self._pass_on()
+        finally:
+            self._to_client.transport.abort()
+            if self._is_mute:
+                # As with a host that is gone: its server learns of it later.
+                await asyncio.sleep(self._chance.uniform(0, LINGER))
+            self._to_server.transport.abort()
+            back.cancel()
+
+    async def _pass_on(self) -> None:
+        while data := await self._from_client.read(65536):
+            self._left -= 1
+            if self._left >= 0:
+                await self._harm(None)
+            elif not await self._survives(data):
+                return
+            self._to_server.write(data)
+            await self._to_server.drain()
+
+    async def _survives(self, data: bytes) -> bool:
+        kind = self._kind
+        await self._harm(kind)
+        if kind == "delay":
+            await asyncio.sleep(self._chance.uniform(0, LONGEST_DELAY))
+            self._choose()
+            return True
+        how, what = kind.split()
+        self._is_mute = True
+        if what == "reply":
+            self._to_server.write(data)
+            await self._to_server.drain()
+        if how == "cut":
+            await asyncio.sleep(self._chance.uniform(0, 0.3))
+            return False
+        while await self._from_client.read(65536):  # until the client gives up
+            pass
+        return False
+
+    async def _pass_back(self) -> None:
+        with suppress(OSError):
+            while data := await self._from_server.read(65536):
+                await self._harm(None)
+                if not self._is_mute:
+                    self._to_client.write(data)
+                    await self._to_client.drain()
+        if not self._is_mute:
+            self._to_client.close()

@@ -1,0 +1,349 @@
+"""A worker of the soak: bodies under locks, in all the ways in which there are some."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import Error, connections, transaction
+
+from django_shedlock import (
+    LockLost,
+    LockNotAcquired,
+    ShedLockError,
+    ahold,
+    current_lock,
+    hold,
+    scheduler_lock,
+)
+from django_shedlock.jobs.catch_up import catch_up
+from django_shedlock.locks.lock import Lock
+from django_shedlock.operators import OperatorAction
+from django_shedlock.providers import get_provider
+from django_shedlock.signals import lock_not_acquired, lock_released
+from tests.models import FencedWrite
+from tests.support.leases import is_kept_alive
+from tests.support.processes import Parent
+from tests.support.soak.faults import BREAKS
+from tests.support.soak.journal import Journal
+from tests.support.soak.watch import PATIENCE, Watch
+from tests.support.waiting import wait_as_shipped
+
+NAMES = [f"lock-{number}" for number in range(8)]
+TICKS = [f"tick-{number}" for number in range(6)]
+LEASES = {2: 4, 5: 4, 15: 1}
+"""Seconds, and how often: the network's silences are longer than the short ones."""
+
+GRACE = "10s"
+TOLD_WITHIN = 30.0
+"""Seconds from the end of a lease until its body is told, whatever the network does."""
+
+LOOK = 0.05
+
+
+class BodyError(Exception):
+    """What some bodies end with."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker has to know; it ends by itself when ``until`` is over."""
+
+    name: str
+    seed: int
+    until: float
+    port: int
+    journal: Path
+    broken: str | None = None
+
+
+def work(parent: Parent, task: Task) -> None:
+    """Run bodies under random locks until the time is over."""
+    wait_as_shipped()
+    use_port(task.port)
+    settings.SHEDLOCK_GRACE = GRACE
+    # The journal has what matters of thousands of errors.
+    logging.getLogger("django_shedlock").addHandler(logging.NullHandler())
+    if task.broken:
+        BREAKS[task.broken]()
+    worker = SoakWorker(task)
+    while time.monotonic() < task.until:
+        worker.run_one()
+
+
+def use_port(port: int) -> None:
+    """Let this process connect by the proxy, for so long as a project should wait."""
+    address = {"HOST": "127.0.0.1", "PORT": str(port)}
+    connections["default"].settings_dict.update(address)
+    connections["default"].settings_dict["OPTIONS"]["connect_timeout"] = int(PATIENCE)
+
+
+class SoakWorker:
+    """Runs one body after the other, each in a random way."""
+
+    def __init__(self, task: Task):
+        self.name = task.name
+        self.chance = random.Random(task.seed)
+        self.journal = Journal(task.journal)
+        self.watch = Watch(self.journal)
+        self.bodies = 0
+        self._asked = 0.0
+        self._ways: dict[Callable[[], object], int] = {
+            self._hold: 8,
+            self._hold_in_transaction: 3,
+            self._ahold: 4,
+            self._tick: 3,
+            self._catch_up: 1,
+            self._force_release: 1,
+        }
+        self._jobs = [self._scheduled(name) for name in TICKS]
+        lock_released.connect(self._note_release)
+        lock_not_acquired.connect(self._note_skip)
+
+    def run_one(self) -> None:
+        """Run a body, and note what it ends with."""
+        [way] = self.chance.choices([*self._ways], [*self._ways.values()])
+        try:
+            way()
+        except LockNotAcquired:
+            pass
+        except (ShedLockError, Error, BodyError) as error:
+            cause = error.__cause__ or error
+            kind = f"{type(error).__name__}: {type(cause).__name__}"
+            self.journal.write("error", kind=kind, text=str(error)[:200])
+        self._close_if_broken()
+        time.sleep(self.chance.uniform(0, 0.1))
+
+    def _options(self) -> dict[str, Any]:
+        [lease] = self.chance.choices([*LEASES], [*LEASES.values()])
+        return {
+            "lock_at_most_for": lease,
+            "keep_alive": self.chance.random() < 0.6,
+            "wait": self.chance.choice([0, 0, 1]),
+        }
+
+    @contextmanager
+    def _held(self) -> Iterator[Lock]:
+        options = self._options()
+        context = hold(self.chance.choice(NAMES), **options)
+        self._asked = time.monotonic()
+        with self.watch.call("acquire"):
+            lock = context.__enter__()
+        try:
+            yield lock
+        except BaseException:
+            with self.watch.call("release"):
+                if not context.__exit__(*sys.exc_info()):
+                    raise
+        else:
+            with self.watch.call("release"):
+                context.__exit__(None, None, None)
+
+    def _hold(self) -> None:
+        with self._held() as lock:
+            Body(self, lock, self._asked, "hold").run()
+
+    def _hold_in_transaction(self) -> None:
+        with self.transaction():
+            with self.watch.own_statements():
+                FencedWrite.objects.first()
+            with self._held() as lock:
+                Body(self, lock, self._asked, "atomic").run()
+
+    def _ahold(self) -> None:
+        asyncio.run(self._hold_async())
+
+    async def _hold_async(self) -> None:
+        options = self._options()
+        try:
+            asked = time.monotonic()
+            with self.watch.call("ahold"):
+                async with ahold(self.chance.choice(NAMES), **options) as lock:
+                    await Body(self, lock, asked, "ahold").arun()
+        finally:
+            await sync_to_async(self._close_if_broken)()
+
+    def _scheduled(self, name: str) -> Callable[[], None]:
+        @scheduler_lock(name, schedule="* * * * *", lock_at_most_for=5, keep_alive=True)
+        def job() -> None:
+            Body(self, current_lock(), self._asked, self._trigger).run()
+
+        return job
+
+    def _tick(self) -> None:
+        self._asked, self._trigger = time.monotonic(), "scheduler"
+        with self.watch.call("tick"):
+            self.chance.choice(self._jobs)()
+
+    def _catch_up(self) -> None:
+        self._asked, self._trigger = time.monotonic(), "catch-up"
+        # It reads the locks on the job's own connection.
+        with self.watch.call("catch-up"), self.watch.own_statements():
+            for _ in catch_up(get_provider()):
+                self._asked = time.monotonic()
+
+    def _force_release(self) -> None:
+        name = self.chance.choice(NAMES)
+        provider = get_provider()
+        with self.watch.own_statements():
+            holders = [each.locked_by for each in provider.statuses(name)]
+        for holder in holders:
+            self.journal.write("force", holder=holder)
+            with self.watch.call("force release"):
+                action = OperatorAction(provider, name, holder, "soak", "to see it")
+                if action.release(running=True):
+                    self.journal.write("forced", holder=holder)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the body in ``atomic()``, whose own statements are given up in time."""
+        block = transaction.atomic()
+        with self.watch.own_statements():
+            block.__enter__()
+        try:
+            yield
+        except BaseException:
+            with self.watch.own_statements():
+                if not block.__exit__(*sys.exc_info()):
+                    raise
+        else:
+            with self.watch.own_statements():
+                block.__exit__(None, None, None)
+
+    def _close_if_broken(self) -> None:
+        with self.watch.own_statements(), suppress(Error):
+            connections["default"].close_if_unusable_or_obsolete()
+
+    def _note_release(self, *, lock: Lock, **kwargs: Any) -> None:
+        succeeded = kwargs["released"] and kwargs["exception"] is None
+        self.journal.write("released", id=lock.locked_by, succeeded=succeeded)
+
+    def _note_skip(self, **kwargs: Any) -> None:
+        self.journal.write("skip", name=kwargs["configuration"].name)
+
+
+class Body:
+    """What runs under a lock, and notes each instant at which the lock was valid."""
+
+    def __init__(self, worker: SoakWorker, lock: Lock, asked: float, way: str):
+        self._worker = worker
+        self._lock = lock
+        self._asked = asked
+        self._way = way
+        self._chance = worker.chance
+        self._journal = worker.journal
+        self._watch = worker.watch
+        self._is_kept_alive = is_kept_alive(lock)
+        self._journal.write(
+            "begin",
+            name=lock.name,
+            id=lock.locked_by,
+            asked=asked,
+            way=way,
+            tick=lock.tick,
+            kept_alive=self._is_kept_alive,
+        )
+        self._token: int | None = None
+
+    def run(self) -> None:
+        """Work in some steps, with writes, extensions and errors."""
+        with self._watch.paused():
+            self._run()
+
+    def _run(self) -> None:
+        self._read_token()
+        for _ in range(self._chance.randint(1, 5)):
+            end = time.monotonic() + self._pause()
+            while self._check() and time.monotonic() < end:
+                self._lock.lost.wait(LOOK)
+            self._step()
+        self._end()
+
+    async def arun(self) -> None:
+        """See run()."""
+        with self._watch.paused():
+            await self._arun()
+
+    async def _arun(self) -> None:
+        await sync_to_async(self._read_token)()
+        for _ in range(self._chance.randint(1, 5)):
+            end = time.monotonic() + self._pause()
+            while self._check() and time.monotonic() < end:
+                await asyncio.sleep(LOOK)
+            if self._lock.is_lost:
+                await self._wait_for_cancellation()
+            await sync_to_async(self._step)()
+        self._end()
+
+    def _pause(self) -> float:
+        # Now and then longer than most leases.
+        return self._chance.choices([0.1, 0.4, 3], [5, 5, 1])[0] * self._chance.random()
+
+    def _check(self) -> bool:
+        at = time.monotonic()
+        if self._lock.is_lost:
+            return False
+        self._journal.write("valid", at=at, id=self._lock.locked_by)
+        return True
+
+    def _read_token(self) -> None:
+        with self._watch.call("token"):
+            self._token = self._lock.fencing_token
+        self._journal.write("token", id=self._lock.locked_by, token=self._token)
+
+    def _step(self) -> None:
+        if self._lock.is_lost and self._is_kept_alive:
+            self._wait_until_told()
+        if self._chance.random() < 0.3:
+            with self._watch.call("extend"):
+                self._lock.extend()
+            self._journal.write("extended")
+        # Its transaction would keep the row until after the release.
+        if self._way != "atomic" and self._chance.random() < 0.7:
+            self._write_fenced()
+        if self._chance.random() < 0.1:
+            raise BodyError
+
+    def _write_fenced(self) -> None:
+        try:
+            with self._worker.transaction():
+                with self._watch.own_statements():
+                    self._lock.fence()
+                    FencedWrite.objects.create(name=self._lock.name, token=self._token)
+        except LockLost:
+            self._journal.write("refused")
+            raise
+        self._journal.write("wrote")
+
+    def _wait_until_told(self) -> None:
+        began = self._watch.awake
+        while not self._lock.lost.wait(LOOK):
+            if self._watch.awake - began > TOLD_WITHIN:
+                self._journal.write("untold", name=self._lock.name, way=self._way)
+                return
+        self._journal.write("told", late=self._watch.awake - began)
+
+    async def _wait_for_cancellation(self) -> None:
+        began = self._watch.awake
+        try:
+            while self._watch.awake - began < TOLD_WITHIN:
+                await asyncio.sleep(LOOK)
+        except asyncio.CancelledError:
+            self._journal.write("told", late=self._watch.awake - began)
+            raise
+        self._journal.write("untold", name=self._lock.name, way=self._way)
+
+    def _end(self) -> None:
+        self._check()
+        self._journal.write("end", id=self._lock.locked_by)
+
