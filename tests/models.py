@@ -34,10 +34,11 @@ class Body(models.Model):
 
 
 class FencedWrite(models.Model):
-    """One write in a transaction that called fence(), in the order of the writes."""
+    """One write in a transaction that called fence(), and whose the lock was then."""
 
     name = models.CharField(max_length=20)
     token = models.BigIntegerField()
+    token_of_lock = models.BigIntegerField()
 
     class Meta:
         app_label = "tests"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support.processes import Parent
 from tests.support.soak.journal import Journal
+from tests.support.soak.watch import end_with_parent
 
 KINDS = {
     "swallowed request": 3,
@@ -36,6 +37,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 def run(parent: Parent, socket: str, seed: int, pace: float, journal: Path) -> None:
     """Serve until the process is ended; say the port first."""
+    end_with_parent()
     asyncio.run(Proxy(socket, seed, pace, Journal(journal)).serve(parent.say))
 
 

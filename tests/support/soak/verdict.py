@@ -196,15 +196,16 @@ def repeated_ticks(bodies: list[Acquisition]) -> Iterator[str]:
                 yield f"{body} ran {tick} again after its success"
 
 
-def stale_writes(writes: Iterable[tuple[str, int]]) -> Iterator[str]:
+def stale_writes(writes: Iterable[tuple[str, int, int]]) -> Iterator[str]:
     """
-    Return which fenced writes were committed after one of a later holder.
+    Return which fenced writes were committed when the lock was a later holder's.
 
-    ``writes`` are names and tokens in the order of their primary keys: each was
-    inserted while its transaction had the lock's row.
+    ``writes`` are names, tokens and the tokens that their locks had then, in the order
+    of their primary keys: each was inserted while its transaction had the lock's row.
     """
     highest: dict[str, int] = {}
-    for name, token in writes:
-        if token < highest.get(name, 0):
-            yield f"{name} {token} wrote after {name} {highest[name]}"
-        highest[name] = max(token, highest.get(name, 0))
+    for name, token, token_of_lock in writes:
+        newest = max(token_of_lock, highest.get(name, 0))
+        if token < newest:
+            yield f"{name} {token} wrote after {name} {newest} had begun"
+        highest[name] = max(newest, token)

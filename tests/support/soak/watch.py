@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from unittest.mock import patch
 
 from django.db import connections
 
@@ -44,6 +45,7 @@ class Watch:
         self._journal = journal
         self._calls: dict[int, tuple[str, float]] = {}
         self._own: dict[int, tuple[Any, float]] = {}
+        remember_sockets()
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     @contextmanager
@@ -101,9 +103,35 @@ class Watch:
                 os._exit(HUNG)
 
 
+def end_with_parent() -> None:
+    """Let this process end when the one ends that started it, however that ends."""
+    parent = os.getppid()
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def remember_sockets() -> None:
+    """Let each connection know its socket: MySQL's driver tells nothing later on."""
+    backend = type(connections["default"])
+    connect = backend.get_new_connection
+
+    def connect_and_remember(wrapper: Any, parameters: Any) -> Any:
+        connection = connect(wrapper, parameters)
+        wrapper.soak_socket = connection.fileno()
+        return connection
+
+    patch.object(backend, "get_new_connection", connect_and_remember).start()
+
+
 def hang_up(connection: Any) -> None:
     """End the connection, as a timeout of the driver would."""
-    with suppress(OSError, AttributeError):
-        number = os.dup(connection.connection.fileno())
-        with socket.socket(fileno=number) as waiting:
-            waiting.shutdown(socket.SHUT_RDWR)
+    number = getattr(connection, "soak_socket", None)
+    if number is None or connection.connection is None:
+        return
+    with suppress(OSError), socket.socket(fileno=os.dup(number)) as waiting:
+        waiting.shutdown(socket.SHUT_RDWR)

@@ -28,6 +28,7 @@ from django_shedlock import (
 )
 from django_shedlock.jobs.catch_up import catch_up
 from django_shedlock.locks.lock import Lock
+from django_shedlock.models import LockRecord
 from django_shedlock.operators import OperatorAction
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_not_acquired, lock_released
@@ -36,12 +37,12 @@ from tests.support.leases import is_kept_alive
 from tests.support.processes import Parent
 from tests.support.soak.faults import BREAKS
 from tests.support.soak.journal import Journal
-from tests.support.soak.watch import PATIENCE, Watch
+from tests.support.soak.watch import PATIENCE, Watch, end_with_parent
 from tests.support.waiting import wait_as_shipped
 
-NAMES = [f"lock-{number}" for number in range(8)]
+NAMES = [f"lock-{number}" for number in range(5)]
 TICKS = [f"tick-{number}" for number in range(6)]
-LEASES = {2: 4, 5: 4, 15: 1}
+LEASES = {1: 2, 2: 4, 5: 3, 15: 1}
 """Seconds, and how often: the network's silences are longer than the short ones."""
 
 GRACE = "10s"
@@ -69,6 +70,7 @@ class Task:
 
 def work(parent: Parent, task: Task) -> None:
     """Run bodies under random locks until the time is over."""
+    end_with_parent()
     wait_as_shipped()
     use_port(task.port)
     settings.SHEDLOCK_GRACE = GRACE
@@ -287,7 +289,8 @@ class Body:
 
     def _pause(self) -> float:
         # Now and then longer than most leases.
-        return self._chance.choices([0.1, 0.4, 3], [5, 5, 1])[0] * self._chance.random()
+        [longest] = self._chance.choices([0.1, 0.4, 4], [6, 4, 2])
+        return longest * self._chance.random()
 
     def _check(self) -> bool:
         at = time.monotonic()
@@ -304,6 +307,10 @@ class Body:
     def _step(self) -> None:
         if self._lock.is_lost and self._is_kept_alive:
             self._wait_until_told()
+        if self._lock.is_lost:
+            # Until somebody else has the lock, perhaps: the write has to be refused.
+            time.sleep(self._chance.random())
+            self._write_fenced()
         if self._chance.random() < 0.3:
             with self._watch.call("extend"):
                 self._lock.extend()
@@ -319,7 +326,12 @@ class Body:
             with self._worker.transaction():
                 with self._watch.own_statements():
                     self._lock.fence()
-                    FencedWrite.objects.create(name=self._lock.name, token=self._token)
+                    record = LockRecord.objects.get(name=self._lock.name)
+                    FencedWrite.objects.create(
+                        name=record.name,
+                        token=self._token,
+                        token_of_lock=record.fencing_token,
+                    )
         except LockLost:
             self._journal.write("refused")
             raise
@@ -346,4 +358,3 @@ class Body:
     def _end(self) -> None:
         self._check()
         self._journal.write("end", id=self._lock.locked_by)
-
