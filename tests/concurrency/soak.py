@@ -66,6 +66,7 @@ class Plan:
     seed: int
     workers: int = 7
     pace: float = 1.0
+    longest_swallow: float | None = None
     broken: str | None = None
     is_enough: Callable[[Path], bool] = field(default=lambda journal: True)
 
@@ -206,9 +207,11 @@ def soak(plan: Plan) -> Verdict:
     """Run the soak on a server and behind a proxy of its own; return what it shows."""
     with own_server() as server, tempfile.TemporaryDirectory() as folder:
         journal = Path(folder, "journal")
-        settings = (server.socket(), plan.seed, plan.pace, journal)
-        with one_worker(proxy.run, *settings) as network:
-            Soak(plan, server, network.heard(), journal).run()
+        network = proxy.Network(
+            server.socket(), journal, plan.seed, plan.pace, plan.longest_swallow
+        )
+        with one_worker(proxy.run, network) as between:
+            Soak(plan, server, between.heard(), journal).run()
         # With the proxy the last connections end, and what they had begun.
         verdict = judge(read(journal))
         verdict.complain(stale_writes_of_all())
@@ -259,6 +262,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--workers", type=int, default=7)
     parser.add_argument("--pace", type=float, default=1, help="below 1: more faults")
+    parser.add_argument(
+        "--longest-swallow",
+        type=float,
+        metavar="SECONDS",
+        help="cut a connection that swallows after so long; by default, never",
+    )
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument(
         "--broken", choices=[*BREAKS], help="take a part out, to see that it is found"
@@ -273,6 +282,7 @@ def main(options: argparse.Namespace) -> int:
         options.seed,
         options.workers,
         options.pace,
+        options.longest_swallow,
         options.broken,
     )
     print(f"seed {plan.seed}", file=sys.stderr)

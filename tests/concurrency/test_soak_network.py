@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.soak.journal import Journal, read
-from tests.support.soak.proxy import KINDS, Proxy
+from tests.support.soak.journal import read
+from tests.support.soak.proxy import KINDS, Network, Proxy
 
 
 class Echo:
@@ -36,7 +36,7 @@ async def connected(folder: Path) -> AsyncIterator[tuple[Echo, Any, Any]]:
     """Return the server, and both ends of a connection to it by the proxy."""
     echo, port = Echo(), asyncio.get_running_loop().create_future()
     path = str(folder / "socket")
-    proxy = Proxy(path, seed=1, pace=1, journal=Journal(folder / "journal"))
+    proxy = Proxy(Network(path, folder / "journal"))
     async with await asyncio.start_unix_server(echo.answer, path):
         serving = asyncio.create_task(proxy.serve(port.set_result))
         reader, writer = await asyncio.open_connection("127.0.0.1", await port)

@@ -28,7 +28,7 @@ BREAKS: dict[str, Callable[[], Any]] = {
     "heartbeat": _set(DatabaseLockProvider, "keep_alive", lambda *args: True),
 }
 """
-What is taken out of a worker: that ``lock_until`` is over before a lock is acquired, the
-owner in ``fence()``, the holder's own clock, that a tick runs once, and the statement of
-the heartbeat.
+What is taken out of a worker: that ``lock_until`` is over before a lock is acquired,
+the owner in ``fence()``, the holder's own clock, that a tick runs once, and the
+statement of the heartbeat.
 """

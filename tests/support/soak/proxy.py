@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.processes import Parent
@@ -35,20 +36,33 @@ LINGER = 2.0
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def run(parent: Parent, socket: str, seed: int, pace: float, journal: Path) -> None:
+@dataclass(frozen=True)
+class Network:
+    """
+    What the proxy has to know. A lower ``pace`` brings more faults.
+
+    What is swallowed stays so for ever, or until ``longest_swallow`` seconds are over.
+    """
+
+    socket: str
+    journal: Path
+    seed: int = 1
+    pace: float = 1.0
+    longest_swallow: float | None = None
+
+
+def run(parent: Parent, network: Network) -> None:
     """Serve until the process is ended; say the port first."""
     end_with_parent()
-    asyncio.run(Proxy(socket, seed, pace, Journal(journal)).serve(parent.say))
+    asyncio.run(Proxy(network).serve(parent.say))
 
 
 class Proxy:
     """Listens on a port of its own, and connects each client to the server's socket."""
 
-    def __init__(self, socket: str, seed: int, pace: float, journal: Journal):
-        self._socket = socket
-        self._seed = seed
-        self._pace = pace
-        self._journal = journal
+    def __init__(self, network: Network):
+        self._network = network
+        self._journal = Journal(network.journal)
         self._accepted = 0
         self._passes = asyncio.Event()
 
@@ -56,25 +70,25 @@ class Proxy:
         self._passes.set()
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         say(server.sockets[0].getsockname()[1])
-        chance = random.Random(self._seed)
+        chance, pace = random.Random(self._network.seed), self._network.pace
         async with server:
             while True:
-                await asyncio.sleep(chance.uniform(*SILENCES) * self._pace)
+                await asyncio.sleep(chance.uniform(*SILENCES) * pace)
                 self._journal.write("fault", kind="network: silence")
                 self._passes.clear()
-                await asyncio.sleep(chance.uniform(0, LONGEST_SILENCE) * self._pace)
+                await asyncio.sleep(chance.uniform(0, LONGEST_SILENCE) * pace)
                 self._passes.set()
 
     async def _accept(self, *client: *Stream) -> None:
         self._accepted += 1
-        chance = random.Random(f"{self._seed} {self._accepted}")
+        chance = random.Random(f"{self._network.seed} {self._accepted}")
         self._journal.write("fault", kind="connections")
         try:
-            server = await asyncio.open_unix_connection(self._socket)
+            server = await asyncio.open_unix_connection(self._network.socket)
         except OSError:
             client[1].transport.abort()
             return
-        await Connection(client, server, chance, self._pace, self._harm).last()
+        await Connection(client, server, self._network, chance, self._harm).last()
 
     async def _harm(self, kind: str | None) -> None:
         if kind is not None:
@@ -89,15 +103,16 @@ class Connection:
         self,
         client: Stream,
         server: Stream,
+        network: Network,
         chance: random.Random,
-        pace: float,
         harm: Callable[[str | None], Awaitable[None]],
     ):
         self._from_client, self._to_client = client
         self._from_server, self._to_server = server
         self._chance = chance
-        self._mean = 1 / max(MESSAGES * pace, 10)
+        self._mean = 1 / max(MESSAGES * network.pace, 10)
         self._harm = harm
+        self._longest_swallow = network.longest_swallow
         self._is_mute = False
         self._choose()
 
@@ -144,8 +159,10 @@ class Connection:
         if how == "cut":
             await asyncio.sleep(self._chance.uniform(0, 0.3))
             return False
-        while await self._from_client.read(65536):  # until the client gives up
-            pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._longest_swallow):
+                while await self._from_client.read(65536):  # until the client gives up
+                    pass
         return False
 
     async def _pass_back(self) -> None:

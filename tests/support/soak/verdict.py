@@ -163,7 +163,7 @@ def overlaps(
 
 
 def wrong_tokens(bodies: list[Acquisition]) -> Iterator[str]:
-    """Return which bodies have no higher token than one that began before they asked."""
+    """Return which bodies got no higher token than one before they asked."""
     with_token = [body for body in bodies if body.token is not None]
     begun = sorted(with_token, key=lambda body: body.begun)
     tokens = Counter(body.token for body in with_token)
