@@ -42,7 +42,7 @@ NOT_RUN = {
     ),
     (
         "CONTRIBUTING.rst",
-        "$ SHEDLOCK_TEST_STORE=postgres python -m tests.concurrency.soak --minutes 10",
+        "$ python -m tests.concurrency.soak --store postgres --for 1h --seed 1",
     ),
     (
         "CONTRIBUTING.rst",

@@ -48,10 +48,13 @@ LONGEST_LEASE = timedelta(seconds=max(LEASES))
 SLACK = 5
 """Seconds for which the machine may be busy with something else."""
 
+DRIFT = 0.01
+"""Seconds by which the wall clock may have moved before it is told."""
+
 HARM = (0.5, 3)
 """Seconds between two signals to workers."""
 
-LONGEST_STOP = 10.0
+LONGEST_STOP = 7.0
 SERVER_HARM = (20, 70)
 """Seconds between two faults of the server."""
 
@@ -83,6 +86,7 @@ class Soak:
         self._chance = random.Random(plan.seed)
         self._until = time.monotonic() + plan.seconds
         self._next_look = self._until
+        self._wall = time.time() - time.monotonic()
         self._stopped: dict[str, float] = {}
         names = [f"worker-{number}" for number in range(plan.workers)]
         self._workers = {name: self._start(name) for name in names}
@@ -126,6 +130,10 @@ class Soak:
         time.sleep(seconds)
         if (took := time.monotonic() - began) > 1:
             self._journal.write("stall", took=took)
+        # The server's clock against that of the holders: a step of it ends leases.
+        drift = time.time() - time.monotonic() - self._wall
+        if abs(drift) > DRIFT:
+            self._journal.write("drift", took=abs(drift))
 
     def _start(self, name: str) -> Worker:
         seed = self._chance.randrange(10**9)

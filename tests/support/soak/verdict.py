@@ -114,6 +114,8 @@ def _count(event: Event, verdict: Verdict) -> None:
         verdict.measure("telling of a loss", event["late"])
     if what == "stall":
         verdict.measure("stall of the machine", event["took"])
+    if what == "drift":
+        verdict.measure("drift of the wall clock", event["took"])
     if what == "hang":
         where = "\n".join(event["where"])
         verdict.complain([f"{event['name']} did not return in time:\n{where}"])

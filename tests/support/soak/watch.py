@@ -28,6 +28,7 @@ WORTH_TELLING = 0.2
 """Seconds from which on the journal has a call."""
 
 LOOK = 0.05
+PACKAGE = "/django_shedlock/"
 HUNG = 3
 """The exit status of a process in which a call hangs."""
 
@@ -97,10 +98,17 @@ class Watch:
                 hang_up(connection)
         for name, began in list(self._calls.values()):
             if self.awake - began > LONGEST_CALL:
-                frames = sys._current_frames().values()
-                where = ["".join(traceback.format_stack(f)[-4:]) for f in frames]
-                self._journal.write("hang", name=name, where=where)
+                self._journal.write("hang", name=name, where=[*stacks_of_library()])
                 os._exit(HUNG)
+
+
+def stacks_of_library() -> Iterator[str]:
+    """Return where the threads are that the library keeps."""
+    for frame in sys._current_frames().values():
+        stack = traceback.extract_stack(frame)
+        inside = [f for f in stack if PACKAGE in f.filename]
+        if inside and frame.f_code.co_filename != __file__:
+            yield "".join(traceback.format_list([*inside, stack[-1]]))
 
 
 def end_with_parent() -> None:

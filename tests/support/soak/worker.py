@@ -289,7 +289,7 @@ class Body:
 
     def _pause(self) -> float:
         # Now and then longer than most leases.
-        [longest] = self._chance.choices([0.1, 0.4, 4], [6, 4, 2])
+        [longest] = self._chance.choices([0.1, 0.4, 6], [10, 5, 1])
         return longest * self._chance.random()
 
     def _check(self) -> bool:
