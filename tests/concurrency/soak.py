@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ SLACK = 5
 DRIFT = 0.01
 """Seconds by which the wall clock may have moved before it is told."""
 
-HARM = (0.5, 3)
+HARM = (1, 4)
 """Seconds between two signals to workers."""
 
 LONGEST_STOP = 7.0
@@ -83,7 +84,10 @@ class Soak:
         self._port = port
         self._path = journal
         self._journal = Journal(journal)
-        self._chance = random.Random(plan.seed)
+        # One for each, so that how long things take changes no choice.
+        self._chance = random.Random(f"{plan.seed} workers")
+        self._server_chance = random.Random(f"{plan.seed} server")
+        self._starts: Counter[str] = Counter()
         self._until = time.monotonic() + plan.seconds
         self._next_look = self._until
         self._wall = time.time() - time.monotonic()
@@ -100,7 +104,7 @@ class Soak:
     def run(self) -> None:
         """Do harm until the time is over, and then let the workers end."""
         next_harm = next_server_harm = time.monotonic()
-        next_server_harm += self._pause(SERVER_HARM)
+        next_server_harm += self._server_pause(*SERVER_HARM)
         try:
             while not self._is_over():
                 self._sleep(0.05)
@@ -108,10 +112,12 @@ class Soak:
                 self._replace_dead()
                 if time.monotonic() > next_harm:
                     self._harm_worker()
-                    next_harm = time.monotonic() + self._pause(HARM)
+                    pause = self._chance.uniform(*HARM) * self._plan.pace
+                    next_harm = time.monotonic() + pause
                 if time.monotonic() > next_server_harm:
                     self._harm_server()
-                    next_server_harm = time.monotonic() + self._pause(SERVER_HARM)
+                    pause = self._server_pause(*SERVER_HARM)
+                    next_server_harm = time.monotonic() + pause
         finally:
             for worker in self._workers.values():
                 worker.end()
@@ -122,8 +128,8 @@ class Soak:
         self._next_look = time.monotonic() + 1  # the journal is long
         return self._plan.is_enough(self._path)
 
-    def _pause(self, bounds: tuple[float, float]) -> float:
-        return self._chance.uniform(*bounds) * self._plan.pace
+    def _server_pause(self, shortest: float, longest: float) -> float:
+        return self._server_chance.uniform(shortest, longest) * self._plan.pace
 
     def _sleep(self, seconds: float) -> None:
         began = time.monotonic()
@@ -136,7 +142,8 @@ class Soak:
             self._journal.write("drift", took=abs(drift))
 
     def _start(self, name: str) -> Worker:
-        seed = self._chance.randrange(10**9)
+        self._starts[name] += 1
+        seed = f"{self._plan.seed} {name} {self._starts[name]}"
         until = self._until + PATIENCE  # else they end with their parent
         task = Task(name, seed, until, self._port, self._path, self._plan.broken)
         return Worker(work, task)
@@ -173,7 +180,7 @@ class Soak:
 
     def _harm_server(self) -> None:
         harms = self._server_harms
-        [harm] = self._chance.choices([*harms], [*harms.values()])
+        [harm] = self._server_chance.choices([*harms], [*harms.values()])
         name = harm.__name__.strip("_")
         self._journal.write("harm", kind=f"server: {name}")
         connections["default"].close()
@@ -189,7 +196,7 @@ class Soak:
 
     def _outage(self) -> None:
         self._server.stop()
-        self._wait(self._pause((0, LONGEST_OUTAGE)))
+        self._wait(self._server_pause(0, LONGEST_OUTAGE))
         self._server.start()
 
     def _freeze(self) -> None:
@@ -198,7 +205,7 @@ class Soak:
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
         try:
-            self._wait(self._pause((0, LONGEST_OUTAGE)))
+            self._wait(self._server_pause(0, LONGEST_OUTAGE))
         finally:
             for process in frozen:
                 with suppress(psutil.NoSuchProcess):

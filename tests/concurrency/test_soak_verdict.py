@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.concurrency import soak as soaking
+from tests.concurrency.soak import Plan
 from tests.support.soak.journal import Event, Journal, read
-from tests.support.soak.verdict import judge, stale_writes
+from tests.support.soak.verdict import Verdict, judge, stale_writes
 
 MINUTE = "2026-11-23T03:18:00+00:00"
 
@@ -137,3 +140,26 @@ def test_half_a_line_of_a_killed_process_is_left_out(tmp_path: Path) -> None:
     with path.open("a") as lines:
         lines.write('{"what": "en')
     assert [*read(path)] == [{"what": "begin", "at": 1.5, "name": "a"}]
+
+
+@pytest.mark.parametrize(("found", "status"), [([], 0), (["a overlaps b"], 1)])
+def test_violation_is_the_exit_status(
+    found: list[str],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is told below the figures, or in them as JSON."""
+    plans: list[Plan] = []
+
+    def run(plan: Plan) -> Verdict:
+        plans.append(plan)
+        return Verdict(violations=found)
+
+    monkeypatch.setattr(soaking, "soak", run)
+    assert soaking.main(soaking.parse(["--for", "1h", "--seed", "7"])) == status
+    assert soaking.main(soaking.parse(["--for", "1h", "--json"])) == status
+    assert (plans[0].seconds, plans[0].seed) == (3600, 7)
+    text, as_json = capsys.readouterr().out.split("{", 1)
+    assert text.splitlines() == [f"violations  {status}", *found]
+    assert json.loads("{" + as_json)["violations"] == found

@@ -22,7 +22,7 @@ KINDS = {
 }
 """What becomes of a connection at last, and how often; after a delay it goes on."""
 
-MESSAGES = 120
+MESSAGES = 300
 """So many from the client come before a fault, on the average."""
 
 LONGEST_DELAY = 3.0

@@ -61,7 +61,7 @@ class Task:
     """What a worker has to know; it ends by itself when ``until`` is over."""
 
     name: str
-    seed: int
+    seed: str
     until: float
     port: int
     journal: Path
@@ -216,8 +216,8 @@ class SoakWorker:
             yield
         except BaseException:
             with self.watch.own_statements():
-                if not block.__exit__(*sys.exc_info()):
-                    raise
+                block.__exit__(*sys.exc_info())
+            raise
         else:
             with self.watch.own_statements():
                 block.__exit__(None, None, None)
@@ -255,7 +255,7 @@ class Body:
             tick=lock.tick,
             kept_alive=self._is_kept_alive,
         )
-        self._token: int | None = None
+        self._token = 0
 
     def run(self) -> None:
         """Work in some steps, with writes, extensions and errors."""
