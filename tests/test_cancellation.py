@@ -274,3 +274,19 @@ def test_nested_locks_end_with_the_one_that_was_lost() -> None:
                 await for_ever()
 
     run(main)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_error_just_after_a_loss_is_no_cancellation(turns: int) -> None:
+    """The caller meets the loss or the body's error, whichever came first."""
+
+    async def main() -> None:
+        with pytest.raises((LockLost, ZeroDivisionError)):
+            async with ahold("job") as lock:
+                await asyncio.sleep(0)
+                lock.declare_lost()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                raise ZeroDivisionError("the body's own error")
+
+    run(main)
