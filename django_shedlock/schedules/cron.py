@@ -34,10 +34,15 @@ SHORTHANDS = {
 }
 LONGEST_EXPRESSION = 200
 """Maximum length: the time zone shares the column."""
-NAMES = re.compile(
-    "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT"
+MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
+WEEKDAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
+BLANKS = re.compile("[ \t]+")
+VALUE = f"[0-9]{{1,9}}|{MONTHS}|{WEEKDAYS}"
+PART = re.compile(
+    rf"(\*|(?P<first>{VALUE})-(?P<last>{VALUE}))(/[0-9]{{1,9}})?|{VALUE}",
+    re.ASCII | re.IGNORECASE,
 )
-"""The words of cron; other programs also know L, W and #."""
+"""What stands between commas; cronsim would read more."""
 MISSING = "cronsim is missing. Install django-shedlock[schedules]"
 
 
@@ -56,8 +61,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if isinstance(self.expression, str):
-            object.__setattr__(self, "expression", " ".join(self.expression.split()))
-        self._refuse_unless_five_fields()
+            written = " ".join(BLANKS.split(self.expression.strip(" \t")))
+            object.__setattr__(self, "expression", written)
+        self._refuse_other_texts()
         _simulate(self._fields, BEGINNING)
         if self.time_zone is not None:
             _ = self._clock
@@ -115,8 +121,8 @@ class Schedule:
         return (*fields, cron.day_and, self._follows_the_clock)
 
     @property
-    def _fields(self) -> list[str]:
-        return SHORTHANDS.get(self.expression, self.expression).split()
+    def _fields(self) -> tuple[str, ...]:
+        return _fields(SHORTHANDS.get(self.expression, self.expression))
 
     # Note [Days on which the clocks change]
     # cronsim counts the times of a clock that never changes, so all hosts see the same
@@ -140,7 +146,7 @@ class Schedule:
         except (LookupError, OSError, ValueError) as error:
             raise ValueError(f"there is no time zone {self.time_zone!r}") from error
 
-    def _refuse_unless_five_fields(self) -> None:
+    def _refuse_other_texts(self) -> None:
         if not isinstance(self.expression, str):
             raise ValueError(f"{self.expression!r} is no text")
         if len(self.expression) > LONGEST_EXPRESSION:
@@ -148,18 +154,53 @@ class Schedule:
                 f"{self.expression!r} has {len(self.expression)} characters; at most "
                 f"{LONGEST_EXPRESSION} are allowed"
             )
-        if self.expression in SHORTHANDS:
-            return
-        if self.expression.startswith("@"):
+        if self.expression.startswith("@") and self.expression not in SHORTHANDS:
             known = ", ".join(SHORTHANDS)
             raise ValueError(f"{self.expression!r} has no interval; there are {known}")
-        words = re.findall("[A-Z]+", self.expression.upper())
-        is_known = "#" not in self.expression and all(map(NAMES.fullmatch, words))
-        if len(self._fields) != 5 or not is_known:
-            raise ValueError(
-                f"{self.expression!r} is no cron expression: give minute, hour, day of "
-                'the month, month and day of the week, as in "*/5 * * * *"'
-            )
+
+
+# Note [What cron reads]
+# An expression is valid if Debian's cron and cronsim read it alike. Those that only
+# cronsim reads are refused, as 5/15, and those that cron takes but never runs, as 22-4,
+# or reads in part, as 5;7.
+@lru_cache(maxsize=1000)
+def _fields(expression: str) -> tuple[str, ...]:
+    fields = [field.split(",") for field in expression.split(" ")]
+    if len(fields) != 5:
+        raise ValueError(
+            f"{expression!r} is no cron expression: give minute, hour, day of the "
+            'month, month and day of the week, as in "*/5 * * * *"'
+        )
+    return tuple(
+        ",".join(_part(expression, part) for part in parts) for parts in fields
+    )
+
+
+def _part(expression: str, part: str) -> str:
+    match = PART.fullmatch(part)
+    if match is None:
+        raise ValueError(
+            f"{expression!r} is no cron expression: {part!r} is none of *, */5, 7, "
+            "1-5 and 1-30/5, nor a name such as mon or jan"
+        )
+    if match["first"] is None:
+        return part
+    first, last = _value(match["first"]), _value(match["last"])
+    if first > last:
+        raise ValueError(
+            f"{expression!r} is no cron expression: the range {part!r} ends before it "
+            "begins, so cron never runs it. Write two, as in 22-23,0-4. Sunday is 0, "
+            "and also 7"
+        )
+    # Of a range of one value with a step cronsim would take the end of the field, too.
+    return part if first < last else match["first"]
+
+
+def _value(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    names, lowest = (WEEKDAYS, 0) if text.upper() in WEEKDAYS else (MONTHS, 1)
+    return names.split("|").index(text.upper()) + lowest
 
 
 @lru_cache(maxsize=1000)
@@ -168,7 +209,7 @@ def _shortest_gap(day: str, month: str, weekday: str) -> timedelta | None:
     return min(_gaps(["0", "0", day, month, weekday]), default=None)
 
 
-def _gaps(fields: list[str]) -> Iterator[timedelta]:
+def _gaps(fields: Iterable[str]) -> Iterator[timedelta]:
     days = takewhile(lambda tick: tick < END, _simulate(fields, BEGINNING))
     for before, after in pairwise(days):
         yield after - before
@@ -176,7 +217,9 @@ def _gaps(fields: list[str]) -> Iterator[timedelta]:
             return
 
 
-def _simulate(fields: list[str], start: datetime, *, reverse: bool = False) -> CronSim:
+def _simulate(
+    fields: Iterable[str], start: datetime, *, reverse: bool = False
+) -> CronSim:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:

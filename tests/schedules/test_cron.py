@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from bisect import bisect
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count, islice, pairwise, takewhile
+from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
@@ -16,7 +20,13 @@ from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration
 from django_shedlock.schedules.cron import LONGEST_EXPRESSION, Schedule, WallClock
-from tests.support.debian_cron import looks_at_clock, starts
+from tests.support.debian_cron import (
+    looks_at_clock,
+    missing_reason,
+    starts,
+    takes,
+    times_of_a_year,
+)
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -102,8 +112,11 @@ def test_interval_is_what_counting_finds(
         ("", "is no cron expression: give minute"),
         ("* * * *", "is no cron expression: give minute"),
         ("0 * * * * *", "is no cron expression: give minute"),
-        ("0 0 L * *", "is no cron expression: give minute"),
-        ("0 0 * * 1#2", "is no cron expression: give minute"),
+        ("0 0 L * *", "'L' is none of"),
+        ("0 0 * * 1#2", "'1#2' is none of"),
+        ("5/15 * * * *", "'5/15' is none of"),
+        ("0 22-4 * * *", "the range '22-4' ends before it begins"),
+        ("0 0 * * sat-sun", "Sunday is 0, and also 7"),
         ("61 * * * *", "Bad minute"),
         ("0 0 30 2 *", "Bad day-of-month"),
         (None, "is no text"),
@@ -114,6 +127,136 @@ def test_what_cron_would_not_take_is_refused(expression: str, text: str) -> None
     with pytest.raises(ValueError, match=text) as refusal:
         Schedule(expression)
     assert repr(expression)[:3] in str(refusal.value)
+
+
+READ_ALIKE = """
+@hourly @daily @midnight @weekly @monthly @yearly @annually * 0 59 05 005 0000005 1-05
+0-0 5-5 5-5/2 0-59 0-59/60 0-10/20 1-2,3-4 1,5,5,3 */5 */05 */59 */60 */100 */999999999
+*/5,7 7,*/5 *,1 1,* *,* */2,*/3 50-59/3 hour:0 hour:23 hour:0-23 hour:*/23 hour:*/24
+hour:*/25 hour:22-23,0-4 hour:23-23/2 day:31 day:1-31/2 day:*/31 day:*/32 day:*,31
+day:1,15 day:30-30/2 day:0009 month:12 month:jan month:Jan month:JAN month:JaN
+month:jan-mar month:jan,mar month:jan-3 month:1-mar month:2-feb/5 month:feb-2 month:*/12
+month:*/13 month:apr-12/2 weekday:0 weekday:7 weekday:0-7 weekday:0-7/7 weekday:5-7
+weekday:6-7 weekday:7-7 weekday:0,7 weekday:sun weekday:SUN weekday:sun-mon
+weekday:sun-sat weekday:mon-fri weekday:sat-7 weekday:sat,sun weekday:mon,wed
+weekday:mon-wed/2 weekday:1-wed weekday:sun-7 weekday:0-sun weekday:fri-fri/3
+weekday:mon-fri/2 weekday:*/2 weekday:*/7 weekday:*/8 weekday:*,1 weekday:7-7/2
+weekday:1-7/6
+"""
+"""Shorthands, or one field each: the others are 0, or a star for days."""
+READ_BY_NONE = """
+@Daily @DAILY @every @reboots 60 99 -1 +5 */+5 ,1 1, 1,,2 1- 5-* */ /5 / - , */0 */-1 ?
+L 1-5/ 1-10/0 1-10/-1 1--3 5a 0x5 1e1 5,7x \N{ARABIC-INDIC DIGIT THREE}
+\N{FULLWIDTH DIGIT FIVE} '5' "5" \\5 _ H @ ~ 0-60 */* 5/15 0/5 5/1 jan mon hour:24
+hour:0-24 hour:8/2 day:0 day:32 day:0-5 day:1/2 day:L day:LW day:W month:0 month:13
+month:january month:jan/2 month:mon month:1/3 month:*/jan month:1- weekday:8 weekday:0-8
+weekday:MON/2 weekday:sun/2 weekday:sunday weekday:5L weekday:1-5/mon weekday:*/mon
+weekday:feb/2 weekday:\N{LATIN SMALL LETTER LONG S}un
+weekday:fr\N{LATIN SMALL LETTER DOTLESS I}
+"""
+ONLY_CRON_TAKES = """
+@reboot 5-4 59-0 1-2,4-3 5; 5* 5-7* 5.5 *-5 *-* ** *5 *a */5/2 */5-10 1-3-5 0-30/5-10
+0~30 1! *! 4294967301 */4294967301 0000000000 hour:22-4 month:dec-jan weekday:fri-mon
+weekday:sat-sun weekday:5-1 weekday:7-1 weekday:thu-sun weekday:5#2 day:31|month:2
+day:30,31|month:2 day:31|month:4,6,9,11
+"""
+"""It never starts such a job, or at no interval, or misreads or ignores a part."""
+
+
+def whole(text: str) -> str:
+    """Return the expression of a shorthand, or of one field or two."""
+    if text.startswith("@"):
+        return text
+    fields = {"minute": "0", "hour": "0", "day": "*", "month": "*", "weekday": "*"}
+    for each in text.split("|"):
+        name, _, field = each.rpartition(":")
+        fields[name or "minute"] = field
+    return " ".join(fields.values())
+
+
+@pytest.fixture
+def crontab(tmp_path: Path) -> Callable[[str], bool]:
+    """Ask Debian's crontab(1) whether cron takes an expression."""
+    reason = missing_reason()
+    if reason:
+        pytest.skip(reason)
+    return partial(takes, folder=tmp_path)
+
+
+@pytest.mark.parametrize("text", READ_ALIKE.split())
+def test_what_cron_takes_is_valid(text: str, crontab: Callable[[str], bool]) -> None:
+    """Names in lists and ranges, either case, zeros in front, steps of any length."""
+    assert crontab(whole(text))
+    assert Schedule(whole(text), "UTC").expression == whole(text)
+
+
+@pytest.mark.parametrize("text", READ_BY_NONE.split())
+def test_what_cron_refuses_is_refused(
+    text: str, crontab: Callable[[str], bool]
+) -> None:
+    """Also what cronsim reads, as 5/15: from that cron makes no line at all."""
+    assert not crontab(whole(text))
+    with pytest.raises(ValueError, match="is no cron expression|has no interval"):
+        Schedule(whole(text))
+
+
+@pytest.mark.parametrize("text", ONLY_CRON_TAKES.split())
+def test_what_cron_takes_and_does_not_run_is_refused(
+    text: str, crontab: Callable[[str], bool]
+) -> None:
+    """A range that ends before it begins has no ticks: who wrote it meant some."""
+    assert crontab(whole(text))
+    with pytest.raises(ValueError, match="is no cron expression|has no interval"):
+        Schedule(whole(text))
+
+
+@pytest.mark.parametrize(
+    "blank", ["\u00a0", "\u2003", "\v", "\f", "\r", "\n", "\u2028"]
+)
+def test_only_blanks_and_tabs_part_fields(
+    blank: str, crontab: Callable[[str], bool]
+) -> None:
+    """For cron all else is a part of a field, or ends the line."""
+    assert crontab("* \t* *\t*  *")
+    assert Schedule("* \t* *\t*  * ").expression == "* * * * *"
+    assert not crontab(f"0{blank}0 * * *")
+    with pytest.raises(ValueError, match="is no cron expression"):
+        Schedule(f"0{blank}0 * * *")
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@given(
+    field=st.lists(
+        st.sampled_from(
+            [*"0157*-/,", "10", "31", "60", "mon", "SUN", "jan", "dec", "x"]
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    place=st.sampled_from(["minute", "hour", "day", "month", "weekday"]),
+)
+def test_cron_takes_whatever_is_valid(
+    field: list[str], place: str, crontab: Callable[[str], bool]
+) -> None:
+    """A schedule that cron refuses would be overdue for ever."""
+    expression = whole(f"{place}:{''.join(field)}")
+    with suppress(ValueError):
+        Schedule(expression)
+        assert crontab(expression), expression
+
+
+@pytest.mark.parametrize(
+    "text", [text for text in READ_ALIKE.split() if not text.startswith("@")]
+)
+@pytest.mark.parametrize("days", ["", "|day:13", "|weekday:5", "|day:13|weekday:5"])
+def test_ticks_are_those_of_cron(text: str, days: str) -> None:
+    """Each value of a range by its step; two fields of days are an or, or an and."""
+    expression = whole(f"{text}{days}" if text.partition(":")[0] not in days else text)
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    ticks = Schedule(expression, "UTC").ticks_after(begin - SECOND)
+    expected = list(islice(times_of_a_year(expression, begin), 2000))
+    assert expected
+    assert list(islice(ticks, len(expected))) == expected
 
 
 @pytest.mark.parametrize("time_zone", ["Europe/Atlantis", "", "../etc/passwd", "\0"])
