@@ -20,6 +20,12 @@ from django_shedlock.schedules.state import ScheduleState
 
 RELEASED = Q(released_at__gte=F("locked_at"))
 """Whether the holder, or an operator, released the lock since it was acquired."""
+# Note [Records of ShedLock]
+# ShedLock releases by lock_until alone, so of its own acquisitions nobody can tell
+# whether they were released: when the lease is over, the lock is free. It writes the
+# host's name into locked_by, where this package writes host:pid:random.
+UNRELEASED = Q(locked_by__contains=":") & ~RELEASED
+"""Whether this package acquired the lock, and nobody has released it since."""
 
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
@@ -49,6 +55,10 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         """Only released locks that ``lock_at_least_for`` keeps."""
         return self.held().filter(RELEASED)
 
+    def held_or_expired(self) -> Self:
+        """Only locks that are held, or whose lease is over without a release."""
+        return self.filter(Q(lock_until__gt=DatabaseNow()) | UNRELEASED)
+
     def overdue(self, grace: timedelta) -> Self:
         """Only locks with a tick that has not succeeded ``grace`` after it."""
         return self.not_running().filter(due_at__lte=DatabaseNow() - grace)
@@ -64,8 +74,8 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
             state=Case(
                 When(held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
                 When(held, then=Value(LockState.RUNNING.value)),
-                When(RELEASED, then=Value(LockState.FREE.value)),
-                default=Value(LockState.EXPIRED.value),
+                When(UNRELEASED, then=Value(LockState.EXPIRED.value)),
+                default=Value(LockState.FREE.value),
                 output_field=models.CharField(),
             ),
             remaining=ExpressionWrapper(

@@ -23,7 +23,7 @@ from django.test.utils import CaptureQueriesContext
 from django_shedlock import LockProviderError, execute, hold
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, LockHolder, LockState
+from django_shedlock.locks.states import CONTENDED, LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider, acquisition
 from django_shedlock.providers.database import connections as connecting
@@ -339,31 +339,6 @@ def test_release_of_a_deleted_row_changes_nothing(
     LockRecord.objects.all().delete()
     assert not provider.release(lock)
     assert not LockRecord.objects.exists()
-
-
-@pytest.mark.django_db
-def test_row_of_four_columns_works(provider: DatabaseLockProvider) -> None:
-    """ShedLock's INSERT of its four columns makes a lock that both sides respect."""
-    now = {
-        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW') || '000'",
-        "postgresql": "CLOCK_TIMESTAMP()",
-        "mysql": "UTC_TIMESTAMP(6)",
-    }[connection.vendor]
-    later = {
-        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW', '+1 minute') || '000'",
-        "postgresql": "CLOCK_TIMESTAMP() + INTERVAL '1 minute'",
-        "mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE",
-    }[connection.vendor]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) "
-            f"VALUES ('job', {later}, {now}, 'java')"
-        )
-    holder = provider.acquire(configure())
-    assert isinstance(holder, LockHolder)
-    assert holder.locked_by == "java"
-    assert timedelta(0) < holder.remaining <= MINUTE
-    assert provider.statuses("job")[0].state is LockState.RUNNING
 
 
 @committed

@@ -1,0 +1,126 @@
+"""A table that is shared with ShedLock, which knows four of its columns."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.models import LockRecord
+from django_shedlock.monitoring.findings import Search
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+from tests.support.locks import MINUTE, configure, expire, take_from
+
+pytestmark = pytest.mark.django_db
+
+LEAP_DAYS = Schedule("0 0 29 2 *", "UTC")
+
+
+@pytest.fixture
+def provider() -> DatabaseLockProvider:
+    return DatabaseLockProvider("default")
+
+
+def java(statement: str) -> int:
+    """Execute a statement of ShedLock's, by the database's clock."""
+    now = {
+        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW') || '000'",
+        "postgresql": "CLOCK_TIMESTAMP()",
+        "mysql": "UTC_TIMESTAMP(6)",
+    }[connection.vendor]
+    later = {
+        "sqlite": "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW', '+1 minute') || '000'",
+        "postgresql": "CLOCK_TIMESTAMP() + INTERVAL '1 minute'",
+        "mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE",
+    }[connection.vendor]
+    with connection.cursor() as cursor:
+        cursor.execute(statement.format(now=now, later=later))
+        return int(cursor.rowcount)
+
+
+def java_acquires() -> None:
+    """Do what ShedLock does: update the record, or else insert it."""
+    columns = "lock_until = {later}, locked_at = {now}, locked_by = 'java'"
+    condition = "name = 'job' AND lock_until <= {now}"
+    assert java(f"UPDATE shedlock SET {columns} WHERE {condition}") or java(
+        "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) "
+        "VALUES ('job', {later}, {now}, 'java')"
+    )
+
+
+def java_releases() -> None:
+    assert java("UPDATE shedlock SET lock_until = {now} WHERE name = 'job'")
+
+
+def state(provider: DatabaseLockProvider) -> LockState:
+    [status] = provider.statuses("job")
+    return status.state
+
+
+@pytest.mark.parametrize("before", ["nothing", "released", "expired", "registered"])
+class TestRecordOfShedLock:
+    """What Java acquires and releases, whatever was done to the record before."""
+
+    @pytest.fixture(autouse=True)
+    def begin(self, provider: DatabaseLockProvider, before: str) -> None:
+        """Let Java acquire the lock."""
+        if before == "registered":
+            provider.register("job", LEAP_DAYS)
+        elif before != "nothing":
+            lock = take_from(provider, configure())
+            expire("job") if before == "expired" else lock.release()
+        # SQLite's clock has milliseconds: Java comes later.
+        LockRecord.objects.exclude(released_at=None).update(
+            locked_at=DatabaseNow() - 2 * MINUTE, released_at=DatabaseNow() - MINUTE
+        )
+        java_acquires()
+
+    def test_it_is_running_while_java_holds_it(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """Both sides respect the lock, also an operator's start."""
+        for start in (Start(), Start(Trigger.OPERATOR, LEAP_DAYS)):
+            holder = provider.acquire(LockConfiguration("job", MINUTE, start=start))
+            assert isinstance(holder, LockHolder)
+            assert holder.locked_by == "java"
+            assert timedelta(0) < holder.remaining <= MINUTE
+        assert state(provider) is LockState.RUNNING
+        assert not LockRecord.objects.not_running().exists()
+        assert not provider.force_release("job")
+
+    def test_it_is_free_when_java_has_released_it(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """It is no finding, and there is nothing to release by force."""
+        java_releases()
+        assert state(provider) is LockState.FREE
+        assert list(Search(MINUTE).findings(provider)) == []
+        assert not LockRecord.objects.held_or_expired().exists()
+        assert not provider.force_release("job", running=True)
+
+    def test_what_comes_next_is_told_by_its_own_state(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """A catch-up may follow Java, and nothing but a release frees its lock."""
+        java_releases()
+        LockRecord.objects.update(due_at=DatabaseNow() - timedelta(days=4000))
+        start = Start(Trigger.CATCH_UP, LEAP_DAYS)
+        lock = take_from(provider, LockConfiguration("job", MINUTE, start=start))
+        assert state(provider) is LockState.RUNNING
+        expire("job")
+        assert state(provider) is LockState.EXPIRED
+        assert provider.release(lock)
+        assert state(provider) is LockState.FREE
+
+    def test_operator_releases_a_lock_of_java(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """With force, as any running lock."""
+        assert provider.force_release("job", running=True, locked_by="java")
+        assert state(provider) is LockState.FREE
