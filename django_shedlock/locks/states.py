@@ -108,6 +108,11 @@ class LockStatus:
         start = Start(Trigger.CATCH_UP, self.schedule, grace)
         return self.schedule_state.decide(start, aware(self.clock)).is_allowed
 
+    def registered(self, schedule: Schedule) -> ScheduleState:
+        """Return the state of the ticks if this schedule is registered now."""
+        now, locked_at = aware(self.clock), aware(self.locked_at)
+        return self.schedule_state.registered(schedule, now, locked_at)
+
     @property
     def schedule(self) -> Schedule | None:
         """The schedule that the lock had last, with a time zone."""

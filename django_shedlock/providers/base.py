@@ -126,10 +126,11 @@ class LockProvider(ABC):
 
     def register(self, name: str, schedule: Schedule) -> None:
         """
-        Register the lock's schedule, which has a time zone: its ticks are due from now.
+        Register the lock's schedule, which has a time zone.
 
-        Nothing changes if the lock has this schedule, or if its job runs. A provider
-        that keeps no ticks does nothing.
+        ``LockStatus.registered()`` decides what is due then. Nothing changes if the
+        lock has this schedule, or if its job runs. A provider that keeps no ticks does
+        nothing.
         """
         return
 

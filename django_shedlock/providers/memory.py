@@ -115,7 +115,7 @@ class MemoryLockProvider(LockProvider):
             now = time.monotonic()
             entry = self._entries.setdefault(name, _Entry.free(now))
             if entry.is_released or entry.lock_until <= now:
-                entry.ticks = entry.ticks.registered(schedule, host_now())
+                entry.ticks = _status(name, entry).registered(schedule)
 
     def now(self) -> datetime:
         """See LockProvider.now(). It is this process's clock."""

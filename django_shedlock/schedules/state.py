@@ -73,12 +73,19 @@ class ScheduleState:
             return self
         return replace(self, due_at=next(self.schedule.ticks_after(self.tick)))
 
-    def registered(self, schedule: Schedule, now: datetime) -> ScheduleState:
-        """Return the state with this schedule; a new one counts from now on."""
+    def registered(
+        self, schedule: Schedule, now: datetime, locked_at: datetime
+    ) -> ScheduleState:
+        """
+        Return the state with this schedule; ticks that are due stay due.
+
+        ``locked_at`` is when the lock was last acquired, or else its record created.
+        """
         if self.schedule == schedule:
             return self
-        due_at = next(schedule.ticks_after(now))
-        return replace(self._without_future(now), schedule=schedule, due_at=due_at)
+        known = self._without_future(now)
+        due_at = known._due_at_change(schedule, now, known.tick or locked_at)
+        return replace(known, schedule=schedule, due_at=due_at)
 
     def overdue_since(self, now: datetime, grace: timedelta) -> datetime | None:
         """Return the first tick that should have succeeded, if it is overdue."""
@@ -122,6 +129,23 @@ class ScheduleState:
         was_caught_up = self.caught_up is not None and self.caught_up >= overdue
         is_due = self.due_at is not None and self.due_at <= overdue
         return is_due and not newer_was_run and not was_caught_up
+
+    # Note [A schedule that changes]
+    # Two versions of a project, side by side for days, register two schedules in turn.
+    # So what is due stays due, and a registration puts nothing off for which its own
+    # schedule has missed a tick since the last start. Then one of the first ticks after
+    # that start, of whatever schedule, is not put off by any. Where it has missed none,
+    # the schedule was changed, and its own next tick is due.
+    def _due_at_change(
+        self, schedule: Schedule, now: datetime, last_start: datetime
+    ) -> datetime:
+        following = next(schedule.ticks_after(now))
+        if self.due_at is None:
+            return following
+        has_missed = next(schedule.ticks_after(min(last_start, now))) <= now
+        if self.due_at <= now or has_missed:
+            return min(self.due_at, following)
+        return following
 
     def _due_at(self, chosen: datetime, *, is_new: bool) -> datetime:
         if self.due_at is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -259,8 +260,21 @@ def test_verbosity_0_is_silent() -> None:
     assert ran == ["report"]
 
 
-def test_changed_schedule_counts_from_now_on(jobs: Jobs) -> None:
-    """A new schedule makes nothing overdue at once."""
+def test_changed_schedule_makes_nothing_overdue(jobs: Jobs) -> None:
+    """Its next tick is due, also if that of the old one would have come sooner."""
+    jobs.report()
+    LockRecord.objects.filter(name="report").update(schedule="* * * * * UTC")
+    ran.clear()
+    assert run("catch-up") == ""
+    [status] = get_provider().statuses("report")
+    schedule = status.schedule_state.schedule
+    assert schedule is not None
+    assert str(schedule).startswith(DAILY["schedule"])
+    assert status.schedule_state.due_at == next(schedule.ticks_after(datetime.now(UTC)))
+
+
+def test_overdue_job_whose_schedule_changed_is_run(jobs: Jobs) -> None:
+    """What is overdue stays overdue until it succeeds."""
     jobs.report()
     make_late("report")
     LockRecord.objects.filter(name="report").update(schedule="@yearly UTC")

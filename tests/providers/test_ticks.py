@@ -151,6 +151,42 @@ def test_late_success_is_not_overwritten(provider: DatabaseLockProvider) -> None
 
 
 @committed
+def test_late_success_is_not_undone_by_a_registration(
+    provider: DatabaseLockProvider,
+) -> None:
+    """A job that outlived its lease succeeds while another schedule is registered."""
+    with store_clock(NOON):
+        late = take_from(provider, quarters())
+    LockRecord.objects.update(lock_until=NOON)
+    with store_clock(NOON + 2 * QUARTER):
+        succeed = Once("SELECT", lambda: provider.release(late))
+        with connection.execute_wrapper(succeed):
+            provider.register("job", Schedule("@hourly", "UTC"))
+    assert ticks(provider).due_at == NOON + QUARTER
+    assert ticks(provider).schedule == Schedule("@hourly", "UTC")
+
+
+@committed
+def test_lock_that_expires_meanwhile_is_left_alone(
+    provider: DatabaseLockProvider,
+) -> None:
+    """Between the SELECT and the UPDATE a scheduler's run begins and overruns."""
+    with store_clock(NOON):
+        assert runs(provider, succeeded=False)
+    retry = quarters(Trigger.RETRY)
+
+    def overrun() -> None:
+        lock = take_from(provider, retry)
+        LockRecord.objects.filter(locked_by=lock.locked_by).update(lock_until=NOON)
+
+    with store_clock(NOON + timedelta(minutes=5)):
+        with connection.execute_wrapper(Once("SELECT", overrun)):
+            holder = provider.acquire(quarters(Trigger.CATCH_UP))
+    assert isinstance(holder, LockHolder)
+    assert holder.is_expired
+
+
+@committed
 def test_record_that_is_made_meanwhile_is_acquired(
     provider: DatabaseLockProvider,
 ) -> None:
@@ -350,6 +386,28 @@ def test_hosts_of_two_releases_run_each_tick_once(
                         minutes.append(minute)
     at_both = sorted(ran["*/15 * * * *"] + ran["*/20 * * * *"])
     assert at_both == [0, 15, 20, 30, 40, 45, 60]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("old_comes_first", [True, False])
+def test_hosts_of_two_releases_see_that_nothing_runs(
+    provider: DatabaseLockProvider, *, old_comes_first: bool
+) -> None:
+    """Both register their schedule again and again; the job is overdue all the same."""
+    old, new = Schedule("0 12 * * *", "UTC"), Schedule("30 12 * * *", "UTC")
+    with store_clock(NOON + 2 * QUARTER):
+        start = Start(schedule=new)
+        lock = take_from(provider, LockConfiguration("job", MINUTE, start=start))
+        assert provider.release(lock)
+    tomorrow = 4 * 24
+    for quarter in range(3, tomorrow + 5):
+        with store_clock(NOON + quarter * QUARTER):
+            for schedule in (old, new) if old_comes_first else (new, old):
+                provider.register("job", schedule)
+            [status] = provider.statuses("job")
+            is_late = status.overdue_since(5 * MINUTE) is not None
+        assert is_late or quarter <= tomorrow + 2
+        assert not is_late or quarter > tomorrow
 
 
 SCHEDULES = ("* * * * *", QUARTERS, "@hourly", "30 3 * * *", "0 0 29 2 *")

@@ -27,6 +27,7 @@ LONG_BEHIND = yearly(NOW - timedelta(weeks=8))
 """Its newest tick is older."""
 AHEAD = yearly(NOW + timedelta(weeks=4))
 """Its newest tick is eleven months old."""
+FURTHER_AHEAD = yearly(NOW + timedelta(weeks=8))
 
 
 def configure_tick(
@@ -300,6 +301,27 @@ class TickContract:
         assert status.state is LockState.FREE
         assert status.overdue_since(timedelta(0)) is None
         take_from(provider, configure_tick(expression=BEHIND))
+
+    def test_registering_another_schedule_leaves_what_is_due(
+        self, provider: LockProvider
+    ) -> None:
+        """Two releases, each with its schedule, do not put off each other's ticks."""
+        self.fail_at_newest_tick(provider)
+        due_at = self.ticks(provider).due_at
+        for expression in (AHEAD, YEARLY, "* * * * *", AHEAD):
+            provider.register("job", Schedule(expression, "UTC"))
+            assert self.ticks(provider).schedule == Schedule(expression, "UTC")
+            assert self.ticks(provider).due_at == due_at
+        assert self.has_succeeded(provider) is False
+
+    def test_registering_another_schedule_puts_off_what_is_not(
+        self, provider: LockProvider
+    ) -> None:
+        """A schedule that was changed is due at its own next tick, if rarer, too."""
+        sooner, later = Schedule(AHEAD, "UTC"), Schedule(FURTHER_AHEAD, "UTC")
+        for schedule in (sooner, later, sooner):
+            provider.register("job", schedule)
+            assert self.ticks(provider).due_at == next(schedule.ticks_after(NOW))
 
     def test_running_job_keeps_its_schedule(self, provider: LockProvider) -> None:
         """Another one is registered when it ended, so its success is not mixed up."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -33,6 +32,11 @@ def hourly(
     """Return the state of an hourly job, by the hours of its ticks."""
     ticks = [None if hour is None else at(hour) for hour in (tick, due_at, caught_up)]
     return ScheduleState(HOURLY, *ticks)
+
+
+def created(moment: datetime) -> ScheduleState:
+    """Return the state of a job whose lock is created by its registration."""
+    return ScheduleState().registered(HOURLY, moment, moment)
 
 
 def start(
@@ -102,7 +106,7 @@ def test_job_that_never_ran_is_not_overdue() -> None:
 
 def test_job_that_never_ran_is_overdue_if_its_ticks_are_due() -> None:
     """They are from the registration on."""
-    state = ScheduleState().registered(HOURLY, at(9, 30))
+    state = created(at(9, 30))
     assert state.due_at == at(10)
     assert state.overdue_since(at(10), GRACE) is None
     assert state.overdue_since(at(10, 5), GRACE) == at(10)
@@ -145,18 +149,107 @@ def test_changed_schedule_is_due_at_its_own_ticks() -> None:
 
 
 def test_registered_job_is_due_from_then_on() -> None:
-    """Neither a job that never ran nor a changed schedule is late at once."""
-    changed = replace(hourly(tick=9, due_at=10), schedule=NIGHTLY)
-    for state in (ScheduleState(), changed):
-        registered = state.registered(HOURLY, at(12, 30))
+    """A job that never ran is not late at once, also if its lock is old."""
+    for locked_at in (at(12, 30), at(3)):
+        registered = ScheduleState().registered(HOURLY, at(12, 30), locked_at)
         assert registered.overdue_since(at(13, 4), GRACE) is None
         assert registered.overdue_since(at(13, 5), GRACE) == at(13)
-        assert registered.registered(HOURLY, at(14)) == registered
+        assert registered.registered(HOURLY, at(14), locked_at) == registered
+
+
+def daily(hour: int, minute: int = 0) -> Schedule:
+    return Schedule(f"{minute} {hour} * * *", "UTC")
+
+
+WEEKLY = Schedule("0 12 * * 3", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "due_at"),
+    [
+        (daily(9), at(9)),
+        (daily(8, 30), at(8, 30)),
+        (Schedule("*/5 * * * *", "UTC"), at(8, 20)),
+        (HOURLY, at(9)),
+        (Schedule("@weekly", "UTC"), datetime(2026, 3, 8, tzinfo=UTC)),
+        (WEEKLY, datetime(2026, 3, 4, 12, tzinfo=UTC)),
+        (Schedule("@yearly", "UTC"), datetime(2027, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_changed_schedule_is_due_at_its_next_tick(
+    schedule: Schedule, due_at: datetime
+) -> None:
+    """Whether it is rarer or not: the next tick of the old one is not expected."""
+    done = ScheduleState(daily(8), at(8)).after_success()
+    changed = done.registered(schedule, at(8, 15), at(8))
+    assert (changed.schedule, changed.due_at) == (schedule, due_at)
+
+
+def test_schedule_is_changed_before_its_first_tick() -> None:
+    """Of a job that never ran the ticks since its registration count."""
+    first = ScheduleState().registered(daily(8), at(9), at(9))
+    changed = first.registered(WEEKLY, at(15), at(9))
+    assert changed.due_at == datetime(2026, 3, 4, 12, tzinfo=UTC)
+    missed = first.registered(daily(12), at(15), at(9))
+    assert missed.due_at == first.due_at
+
+
+def test_changed_schedule_of_an_overdue_job_leaves_it_overdue() -> None:
+    """Only a success ends that, however often another schedule is registered."""
+    missed = ScheduleState(daily(8), at(8) - 24 * HOUR, at(8))
+    for minutes, schedule in enumerate((daily(8, 30), daily(8), WEEKLY, daily(23))):
+        missed = missed.registered(schedule, at(9, minutes), at(8) - 24 * HOUR)
+        assert missed.overdue_since(at(9, minutes), GRACE) == at(8)
+    begun = after(missed, Trigger.OPERATOR, at(10))
+    assert begun.after_success().overdue_since(at(10), GRACE) is None
+
+
+def test_change_that_skips_a_tick_keeps_the_tick_of_the_old_schedule() -> None:
+    """From 8:30 to 8:00 at a quarter past: today the job has not run yet."""
+    yesterday = at(8, 30) - 24 * HOUR
+    done = ScheduleState(daily(8, 30), yesterday).after_success()
+    assert done.registered(daily(8), at(8, 15), yesterday).due_at == at(8, 30)
+
+
+def test_change_after_a_clock_was_wrong_counts_from_now_on() -> None:
+    """What was written in the future is no start of which anything follows."""
+    future = at(20) + 24 * HOUR
+    wrong = ScheduleState(daily(8), future, future, future)
+    assert wrong.registered(HOURLY, at(9, 30), future).due_at == at(10)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    registrations=st.lists(
+        st.tuples(st.booleans(), st.timedeltas(timedelta(0), 60 * HOUR)), max_size=40
+    ),
+    was_run=st.booleans(),
+    minutes=st.integers(1, 23 * 60),
+)
+def test_two_schedules_do_not_put_off_each_other(
+    registrations: list[tuple[bool, timedelta]], was_run: bool, minutes: int
+) -> None:
+    """Nothing runs; whoever registers when, one of the first ticks becomes overdue."""
+    one, other = daily(8), daily(8 + minutes // 60 % 15, minutes % 60)
+    begun = at(8)
+    state = ScheduleState().registered(one, begun, begun)
+    if was_run:
+        state = ScheduleState(one, begun).after_success()
+    for is_other, time in sorted(registrations, key=lambda each: each[1]):
+        schedule = other if is_other else one
+        state = state.registered(schedule, begun + time, begun)
+    first = max(next(schedule.ticks_after(begun)) for schedule in (one, other))
+    late = first + GRACE
+    last = max((time for _, time in registrations), default=timedelta(0))
+    assert state.due_at is not None
+    assert state.due_at <= first
+    if begun + last >= late:
+        assert state.overdue_since(begun + last, GRACE) is not None
 
 
 def test_registered_job_that_never_succeeds_stays_overdue() -> None:
     """Also if it runs more often than the grace is long."""
-    state = ScheduleState().registered(HOURLY, at(8, 30))
+    state = created(at(8, 30))
     failed = after(state, Trigger.SCHEDULER, at(12))
     assert failed.overdue_since(at(12, 1), GRACE) == at(9)
 
@@ -234,7 +327,7 @@ def test_retry_runs_unless_the_newest_tick_succeeded(
 
 def test_retry_runs_a_tick_that_was_registered_in_between() -> None:
     """That ticks count from now on does not mean that the one before has succeeded."""
-    registered = ScheduleState().registered(HOURLY, at(10, 0, 10))
+    registered = created(at(10, 0, 10))
     failed = after(registered, Trigger.SCHEDULER, at(10, 0, 20))
     assert allows(failed, Trigger.RETRY, at(10, 1, 20))
     succeeded = after(failed, Trigger.RETRY, at(10, 1, 20)).after_success()
@@ -251,8 +344,8 @@ def test_retry_runs_a_tick_that_was_registered_in_between() -> None:
         (hourly(tick=9, due_at=8, caught_up=9), True),
         (after(ScheduleState(), Trigger.SCHEDULER, at(10)), True),
         (hourly(), False),
-        (ScheduleState().registered(HOURLY, at(9, 30)), True),
-        (ScheduleState().registered(HOURLY, at(10)), False),
+        (created(at(9, 30)), True),
+        (created(at(10)), False),
     ],
 )
 def test_catch_up_runs_what_is_overdue_once(state: ScheduleState, runs: bool) -> None:

@@ -272,7 +272,7 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
         record = read(connection, name)
     if record is None:  # pruned at once
         return
-    state = record.schedule_state.registered(schedule, aware(record.clock))
+    state = record.registered(schedule)
     # Of a job that runs nothing changes, nor of one that has this schedule.
     unlike = Q(schedule=None) | ~Q(schedule=str(schedule))
     records = LockRecord.objects.filter(
@@ -280,8 +280,10 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
     )
     columns = {
         "schedule": str(schedule),
-        "due_at": state.due_at,
         "tick": state.tick,
         "caught_up_tick": state.caught_up,
     }
+    # A late release may have changed it since it was read, so it is not written again.
+    if state.due_at != record.schedule_state.due_at:
+        columns["due_at"] = state.due_at
     Update(lambda: (records.not_running(), columns))(connection)
