@@ -49,7 +49,7 @@ class Model:
     lock_until: int = 0
     at_least_until: int = 0
     holder: str | None = None
-    is_released: bool = False
+    is_released: bool = True
     token: int = 0
 
     def acquire(self, at_most: int, at_least: int) -> bool:
@@ -81,7 +81,7 @@ class Model:
         return True
 
     def force_release(self, *, running: bool) -> bool:
-        if self.lock_until <= self.now or not (running or self.is_released):
+        if self.state is LockState.FREE or not (running or self.is_released):
             return False
         self.lock_until = self.at_least_until = self.now
         self.is_released = True

@@ -107,6 +107,10 @@ class Confirmation(ABC):
                 self._refuse(name, locked_by)
         return None
 
+    def applies_to(self, state: LockState) -> bool:
+        """Whether there is something to do with a lock in this state."""
+        return state.is_held
+
     @abstractmethod
     def act(self, action: OperatorAction, data: dict[str, Any]) -> bool:
         """Do it; return whether the acquisition still held the lock."""
@@ -163,7 +167,7 @@ class Confirmation(ABC):
         self.model_admin.message_user(self.request, text, level)
 
     def _ask(self, records: list[Any], form: ReasonForm) -> TemplateResponse | None:
-        held = [r for r in records if LockState(r.state).is_held]
+        held = [r for r in records if self.applies_to(LockState(r.state))]
         if not held:
             self._tell(gettext("None of these locks is held."), messages.WARNING)
             return None
@@ -203,6 +207,10 @@ class ReleaseConfirmation(Confirmation):
         "Lock “%(name)s” is not released: %(holder)s does not hold it any more."
     )
 
+    def applies_to(self, state: LockState) -> bool:
+        """Of an expired lock nobody knows whether its job still runs."""
+        return state is not LockState.FREE
+
     def act(self, action: OperatorAction, data: dict[str, Any]) -> bool:
         """See Confirmation.act()."""
         return action.release(running=True)
@@ -239,5 +247,5 @@ def _described(record: Any) -> dict[str, Any]:
         "pid": pid,
         "since": instant(record.locked_at),
         "until": instant(record.lock_until),
-        "is_running": record.state == LockState.RUNNING,
+        "may_run": LockState(record.state).may_run,
     }

@@ -100,7 +100,9 @@ class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: igno
         context = {
             "shedlock_name": unquote(object_id),
             "shedlock_actions": self._offered(request),
-            "shedlock_held_states": [s.value for s in LockState if s.is_held],
+            "shedlock_held_states": [
+                s.value for s in LockState if s is not LockState.FREE
+            ],
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             **(last_runs(unquote(object_id)) if self._shows_runs(request) else {}),
             **(extra_context or {}),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.jobs.named import NamedJob, named_jobs
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import LockStatus, is_success
+from django_shedlock.locks.states import LockState, LockStatus, is_success
+from django_shedlock.operators import OperatorAction
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Trigger
@@ -22,11 +24,19 @@ logger = logging.getLogger("django_shedlock")
 
 Jobs = dict[str, dict[Schedule, NamedJob]]
 """Each lock's jobs by schedule; entries of ``CRONJOBS`` may share a lock."""
+Start = Callable[[Trigger], bool]
 
 # Note [Other time zones]
 # Hosts may read one schedule in several time zones. If each registered its own, no tick
 # would ever be late; if each ran the job for its own ticks, it would run too often. The
 # scheduler's time zone counts: its next start writes that into the record.
+
+# Note [Expired locks]
+# If a lease is over without a release, the worker died, or its job still runs: a
+# sync body does not end with its lease, also with keep_alive, so nobody can tell. The
+# next tick acquires the lock, as that is what a lease means. A catch-up has time: it
+# leaves the job alone until an operator has looked. An operator who wants it run
+# releases that very acquisition first, here or elsewhere.
 
 
 class Result(StrEnum):
@@ -37,6 +47,10 @@ class Result(StrEnum):
     SKIPPED = (
         "was skipped: another worker runs it, or has already caught up, or "
         "lock_at_least_for keeps its lock"
+    )
+    EXPIRED = (
+        "is not run: its lease is over, but its lock was never released, so it may "
+        "still be running, see `shedlock check`"
     )
     UNKNOWN = (
         "can't be started from here: no such job is known here, or it needs arguments"
@@ -57,13 +71,17 @@ class CaughtUp:
     error: BaseException | None = None
 
 
-def catch_up(provider: LockProvider) -> Iterator[CaughtUp]:
+def catch_up(
+    provider: LockProvider, *, include_expired: Collection[str] = (), operator: str = ""
+) -> Iterator[CaughtUp]:
     """
     Run each overdue job of the provider once, under its lock, one after the other.
 
     Only its newest past tick is run, and no tick twice. A known job that was never run
     counts from now on. A job whose scheduler counts in another time zone is left to
-    other hosts. With ``SHEDLOCK_ENABLED = False`` nothing is done. Raises
+    other hosts. A job whose lock has expired is not run, unless the lock's name matches
+    a pattern in ``include_expired``: then the lock is released first, by the
+    ``operator``. With ``SHEDLOCK_ENABLED = False`` nothing is done. Raises
     ``LockProviderError`` if the store fails.
     """
     if not conf.ENABLED.value:
@@ -75,8 +93,16 @@ def catch_up(provider: LockProvider) -> Iterator[CaughtUp]:
         since = status.overdue_since(grace)
         # The statement that acquires the lock decides again.
         if since is not None and status.may_catch_up(grace):
-            result, error = _run(status, jobs.get(status.name, {}))
-            yield CaughtUp(status.name, since, result, error)
+            found = _find(status, jobs.get(status.name, {}))
+            if status.state is LockState.EXPIRED and not isinstance(found, Result):
+                if any(fnmatchcase(status.name, each) for each in include_expired):
+                    _release(provider, status, operator)
+                else:
+                    found = Result.EXPIRED
+            if isinstance(found, Result):
+                yield CaughtUp(status.name, since, found)
+            else:
+                yield CaughtUp(status.name, since, *_run(status.name, found))
 
 
 def _scheduled_jobs(provider: LockProvider) -> Jobs:
@@ -96,21 +122,26 @@ def _register(provider: LockProvider, jobs: Jobs) -> None:
             provider.register(name, list(schedules)[-1])
 
 
-def _run(
-    status: LockStatus, jobs: Mapping[Schedule, NamedJob]
-) -> tuple[Result, BaseException | None]:
+def _release(provider: LockProvider, status: LockStatus, operator: str) -> None:
+    # See Note [Expired locks]. If a scheduler has acquired it since, it stays held.
+    expired = (status.name, status.locked_by)
+    reason = "its job is overdue, and catch-up is told to include this expired lock"
+    OperatorAction(provider, *expired, operator, reason).release(running=True)
+
+
+def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Start | Result:
     counted = status.schedule
     if counted is None:
-        return Result.UNKNOWN, None
+        return Result.UNKNOWN
     similar = [schedule for schedule in jobs if schedule.has_ticks_of(counted)]
     # Hosts may call one time zone by two names, as UTC and Etc/UTC.
     now = aware(status.clock)
     newest = next(counted.ticks_until(now))
     for schedule in similar:
         if next(schedule.ticks_until(now)) == newest:
-            return _start(jobs[schedule])
+            return jobs[schedule].start or Result.UNKNOWN
     if not similar:
-        return Result.UNKNOWN, None
+        return Result.UNKNOWN
     logger.warning(
         "The overdue job of lock %r is not run from here: its ticks are counted in %s, "
         "but here in %s. For entries of CRONJOBS, set SHEDLOCK_CRONTAB_TIME_ZONE alike "
@@ -120,17 +151,15 @@ def _run(
         counted.time_zone,
         similar[0].time_zone,
     )
-    return Result.ELSEWHERE, None
+    return Result.ELSEWHERE
 
 
-def _start(job: NamedJob) -> tuple[Result, BaseException | None]:
-    if job.start is None:
-        return Result.UNKNOWN, None
+def _run(name: str, start: Start) -> tuple[Result, BaseException | None]:
     try:
-        was_executed = job.start(Trigger.CATCH_UP)
+        was_executed = start(Trigger.CATCH_UP)
     except (Exception, SystemExit) as error:  # the other overdue jobs must run, too
         if is_success(error):
             return Result.SUCCEEDED, None
-        logger.exception("The overdue job of lock %r failed.", job.name)
+        logger.exception("The overdue job of lock %r failed.", name)
         return Result.FAILED, error
     return Result.SUCCEEDED if was_executed else Result.SKIPPED, None

@@ -39,6 +39,11 @@ class LockState(StrEnum):
         """Whether the job's lease is valid, and it has not released the lock."""
         return self is LockState.RUNNING
 
+    @property
+    def may_run(self) -> bool:
+        """Whether the job runs, or may still run although its lease is over."""
+        return self in {LockState.RUNNING, LockState.EXPIRED}
+
 
 @dataclass(frozen=True)
 class LockStatus:
@@ -67,7 +72,12 @@ class LockStatus:
         is_kept_only = self.state is LockState.HELD_AT_LEAST
         is_by_operator = start.trigger is Trigger.OPERATOR
         is_held = self.remaining > ZERO and not (is_kept_only and is_by_operator)
-        if decision is None or decision.is_allowed:
+        if decision is None:
+            return self.holder() if is_held else None
+        is_expired = self.state is LockState.EXPIRED
+        if is_expired and start.trigger is Trigger.CATCH_UP:
+            return LockHolder(self.locked_by, tick=decision.tick, is_expired=True)
+        if decision.is_allowed:
             return self.holder() if is_held else None
         # Callers other than the scheduler wait for a held lock.
         if is_held and start.trigger is not Trigger.SCHEDULER:
@@ -137,16 +147,20 @@ class LockHolder:
     The holder of a lock that we did not get, and what is left of its lease.
 
     With ``tick``, that tick of the schedule was run, is running, or must not run now:
-    waiting is useless.
+    waiting is useless. ``is_expired`` tells that its lease is over without a release,
+    so that a catch-up does not run next to a job that may still run.
     """
 
     locked_by: str
     remaining: timedelta = ZERO
     tick: datetime | None = None
+    is_expired: bool = False
 
     @property
     def reason(self) -> str:
         """Why we did not get the lock."""
+        if self.is_expired:
+            return f"its lease is over, but {self.locked_by} never released it"
         if self.tick is None or self.remaining:
             return f"held by {self.locked_by}"
         tick = self.tick.isoformat(sep=" ", timespec="minutes")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from shlex import quote
 from typing import Self
 
 from django.utils import timezone
@@ -116,7 +117,7 @@ class Search:
         return {
             Kind.LONG: self._long(summary, status),
             Kind.OVERDUE: overdue(provider, status, self.grace),
-            Kind.EXPIRED: _expired(status),
+            Kind.EXPIRED: _expired(provider, status),
             **found,
         }
 
@@ -173,12 +174,15 @@ def _as_findings(provider: LockProvider, name: str, found: Found) -> Iterator[Fi
             yield Finding(kind, provider.alias, f"Lock {name!r}: {text}", name)
 
 
-def _expired(status: LockStatus) -> str | None:
+def _expired(provider: LockProvider, status: LockStatus) -> str | None:
     if status.state is not LockState.EXPIRED:
         return None
+    release = _command(provider, f"release {quote(status.name)} --force")
     return (
         f"its lease is over and {status.locked_by} never released it: the worker "
-        "died, or its job runs for longer than lock_at_most_for."
+        "died, or its job runs for longer than lock_at_most_for. The next start "
+        "acquires it, but not `shedlock catch-up`. If the worker is dead, "
+        f"{release} releases it."
     )
 
 
@@ -230,7 +234,7 @@ def overdue(provider: LockProvider, status: LockStatus, grace: timedelta) -> str
     schedule = f" ({status.schedule})" if status.schedule else ""
     return (
         f"it is overdue: the tick of {_local(since)}{schedule} has not succeeded, "
-        f"{_why(status, since, grace)}. If it is a job of this project, "
+        f"{_why(status, since, grace)}. If it is a job of this project"
         f"{_remedy(provider, status, grace)} runs it now."
     )
 
@@ -249,9 +253,18 @@ def _why(status: LockStatus, since: datetime, grace: timedelta) -> str:
 
 def _remedy(provider: LockProvider, status: LockStatus, grace: timedelta) -> str:
     subcommand = "catch-up" if status.may_catch_up(grace) else "trigger"
+    if status.state is not LockState.EXPIRED:
+        return f", {_command(provider, subcommand)}"
+    name = quote(status.name)
+    exactly = f"catch-up --include-expired {name}"
+    command = exactly if subcommand == "catch-up" else f"trigger {name}"
+    return f", and its worker is dead, {_command(provider, command)}"
+
+
+def _command(provider: LockProvider, arguments: str) -> str:
     if provider.alias == "default":
-        return f"`shedlock {subcommand}`"
-    return f"`shedlock --provider {provider.alias} {subcommand}`"
+        return f"`shedlock {arguments}`"
+    return f"`shedlock --provider {provider.alias} {arguments}`"
 
 
 def _local(moment: datetime) -> str:

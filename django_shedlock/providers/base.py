@@ -148,8 +148,9 @@ class LockProvider(ABC):
         """
         Release a lock that only ``lock_at_least_for`` keeps; return whether it was one.
 
-        With ``running`` also one whose job runs: the job is not stopped. With
-        ``locked_by`` only if it is still that acquisition's.
+        With ``running`` also one whose job runs, and one that has expired, whose job
+        may run: the job is not stopped. With ``locked_by`` only if it is still that
+        acquisition's.
         """
 
     @abstractmethod

@@ -135,8 +135,11 @@ class MemoryLockProvider(LockProvider):
     ) -> bool:
         """See LockProvider.force_release()."""
         with self._mutex:
-            entry = self._held(name, locked_by)
-            if entry is None or not (running or entry.is_released):
+            entry = self._entries.get(name)
+            if entry is None or locked_by not in {None, entry.locked_by}:
+                return False
+            state = _status(name, entry).state
+            if state is LockState.FREE or (state.may_run and not running):
                 return False
             entry.lock_until = entry.lock_at_least_until = time.monotonic()
             entry.is_released = True

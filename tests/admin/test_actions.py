@@ -140,13 +140,27 @@ def test_holder_that_came_in_between_is_spared(
     assert (LogEntry.objects.count(), told) == (0, [])
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_expired_page_changes_nothing(chief: Client, action: str) -> None:
-    """A lock whose lease ended since is neither freed nor revived, and it is said."""
+def test_expired_lock_is_released(chief: Client) -> None:
+    """Whose job may still run, which is asked; then it is free, and no finding."""
+    lock = take("billing")
+    expire("billing")
+    page = ask(chief, "billing").content.decode()
+    assert "may still be running" in page
+    assert "is released" in confirm(chief, "billing", lock.locked_by).content.decode()
+    assert state("billing") is LockState.FREE
+    assert LogEntry.objects.count() == 1
+
+
+def test_expired_lock_is_not_extended(chief: Client) -> None:
+    """A lock whose lease ended since is not revived, and it is said."""
     lock = take("billing")
     expire("billing")
     page = confirm(
-        chief, "billing", lock.locked_by, action=action, lock_at_most_for="2h"
+        chief,
+        "billing",
+        lock.locked_by,
+        action="extend_selected",
+        lock_at_most_for="2h",
     ).content.decode()
     assert "does not hold it any more" in page
     assert state("billing") is LockState.EXPIRED
@@ -271,7 +285,7 @@ def test_page_of_a_held_lock_offers_the_actions(chief: Client) -> None:
     page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
     for action in ACTIONS:
         assert f'name="action" value="{action}"' in page
-    expire("billing")
+    get_provider().force_release("billing", running=True)
     page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
     assert 'name="action"' not in page
 

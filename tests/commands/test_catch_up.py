@@ -12,16 +12,19 @@ from django.core.management import BaseCommand, CommandError
 from django.core.management.base import CommandParser
 from django.test import override_settings
 
-from django_shedlock import execute, scheduler_lock
+from django_shedlock import execute, hold, scheduler_lock, signals
 from django_shedlock.jobs import named
 from django_shedlock.jobs.named import NamedJob
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.operators import OperatorAction
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
+from tests.support.locks import configure, expire
+from tests.support.processes import Parent, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -188,6 +191,62 @@ def test_job_whose_lock_is_kept_is_told(jobs: Jobs) -> None:
     assert ran == []
 
 
+def overrun(parent: Parent) -> None:
+    """Run the report, as a scheduler would, until the test says."""
+    lease = {**DAILY, "lock_at_most_for": "1h"}
+    with hold("report", **lease):
+        parent.say("it runs")
+        parent.wait()
+
+
+def test_job_that_overran_its_lease_is_not_run_beside_itself() -> None:
+    """Its process lives or not: that is for somebody to find out, and to say so."""
+    with worker(overrun) as pod:
+        assert pod.heard() == "it runs"
+        expire("report")
+        make_late("report")
+        for _ in range(2):
+            assert "is not run: its lease is over" in run("catch-up")
+        pod.kill()
+    assert "is not run: its lease is over" in run("catch-up")
+    assert ran == []
+    run("release", "report", "--force", "--reason", "the pod is gone")
+    assert run("catch-up").endswith(": ran.\n")
+    assert ran == ["report"]
+
+
+def test_expired_lock_is_included_by_its_name() -> None:
+    """It is released first, which is logged like any release by an operator."""
+    released = []
+
+    def hear(*, action: OperatorAction, **kwargs: Any) -> None:
+        released.append((action.name, action.locked_by, bool(action.operator)))
+
+    locks = {name: get_provider().acquire(configure(name)) for name in NAMES[-2:]}
+    for name in locks:
+        expire(name)
+        make_late(name)
+    make_late("fetch")
+    signals.lock_force_released.connect(hear)
+    try:
+        printed = run("catch-up", "--include-expired", "rep*")
+    finally:
+        signals.lock_force_released.disconnect(hear)
+    assert ran == ["fetch", "report"]
+    assert released == [("report", locks["report"].locked_by, True)]
+    assert "'remind'" in printed
+    assert get_provider().statuses("remind")[0].state is LockState.EXPIRED
+
+
+def test_expired_lock_of_a_job_that_is_unknown_stays_expired() -> None:
+    """Who can't run it has no reason to release it."""
+    get_provider().acquire(configure("remind"))
+    expire("remind")
+    make_late("remind")
+    assert "can't be started from here" in run("catch-up", "--include-expired", "*")
+    assert get_provider().statuses("remind")[0].state is LockState.EXPIRED
+
+
 def test_job_that_needs_arguments_is_told() -> None:
     """What can't be started is named, so that somebody does it."""
     make_late("remind")
@@ -279,8 +338,8 @@ def test_overdue_job_whose_schedule_changed_is_run(jobs: Jobs) -> None:
     make_late("report")
     LockRecord.objects.filter(name="report").update(schedule="@yearly UTC")
     ran.clear()
-    assert run("catch-up") == ""
-    assert ran == []
+    assert run("catch-up").endswith(": ran.\n")
+    assert ran == ["report"]
     [status] = get_provider().statuses("report")
     assert str(status.schedule_state.schedule).startswith(DAILY["schedule"])
 

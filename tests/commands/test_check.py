@@ -110,6 +110,24 @@ def test_expired_and_never_released() -> None:
     assert (status, f"{lock.locked_by} never released it" in printed) == (1, True)
 
 
+@override_settings(
+    SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}, "shop": {"BACKEND": DATABASE}}
+)
+def test_expired_lock_says_what_to_do_next() -> None:
+    """Both of its lines name the command, with the lock; a release ends the finding."""
+    execute(lambda: None, "my job", provider="shop")
+    LockRecord.objects.update(released_at=None)
+    be_overdue("my job")
+    overdue, expired = (each["text"] for each in found())
+    assert "and its worker is dead, `shedlock --provider shop catch-up" in overdue
+    assert "catch-up --include-expired 'my job'` runs it now." in overdue
+    release = "--provider shop release 'my job' --force"
+    assert f"If the worker is dead, `shedlock {release}` releases it." in expired
+    check("--provider", "shop", "release", "my job", "--force")
+    assert [each["kind"] for each in found()] == ["overdue"]
+    assert "project, `shedlock --provider shop catch-up` runs" in found()[0]["text"]
+
+
 def test_job_that_takes_longer_than_usual() -> None:
     """A job is suspicious that runs for three times as long as it did."""
     take("job", lock_at_most_for=timedelta(hours=2))

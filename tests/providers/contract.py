@@ -275,6 +275,17 @@ class ProviderContract:
         assert not provider.force_extend("job", MINUTE)
         assert not provider.force_release("unknown", running=True)
 
+    def test_expired_lock_is_force_released(self, provider: LockProvider) -> None:
+        """With force, since its job may still run; whose release is then too late."""
+        lock = take_from(provider, configure(lock_at_most_for=SHORT))
+        outlast(lock)
+        assert not provider.force_release("job")
+        assert not provider.force_release("job", running=True, locked_by="someone")
+        assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+        assert provider.statuses("job")[0].state is LockState.FREE
+        assert not provider.force_release("job", running=True)
+        assert not provider.release(lock)
+
     def test_force_extend_never_shortens(self, provider: LockProvider) -> None:
         """An operator lengthens a lease, and never shortens it."""
         take_from(provider, configure())

@@ -339,13 +339,15 @@ def test_clock_that_was_ahead_hides_no_missed_run(
 
 @pytest.mark.django_db
 def test_lost_lock_leaves_its_tick_to_catch_up(provider: DatabaseLockProvider) -> None:
-    """A worker that vanished has its tick: no scheduler runs it, catch-up does."""
+    """A worker that vanished has its tick: once it is released, catch-up runs it."""
     with store_clock(NOON):
         lock = take_from(provider, quarters())
         LockRecord.objects.update(lock_until=DatabaseNow())
         assert not runs(provider)
         assert not lock.refresh() or lock.is_active
     with store_clock(NOON + timedelta(minutes=5)):
+        assert isinstance(provider.acquire(quarters(Trigger.CATCH_UP)), LockHolder)
+        assert provider.force_release("job", running=True)
         again = take_from(provider, quarters(Trigger.CATCH_UP))
         assert not provider.release(lock)
         assert ticks(provider).due_at == NOON

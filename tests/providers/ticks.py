@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
 from django_shedlock.schedules.state import ScheduleState
+from tests.support.leases import end_lease
 from tests.support.locks import MINUTE, configure, take_from
 
 YEARLY = "0 0 29 2 *"
@@ -240,6 +243,28 @@ class TickContract:
         early = configure_tick(Trigger.CATCH_UP, grace=timedelta(days=5 * 366))
         assert isinstance(provider.acquire(early), LockHolder)
         take_from(provider, configure_tick(Trigger.CATCH_UP, grace=timedelta(0)))
+
+    def test_catch_up_leaves_an_expired_lock(self, provider: LockProvider) -> None:
+        """Its job may still run; only a release, by whomever, says that it does not."""
+        lock = take_from(provider, configure_tick(Trigger.OPERATOR))
+        end_lease(lock)
+        holder = provider.acquire(configure_tick(Trigger.CATCH_UP))
+        assert isinstance(holder, LockHolder)
+        assert (holder.locked_by, holder.tick) == (lock.locked_by, lock.tick)
+        assert holder.reason.startswith("its lease is over, but ")
+        assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+        take_from(provider, configure_tick(Trigger.CATCH_UP))
+
+    @pytest.mark.parametrize(
+        "trigger", [Trigger.SCHEDULER, Trigger.RETRY, Trigger.OPERATOR]
+    )
+    def test_others_acquire_an_expired_lock(
+        self, provider: LockProvider, trigger: Trigger
+    ) -> None:
+        """A lease is over when it is over: the next tick is not lost."""
+        end_lease(take_from(provider, configure_tick(expression=LONG_BEHIND)))
+        lock = take_from(provider, configure_tick(trigger, expression=BEHIND))
+        assert provider.release(lock)
 
     def test_tick_that_was_caught_up_is_run(self, provider: LockProvider) -> None:
         """A scheduler that is very late does not run again what was caught up."""

@@ -35,8 +35,8 @@ class Release(Subcommand):
         parser.add_argument(
             "--force",
             action="store_true",
-            help="release it even if its job is running; the job is not stopped, and "
-            "another worker may start it as well",
+            help="release it even if its job is running, or its lease is over; the job "
+            "is not stopped, and another worker may start it as well",
         )
         add_reason(parser)
 
@@ -55,9 +55,10 @@ class Release(Subcommand):
             self.stdout.write(f"Lock {name!r} is released.")
             return
         status = find_status(provider, name)
-        if status.state.is_running:
+        if status.state.may_run:
+            runs = "is running" if status.state.is_running else "may still be running"
             raise CommandError(
-                f"Lock {name!r} is not released: its job is running as "
+                f"Lock {name!r} is not released: its job {runs} as "
                 f"{printable(status.locked_by)}. With --force it is released all the "
                 "same, and another worker may start the job while this one goes on.",
                 returncode=RUNNING,

@@ -171,7 +171,7 @@ class DatabaseLockProvider(LockProvider):
     ) -> bool:
         """See LockProvider.force_release()."""
         records = _of_acquisition(name, locked_by)
-        records = records.held() if running else records.held_at_least()
+        records = records.held_or_expired() if running else records.held_at_least()
         # With lock_at_least_until over, the holder's own release keeps nothing.
         over = {"lock_until": DatabaseNow(), "lock_at_least_until": DatabaseNow()}
         release = Update(lambda: (records, {**over, "released_at": _released_now()}))
