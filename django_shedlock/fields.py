@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
+from django.db.models.expressions import DurationExpression, TemporalSubtraction
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
@@ -77,11 +78,17 @@ class DatabaseNow(Func):
     Django's ``Now()`` is the statement's start on PostgreSQL, so that a statement
     that waited for a row would shorten the lease, and it follows the session's time
     zone on MySQL and MariaDB. SQLite has milliseconds, which are padded because
-    SQLite compares instants as texts.
+    SQLite compares instants as texts. A duration may be added and subtracted.
     """
 
     template = "CURRENT_TIMESTAMP"
     output_field = DateTimeField()
+
+    def __add__(self, duration: Any) -> Shifted:
+        return Shifted(super().__add__(duration))
+
+    def __sub__(self, duration: Any) -> Shifted:
+        return Shifted(super().__sub__(duration))
 
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
@@ -98,11 +105,16 @@ class DatabaseNow(Func):
         return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
 
     def as_sqlite(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self,
+        compiler: SQLCompiler,
+        connection: BaseDatabaseWrapper,
+        shift: str = "",
+        **context: Any,
     ) -> Any:
         """In the very format in which Django writes a datetime with microseconds."""
         # Each % is doubled for the template, and again for the statement's parameters.
-        template = "(STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW') || '000')"
+        form = "%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f"
+        template = f"(STRFTIME('{form}', 'NOW'{shift.replace('%', '%%')}) || '000')"
         return self.as_sql(compiler, connection, template=template, **context)
 
     def as_oracle(
@@ -112,3 +124,43 @@ class DatabaseNow(Func):
         return self.as_sql(
             compiler, connection, template="SYS_EXTRACT_UTC(SYSTIMESTAMP)", **context
         )
+
+
+# Note [No Python in SQLite's statements]
+# Django adds functions in Python to SQLite for durations. If a signal handler raises in
+# one of them, Ctrl-C becomes an error of the statement, and the statement is sent again.
+
+
+class Shifted(DurationExpression):
+    """The database's now, and a duration later or earlier."""
+
+    def __init__(self, combined: Any):
+        super().__init__(combined.lhs, combined.connector, combined.rhs)
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """See Note [No Python in SQLite's statements]. To the millisecond."""
+        now: Any = self.lhs
+        duration: Any = self.rhs
+        microseconds, parameters = compiler.compile(duration)
+        shift = f", ({microseconds} / {self.connector}1000000.0) || ' seconds'"
+        sql, _ = now.as_sqlite(compiler, connection, shift=shift)
+        return sql, parameters
+
+
+class TimeUntil(TemporalSubtraction):
+    """The time from one instant to another; negative if that is past."""
+
+    def __init__(self, instant: Any, now: Any):
+        super().__init__(instant, now)
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """See Note [No Python in SQLite's statements]. To the millisecond."""
+        sides: Any = (self.lhs, self.rhs)
+        (instant, of_instant), (now, of_now) = map(compiler.compile, sides)
+        days = f"(JULIANDAY({instant}) - JULIANDAY({now}))"
+        sql = f"CAST(ROUND({days} * 86400000) AS INTEGER) * 1000"
+        return sql, [*of_instant, *of_now]

@@ -7,12 +7,17 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Case, ExpressionWrapper, F, Max, Q, Value, When
+from django.db.models import Case, F, Max, Q, Value, When
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from django_shedlock.clocks import aware
-from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
+from django_shedlock.fields import (
+    DatabaseNow,
+    LockNameField,
+    TimeUntil,
+    UTCDateTimeField,
+)
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.schedules.cron import Schedule
@@ -78,9 +83,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
                 default=Value(LockState.FREE.value),
                 output_field=models.CharField(),
             ),
-            remaining=ExpressionWrapper(
-                F("lock_until") - DatabaseNow(), output_field=models.DurationField()
-            ),
+            remaining=TimeUntil(F("lock_until"), DatabaseNow()),
         )
 
     def with_clock(self) -> Self:

@@ -1,0 +1,88 @@
+"""A signal handler that raises while SQLite works for us."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_shedlock import hold
+from django_shedlock.locks.configuration import make_request
+from django_shedlock.locks.lock import Lock
+from django_shedlock.providers.database import DatabaseLockProvider
+from tests.support.locks import MINUTE, configure, state
+from tests.support.processes import Parent, worker
+
+pytestmark = [pytest.mark.sqlite_only, pytest.mark.django_db(transaction=True)]
+
+INTERRUPTS = 200
+LONGEST_CYCLE = 0.004
+"""Seconds in which an interrupt meets each step of a lock."""
+
+
+def lock_until_interrupted(lock: Lock, parent: Parent) -> BaseException:
+    """Return what ended the work, with the lock released."""
+    provider = lock.provider
+    try:
+        parent.say(os.getpid())
+        while True:
+            provider.take(lock)
+            provider.remaining(lock)
+            provider.extend(lock, MINUTE)
+            provider.release(lock)
+    except BaseException as error:
+        provider.release(lock)
+        return error
+
+
+def be_interrupted(parent: Parent) -> list[str]:
+    """Return each end of the work that was no Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    provider = DatabaseLockProvider("default")
+    others = []
+    for turn in range(INTERRUPTS):
+        schedule = {"schedule": "* * * * *"} if turn % 2 else {}
+        request = make_request("job", {"lock_at_most_for": "1m", **schedule})
+        lock = Lock(provider, request.configuration())
+        error = lock_until_interrupted(lock, parent)
+        if not isinstance(error, KeyboardInterrupt):
+            others.append(repr(error))
+    return others
+
+
+def test_no_interrupt_is_lost() -> None:
+    """Ctrl-C ends the work as Ctrl-C, wherever it comes, and nothing stays held."""
+    with worker(be_interrupted) as working:
+        for _ in range(INTERRUPTS):
+            number = working.heard()
+            time.sleep(random.uniform(0, LONGEST_CYCLE))
+            os.kill(number, signal.SIGINT)
+        assert working.result() == []
+    assert not state("job").is_held
+
+
+def test_sqlite_calls_no_python() -> None:
+    """Django's functions would turn an interrupt into an error of the statement."""
+    sent: list[str] = []
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        sent.append(sql)
+        return execute(sql, *rest)
+
+    provider = DatabaseLockProvider("default")
+    with connection.execute_wrapper(note):
+        for options in ({}, {"schedule": "@hourly"}):
+            with hold("job", lock_at_least_for="1m", **options) as lock:
+                lock.extend("10m", "10m")
+                lock.refresh()
+                provider.force_extend("job", MINUTE)
+                assert not isinstance(provider.acquire(configure()), Lock)
+            provider.statuses()
+            assert provider.force_release("job")
+    assert {sql.split()[0] for sql in sent} >= {"UPDATE", "INSERT", "SELECT"}
+    assert [sql for sql in sent if "django_" in sql] == []
