@@ -15,7 +15,7 @@ from django_shedlock import models
 from django_shedlock.fields import DatabaseNow, UTCDateTimeField
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun, with_last_run
-from tests.support.locks import add_run
+from tests.support.locks import MINUTE, add_run
 
 pytestmark = pytest.mark.django_db
 
@@ -62,7 +62,7 @@ def test_lock_is_free_from_the_instant_its_lease_ends(
     """At lock_until itself the lock can be taken, and it is not held any more."""
     end = datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=UTC)
     LockRecord.objects.create(
-        name="job", lock_until=end, locked_at=end, locked_by="somebody"
+        name="job", lock_until=end, locked_at=end - MINUTE, locked_by="somebody"
     )
     now = Value(end + by, output_field=UTCDateTimeField())
     monkeypatch.setattr(models.records, "DatabaseNow", lambda: now)

@@ -32,6 +32,16 @@ RELEASED = Q(released_at__gte=F("locked_at"))
 UNRELEASED = Q(locked_by__contains=":") & ~RELEASED
 """Whether this package acquired the lock, and nobody has released it since."""
 
+# Note [A clock that was set back]
+# A release ends the lease at the instant at which it began. So a released lock is free,
+# whatever the clock says later, and Java's ShedLock sees a lease that is over.
+OVER = Q(lock_until=F("locked_at"))
+"""Whether the lease is over by whatever clock."""
+
+
+def _held() -> Q:
+    return Q(lock_until__gt=DatabaseNow()) & ~OVER
+
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
     """Records, filtered by the database's clock."""
@@ -46,7 +56,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def acquirable(self) -> Self:
         """Only locks that can be acquired now."""
-        return self.filter(lock_until__lte=DatabaseNow())
+        return self.filter(Q(lock_until__lte=DatabaseNow()) | OVER)
 
     def not_running(self) -> Self:
         """Only locks that are not held, or that only ``lock_at_least_for`` keeps."""
@@ -54,7 +64,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def held(self) -> Self:
         """Only locks that nobody can acquire now."""
-        return self.filter(lock_until__gt=DatabaseNow())
+        return self.filter(_held())
 
     def held_at_least(self) -> Self:
         """Only released locks that ``lock_at_least_for`` keeps."""
@@ -70,11 +80,12 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def unused(self, duration: timedelta) -> Self:
         """Only locks whose last lease ended longer ago than this."""
-        return self.filter(lock_until__lt=DatabaseNow() - duration)
+        then = DatabaseNow() - duration
+        return self.filter(lock_until__lt=then).exclude(released_at__gte=then)
 
     def with_status(self) -> Self:
         """Add ``state`` and ``remaining``, both by the database's clock."""
-        held = Q(lock_until__gt=DatabaseNow())
+        held = _held()
         return self.annotate(
             state=Case(
                 When(held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
@@ -98,6 +109,11 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         first, and then also deletes a lock that was acquired since.
         """
         return self._raw_delete(self.db) or 0  # None if no record can match
+
+
+def left(state: str, remaining: timedelta) -> timedelta:
+    """Return what is left of a lease; zero if the lock is not held."""
+    return max(remaining, ZERO) if LockState(state).is_held else ZERO
 
 
 class LockRecord(models.Model):
@@ -161,7 +177,7 @@ class LockRecord(models.Model):
             locked_by=record.locked_by,
             locked_at=record.locked_at,
             lock_until=record.lock_until,
-            remaining=max(record.remaining, ZERO),
+            remaining=left(record.state, record.remaining),
             clock=record.clock,
             schedule_state=record.schedule_state,
             fencing_token=record.fencing_token,

@@ -11,7 +11,7 @@ from django_shedlock.schedules.starts import Start, Trigger
 EARLIEST = timedelta(minutes=1)
 """The longest time before its tick at which a scheduler may start a job."""
 FUTURE = 2 * EARLIEST
-"""A tick further ahead is wrong; the store's clock may have been set back a little."""
+"""The store's clock may have been set back so far, or by less than an interval."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ScheduleState:
         """Decide at this instant of the store's clock, for a start with a schedule."""
         if start.schedule is None:
             raise ValueError("A start without a schedule has no tick.")
-        known = self._without_future(now)
+        known = self._without_future(now, start.schedule)
         chosen, holds_until = _choose(start, start.schedule, now)
         is_new = known.tick is None or known.tick < chosen
         tick = chosen if known.tick is None else max(chosen, known.tick)
@@ -83,7 +83,7 @@ class ScheduleState:
         """
         if self.schedule == schedule:
             return self
-        known = self._without_future(now)
+        known = self._without_future(now, schedule)
         due_at = known._due_at_change(schedule, now, known.tick or locked_at)
         return replace(known, schedule=schedule, due_at=due_at)
 
@@ -106,9 +106,11 @@ class ScheduleState:
 
     # A tick that is too far ahead was written when the store's clock was wrong. It must
     # not prevent the next ticks from running.
-    def _without_future(self, now: datetime) -> ScheduleState:
+    def _without_future(self, now: datetime, schedule: Schedule) -> ScheduleState:
+        latest = max(now + FUTURE, next(schedule.ticks_after(now)))
+
         def kept(tick: datetime | None) -> datetime | None:
-            return None if tick is None or tick > now + FUTURE else tick
+            return None if tick is None or tick > latest else tick
 
         return replace(self, tick=kept(self.tick), caught_up=kept(self.caught_up))
 

@@ -35,7 +35,8 @@ def add_old_run(
 
 def add_lock(name: str, *, ended: timedelta) -> None:
     take(name).release()
-    LockRecord.objects.filter(name=name).update(lock_until=DatabaseNow() - ended)
+    then = DatabaseNow() - ended
+    LockRecord.objects.filter(name=name).update(lock_until=then, released_at=then)
 
 
 def names() -> list[str]:
@@ -141,7 +142,7 @@ def test_only_the_named_database_is_pruned() -> None:
     take_from(provider, configure("import:7")).release()
     add_run("import:7", RunOutcome.RUNNING, provider="second", using="other")
     old = DatabaseNow() - 100 * DAY
-    LockRecord.objects.using("other").update(lock_until=old)
+    LockRecord.objects.using("other").update(lock_until=old, released_at=old)
     LockRun.objects.using("other").update(started=old)
     add_old_run("job")
     add_lock("import:8", ended=100 * DAY)

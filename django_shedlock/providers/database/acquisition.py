@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +15,6 @@ from django.db.models.lookups import LessThan
 
 from django_shedlock.clocks import aware
 from django_shedlock.fields import DatabaseNow, UTCDateTimeField
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import (
     CONTENDED,
@@ -24,6 +24,7 @@ from django_shedlock.locks.states import (
     UnreadHolder,
 )
 from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.models.records import left
 from django_shedlock.providers.database.connections import (
     SHARES_ONE_WRITER,
     address,
@@ -48,6 +49,8 @@ LATELY = 5.0
 """Seconds for which a record that was read is taken to exist."""
 MOST_NAMES = 1000
 
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""The lease of a record whose lock nobody ever held."""
 UNKNOWN = LockHolder("another worker, which has released it since")
 Read = Callable[[str], "LockStatus | None"]
 
@@ -143,7 +146,7 @@ def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
             locked_by,
             locked_at,
             lock_until,
-            max(remaining, ZERO),
+            left(state, remaining),
             clock,
             ScheduleState(None, *(tick and aware(tick) for tick in ticks)),
             token,
@@ -234,8 +237,9 @@ def _create() -> tuple[type[LockRecord], dict[str, Any]]:
 
 
 def _create_free() -> tuple[type[LockRecord], dict[str, Any]]:
-    lease = dict.fromkeys(("lock_until", "locked_at", "released_at"), DatabaseNow())
-    return LockRecord, {"name": text("name"), **lease, "locked_by": ""}
+    # See Note [A clock that was set back].
+    lease = {**dict.fromkeys(("lock_until", "locked_at"), NEVER), "locked_by": ""}
+    return LockRecord, {"name": text("name"), **lease, "released_at": DatabaseNow()}
 
 
 def _read() -> QuerySet[Any, Any]:

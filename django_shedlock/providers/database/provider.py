@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from django.core.checks import CheckMessage
 from django.db import Error, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Expression, F
+from django.db.models import Case, Expression, F, When
 from django.db.models.functions import Greatest, Least
+from django.db.models.lookups import GreaterThan
 from django.db.transaction import TransactionManagementError
 
 from django_shedlock.exceptions import LockProviderError
@@ -173,7 +174,7 @@ class DatabaseLockProvider(LockProvider):
         records = _of_acquisition(name, locked_by)
         records = records.held_or_expired() if running else records.held_at_least()
         # With lock_at_least_until over, the holder's own release keeps nothing.
-        over = {"lock_until": DatabaseNow(), "lock_at_least_until": DatabaseNow()}
+        over = dict.fromkeys(("lock_until", "lock_at_least_until"), F("locked_at"))
         release = Update(lambda: (records, {**over, "released_at": _released_now()}))
         return bool(self._do("release", name, lambda c, _: release(c)))
 
@@ -253,8 +254,10 @@ def _release(
     # If the clock was set back, keep the lock no longer than if acquired now.
     longest = DatabaseNow() + duration("at_least")
     kept_until = Least(F("lock_at_least_until"), longest)
+    is_kept = GreaterThan(kept_until, DatabaseNow())
     columns: dict[str, Any] = {
-        "lock_until": Greatest(DatabaseNow(), kept_until),
+        # See Note [A clock that was set back].
+        "lock_until": Case(When(is_kept, then=kept_until), default=F("locked_at")),
         "released_at": _released_now(),
     }
     records = _of_acquisition(text("name"), text("locked_by"))

@@ -28,6 +28,7 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider, acquisition
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.errors import is_conflict
+from django_shedlock.schedules.cron import Schedule
 from tests.providers.contract import ProviderContract
 from tests.providers.ticks import TickContract
 from tests.support.clocks import store_clock
@@ -86,6 +87,54 @@ class TestClockSetBack:
             assert status.state is expected
         with store_clock(SET_BACK + at_least + MINUTE):
             take_from(provider, configure())
+
+    @pytest.mark.parametrize("minutes", [1, 500_000])
+    def test_released_lock_is_free(
+        self, provider: DatabaseLockProvider, minutes: int
+    ) -> None:
+        """Set back after the release, the clock keeps nobody from the lock."""
+        with store_clock(NOON):
+            take_from(provider, configure(lock_at_least_for=MINUTE))
+        with store_clock(NOON + 2 * MINUTE):
+            lock = take_from(provider, configure(lock_at_least_for=MINUTE / 2))
+        with store_clock(NOON + 3 * MINUTE):
+            assert lock.release()
+        with store_clock(NOON - minutes * MINUTE):
+            [status] = provider.statuses("job")
+            assert (status.state, status.remaining) == (LockState.FREE, timedelta(0))
+            assert not provider.force_extend("job", MINUTE)
+            assert not provider.force_release("job")
+            assert take_from(provider, configure()).release()
+
+    def test_forced_release_lasts(self, provider: DatabaseLockProvider) -> None:
+        """What an operator gave back before the clock was set back is free, too."""
+        with store_clock(NOON):
+            take_from(provider, configure())
+            assert provider.force_release("job", running=True)
+        with store_clock(SET_BACK):
+            [status] = provider.statuses("job")
+            assert status.state is LockState.FREE
+            take_from(provider, configure())
+
+    def test_lock_that_nobody_held_is_free(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """A schedule that was registered before keeps nobody from the lock."""
+        with store_clock(NOON):
+            provider.register("job", Schedule("@hourly", "UTC"))
+        with store_clock(SET_BACK):
+            [status] = provider.statuses("job")
+            assert status.state is LockState.FREE
+            take_from(provider, configure())
+
+    def test_running_lock_stays_held(self, provider: DatabaseLockProvider) -> None:
+        """A lease that nobody released lasts longer, never shorter."""
+        with store_clock(NOON):
+            take_from(provider, configure())
+        with store_clock(SET_BACK):
+            [status] = provider.statuses("job")
+            assert status.state is LockState.RUNNING
+            assert not isinstance(provider.acquire(configure()), Lock)
 
     def test_released_by_force_it_is_no_crash(
         self, provider: DatabaseLockProvider
