@@ -28,6 +28,7 @@ from django_shedlock.models.records import left
 from django_shedlock.providers.database.connections import (
     SHARES_ONE_WRITER,
     address,
+    in_callers_transaction,
     is_of_a_test,
 )
 from django_shedlock.providers.database.statements import (
@@ -101,6 +102,7 @@ class Acquisition:
     # matches only while the decision holds: until an instant of the store's clock, and
     # unless somebody acquired the lock meanwhile. If it does not match, decide anew.
     def _acquire_for_tick(self, connection: BaseDatabaseWrapper) -> LockHolder | None:
+        become_writer(connection)
         for _ in range(DECISIONS):
             record = read(connection, self._lock.name)
             if record is None:
@@ -152,6 +154,16 @@ def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
             token,
         )
     return None
+
+
+def become_writer(connection: BaseDatabaseWrapper) -> None:
+    """
+    Wait in the caller's transaction for SQLite's one writer, before it reads.
+
+    Two transactions that both read before they write would wait for each other.
+    """
+    if connection.vendor in SHARES_ONE_WRITER and in_callers_transaction(connection):
+        WRITE_NOTHING(connection)
 
 
 def _may_be_remembered(connection: BaseDatabaseWrapper) -> bool:
@@ -266,10 +278,12 @@ def tick_statement(*, by_operator: bool, is_new: bool) -> Update:
 CREATE = Insert(_create)
 CREATE_FREE = Insert(_create_free)
 READ = Select(_read)
+WRITE_NOTHING = Update(lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""}))
 
 
 def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> None:
     """See ``LockProvider.register()``."""
+    become_writer(connection)
     record = read(connection, name)
     if record is None:
         CREATE_FREE(connection, name=name)

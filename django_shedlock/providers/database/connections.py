@@ -17,10 +17,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_shedlock.providers.database.errors import (
+    StaleTransaction,
     is_answer,
     is_busy,
     is_conflict,
     is_lock_timeout,
+    is_stale_snapshot,
     may_be_lost_connection,
 )
 from django_shedlock.providers.database.statements import ROW_WAIT
@@ -70,7 +72,7 @@ def run(
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
-    is_private = may_leave and (is_urgent or _in_callers_transaction(caller))
+    is_private = may_leave and (is_urgent or in_callers_transaction(caller))
     may_reconnect, was_sent, has_no_answer = True, False, False
     began = time.monotonic()
     for attempt in range(ATTEMPTS):
@@ -118,11 +120,25 @@ def _given(
 @contextmanager
 def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
     # So that a statement that fails does not break the transaction it is in.
-    with transaction.atomic(connection.alias):
-        yield connection
+    began = time.monotonic()
+    try:
+        with transaction.atomic(connection.alias):
+            yield connection
+    except Error as error:
+        if is_busy(error) and not _may_wait(connection, error, began):
+            raise StaleTransaction(StaleTransaction.message) from error
+        raise
 
 
-def _in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
+def _may_wait(connection: BaseDatabaseWrapper, error: Error, began: float) -> bool:
+    # SQLite waits for as long as it is told, unless a wait can't help.
+    [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
+    has_waited = time.monotonic() >= began + timeout / 1000
+    return has_waited and not is_stale_snapshot(error)
+
+
+def in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a statement would be part of a transaction of the caller's."""
     if connection.in_atomic_block:
         # TestCase's own blocks are no transaction of the user's.
         blocks: list[Any] = connection.atomic_blocks

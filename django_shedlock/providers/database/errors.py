@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 
-from django.db import Error, IntegrityError, InterfaceError, OperationalError
+from django.db import (
+    DatabaseError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+)
 
 # The statement lost against another one. It may be sent again.
 CONFLICT_STATES = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
@@ -16,6 +22,17 @@ TIMEOUT_NUMBERS = {1205}
 # The connection ended, whatever became of the statement.
 ENDED_STATES = ("08", "57P")
 ENDED_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}  # MySQL; from 2000 on the client's
+
+
+class StaleTransaction(DatabaseError):
+    """
+    The caller's transaction on SQLite has read, and can't write any more.
+
+    Another process has written since, or waits for the reader's end before it commits.
+    So SQLite refuses at once: no wait would help.
+    """
+
+    message = "this transaction has read, and another process writes"
 
 
 def is_conflict(error: Error) -> bool:
@@ -35,6 +52,12 @@ def is_conflict(error: Error) -> bool:
 def is_busy(error: Error) -> bool:
     """Whether SQLite's one writer was somebody else, for as long as we would wait."""
     return _sqlite_code(error) in BUSY_SQLITE_CODES
+
+
+def is_stale_snapshot(error: Error) -> bool:
+    """Whether SQLite says by itself that the transaction can't write any more."""
+    code = getattr(error.__cause__, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_BUSY_SNAPSHOT
 
 
 def is_lock_timeout(error: Error) -> bool:
@@ -63,6 +86,11 @@ def is_answer(error: Error) -> bool:
 
 
 def _advice(error: Error) -> str:
+    if isinstance(error, StaleTransaction):
+        return (
+            "On SQLite, use locks before the transaction reads, or give the database "
+            "the option `transaction_mode`: `IMMEDIATE`."
+        )
     if is_lock_timeout(error):
         return "A transaction keeps its row: perhaps your own, which called fence()?"
     return "Is the database reachable, and did `manage.py migrate` run on it?"

@@ -453,7 +453,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "time", SteadyClock())
 
 
-@pytest.mark.django_db
+@committed
 @pytest.mark.usefixtures("patient")
 def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
     """A deadlock or serialization failure is no reason to skip a job."""
@@ -462,7 +462,7 @@ def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
     assert isinstance(lock, Lock)
 
 
-@pytest.mark.django_db
+@committed
 @pytest.mark.usefixtures("patient")
 def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None:
     """After a few tries somebody else is taken to be first."""
@@ -472,7 +472,7 @@ def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None
     assert failing.calls == 6
 
 
-@pytest.mark.django_db
+@committed
 def test_long_conflict_is_not_waited_for_again(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,126 @@
+"""SQLite has one writer, and transactions that may not become it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_shedlock import LockProviderError
+from django_shedlock.locks.configuration import LockConfiguration, make_request
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import CONTENDED
+from django_shedlock.providers.database import DatabaseLockProvider
+from tests.models import Counter
+from tests.support.locks import take_from
+from tests.support.processes import Parent, context, worker
+from tests.support.waiting import PATIENCE
+
+pytestmark = [pytest.mark.sqlite_only, pytest.mark.django_db(transaction=True)]
+
+STARTERS = 6
+ROUNDS = 10
+SCHEDULES = (None, "@hourly")
+
+
+@pytest.fixture(params=["delete", "wal"])
+def journal(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let the database's file be written in this way."""
+    set_journal(request.param)
+    yield request.param
+    set_journal("delete")
+
+
+def set_journal(mode: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"PRAGMA journal_mode = {mode}")
+        assert cursor.fetchone() == (mode,)
+
+
+def configure(name: str, schedule: str | None) -> LockConfiguration:
+    options = {"schedule": schedule} if schedule else {}
+    return make_request(name, {"lock_at_most_for": "5m", **options}).configuration()
+
+
+def write(parent: Parent, commits: bool) -> None:
+    """Write when told; keep the transaction open for as long as the test wants."""
+    parent.wait()
+    with transaction.atomic():
+        Counter.objects.create(name="of another process")
+        if not commits:
+            parent.say("is the writer")
+            parent.wait()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("journal", "commits"),
+    [("delete", False), ("wal", False), ("wal", True)],
+    indirect=["journal"],
+)
+@pytest.mark.usefixtures("journal")
+def test_transaction_that_has_read_is_told(commits: bool, schedule: str | None) -> None:
+    """No wait lets it write: no other worker came first, and the error says so."""
+    provider = DatabaseLockProvider("default")
+    take_from(provider, configure("job", None)).release()
+    with worker(write, commits) as writer:
+        with transaction.atomic():
+            Counter.objects.count()
+            writer.send()
+            writer.result() if commits else writer.heard()
+            with pytest.raises(LockProviderError, match="has read.*IMMEDIATE"):
+                provider.acquire(configure("job", schedule))
+        if not commits:
+            writer.send()
+            writer.result()
+    assert take_from(provider, configure("job", schedule)).release()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.usefixtures("journal")
+def test_transaction_that_has_not_read_waits(
+    schedule: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wait for the writer may help, and ends as that of a lock that is held."""
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.05)
+    provider = DatabaseLockProvider("default")
+    take_from(provider, configure("job", None)).release()
+    with worker(write, False) as writer:
+        writer.send()
+        writer.heard()
+        with transaction.atomic():
+            assert provider.acquire(configure("job", schedule)) is CONTENDED
+        writer.send()
+        writer.result()
+    connection.close()
+
+
+def lock_in_transactions(parent: Parent, own: str, barrier: Any) -> list[str]:
+    """Return the names that nobody else wants, and that this process did not get."""
+    provider = DatabaseLockProvider("default")
+    missed = []
+    for turn in range(ROUNDS):
+        barrier.wait(PATIENCE)
+        for schedule in SCHEDULES:
+            configuration = configure(f"{own} {turn} {schedule}", schedule)
+            with transaction.atomic():
+                lock = provider.acquire(configuration)
+            if not isinstance(lock, Lock):
+                missed.append(configuration.name)
+    return missed
+
+
+@pytest.mark.usefixtures("journal")
+def test_transactions_that_begin_with_a_tick_take_turns() -> None:
+    """Each gets its own lock: none reads first, and so can't write any more."""
+    barrier = context.Barrier(STARTERS)
+    with ExitStack() as stack:
+        starters = [
+            stack.enter_context(worker(lock_in_transactions, f"job {number}", barrier))
+            for number in range(STARTERS)
+        ]
+        assert [starter.result() for starter in starters] == [[]] * STARTERS
