@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,9 +14,11 @@ from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, execute
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import MEMORY
+from tests.support.forks import forked, thread_inside
 
 
 def test_default_is_the_database() -> None:
@@ -77,6 +81,37 @@ def test_threads_that_come_first_share_the_instance() -> None:
     with ThreadPoolExecutor(8) as threads:
         providers = set(threads.map(lambda _: get_provider(), range(8)))
     assert len(providers) == 1
+
+
+class StayingProvider(MemoryLockProvider):
+    """Is being made for as long as a test wants, in one of its threads."""
+
+    stay: Callable[[], None] = staticmethod(lambda: None)
+
+    def __init__(self, alias: str):
+        type(self).stay()
+        super().__init__(alias)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no fork()")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        **MEMORY,
+        "slow": {"BACKEND": f"{__name__}.StayingProvider"},
+    }
+)
+def test_child_forked_while_a_provider_is_made_makes_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that makes it does not go on in the child, which does not wait."""
+
+    def make(stay: Callable[[], None]) -> LockProvider:
+        monkeypatch.setattr(StayingProvider, "stay", staticmethod(stay))
+        return get_provider("slow")
+
+    with thread_inside(make):
+        assert forked(lambda: isinstance(get_provider(), MemoryLockProvider))
 
 
 def test_schedule_is_refused_where_no_ticks_are_kept(

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 from django.core.management.base import BaseCommand
+from django.utils.functional import cached_property
 
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.locks.configuration import (

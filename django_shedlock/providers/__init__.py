@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -16,6 +17,16 @@ from django_shedlock.providers.base import LockProvider
 
 _providers: dict[str, LockProvider] = {}
 _creating = threading.RLock()
+
+
+def _renew_creating() -> None:
+    # A thread that makes a provider does not go on in a forked child.
+    global _creating  # noqa: PLW0603
+    _creating = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_creating)
 
 
 def get_provider(alias: str = "default") -> LockProvider:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from weakref import WeakSet
 
 from django.utils import timezone
 
@@ -39,14 +41,19 @@ class MemoryLockProvider(LockProvider):
     """
     Excludes the threads and tasks of one process, by its monotonic clock.
 
-    Other processes have their own locks, so it guards nothing between pods. Ticks are
-    chosen by its wall clock.
+    Other processes have their own locks, so it guards nothing between pods. A forked
+    child begins with none. Ticks are chosen by its wall clock.
     """
 
     keeps_ticks = True
 
     def __init__(self, alias: str, *, keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive)
+        self.forget()
+        _instances.add(self)
+
+    def forget(self) -> None:
+        """Forget the locks: a forked child is another process, and has its own."""
         self._entries: dict[str, _Entry] = {}
         self._mutex = threading.Lock()
 
@@ -158,6 +165,18 @@ class MemoryLockProvider(LockProvider):
         if entry is None or entry.lock_until <= time.monotonic():
             return None
         return entry if locked_by in {None, entry.locked_by} else None
+
+
+_instances: WeakSet[MemoryLockProvider] = WeakSet()
+
+
+def _forget_all() -> None:
+    for provider in list(_instances):
+        provider.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _extend(entry: _Entry, lock_at_most_for: timedelta) -> bool:

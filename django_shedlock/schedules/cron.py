@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from heapq import merge
 from itertools import dropwhile, groupby, pairwise, takewhile, tee
 from typing import TYPE_CHECKING, cast
 from zoneinfo import ZoneInfo
+
+from django.utils.functional import cached_property
 
 if TYPE_CHECKING:
     from cronsim import CronSim

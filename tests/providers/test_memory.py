@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from django_shedlock import Lock
@@ -9,6 +11,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.providers.contract import ProviderContract
 from tests.providers.ticks import TickContract
+from tests.support.forks import forked, thread_inside
 from tests.support.locks import configure, take_from
 
 
@@ -32,3 +35,31 @@ def test_each_instance_has_locks_of_its_own() -> None:
     take_from(MemoryLockProvider("one"), configure("job"))
     lock = MemoryLockProvider("two").acquire(configure("job"))
     assert isinstance(lock, Lock)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_child_begins_with_no_locks() -> None:
+    """What its parent holds is not held in the child, which is another process."""
+    provider = MemoryLockProvider("default")
+    lock = take_from(provider, configure("job"))
+
+    def child() -> bool:
+        is_empty = provider.statuses() == [] and not lock.is_active
+        return is_empty and take_from(provider, configure("job")).release()
+
+    assert forked(child)
+    [status] = provider.statuses("job")
+    assert (status.locked_by, status.state.is_running) == (lock.locked_by, True)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_child_forked_while_a_thread_has_the_mutex_does_not_wait() -> None:
+    """Nobody would ever unlock it in the child."""
+    provider = MemoryLockProvider("default")
+
+    def work(stay: Callable[[], None]) -> None:
+        with provider._mutex:
+            stay()
+
+    with thread_inside(work):
+        assert forked(lambda: take_from(provider, configure("job")).release())

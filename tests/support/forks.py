@@ -1,0 +1,43 @@
+"""Children that are forked while a thread of theirs is in the middle of something."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.support.waiting import PATIENCE
+
+DEATH = PATIENCE
+"""Seconds after which a child that hangs is ended."""
+
+
+@contextmanager
+def thread_inside(enter: Callable[[Callable[[], None]], object]) -> Iterator[None]:
+    """Let a thread run ``enter``, and stay where that calls its argument."""
+    inside, done = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        inside.set()
+        assert done.wait(PATIENCE)
+
+    thread = threading.Thread(target=enter, args=[stay])
+    thread.start()
+    assert inside.wait(PATIENCE)
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(PATIENCE)
+
+
+def forked(work: Callable[[], bool]) -> bool:
+    """Return what ``work`` returns in a forked child, which may not hang."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(DEATH)
+        os._exit(0 if work() else 1)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == 0
