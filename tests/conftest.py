@@ -21,6 +21,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 collect_ignore_glob = ["apps/*"]
 if find_spec("cosmic_ray") is None:  # it is in the extra 'mutants', and brings many
     collect_ignore_glob.append("test_mutants.py")
+if os.environ.get("SHEDLOCK_TEST_MODELS") == "no":  # another run has them
+    collect_ignore_glob.append("protocol/*")
 
 skipped: list[str] = []
 statements = once.Recorder()
