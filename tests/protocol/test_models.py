@@ -27,8 +27,8 @@ SCENES = {
     "an operator": ("lock", "-DWORKERS=2 -DSTARTS=1 -DSTEPS=2 -DACTIONS=1"),
     "a lost answer": ("lock", "-DWORKERS=2 -DSTARTS=1 -DSTEPS=2 -DLATE=1"),
     "both": ("lock", "-DWORKERS=2 -DSTARTS=1 -DACTIONS=1 -DLATE=1"),
-    "two starts": ("tick", "-DSTARTS=2 -DMESSAGES=1"),
-    "three starts": ("tick", "-DSTARTS=3 -DFIRST=6"),
+    "two starts": ("tick", "-DSTARTS=2 -DMESSAGES=1 -DLATE=1"),
+    "three starts": ("tick", "-DSTARTS=3 -DFIRST=6 -DLAST=8"),
 }
 REACHES_ALL = {"lock": "both", "tick": "two starts"}
 """The scenes in which each step of the model must be taken."""

@@ -15,6 +15,9 @@
 #ifndef MESSAGES
 #define MESSAGES 0      /* may a queue's message have asked for a start earlier? */
 #endif
+#ifndef LATE
+#define LATE 0          /* may a start lose the answer, and be sent once more? */
+#endif
 #ifndef FIRST
 #define FIRST 4         /* the instants that starts see */
 #endif
@@ -169,7 +172,7 @@ proctype Start(byte me) {
     byte asked_at, token, known, known_due, known_caught_up, decisions;
     byte at, chosen, holds_until, overdue;
     byte deadline;
-    bool is_new, is_allowed, has_success;
+    bool is_new, is_allowed, is_again, has_success;
 
     atomic {
         if
@@ -191,6 +194,10 @@ proctype Start(byte me) {
 reading:
     /* acquisition.py: read(), ScheduleState.decide(), LockStatus.refusal(). */
     atomic {
+        if
+        :: is_again && locked_by == me -> chosen = tick; goto begun
+        :: else
+        fi;
         decisions++;
         token = fencing_token;
         known = tick;
@@ -220,11 +227,13 @@ beginning:
             tick = chosen;
             caught_up = (trigger == CATCH_UP -> chosen : caught_up);
             check_begin();
-            trigger = 0;
-            forget_decision()
+            if
+            :: LATE && !is_again -> is_again = true; decisions = 0; goto reading
+            :: true
+            fi
         :: else -> goto deciding_again
         fi;
-        goto running_body
+        goto begun
     };
 
 deciding_again:
@@ -233,7 +242,12 @@ deciding_again:
     :: else -> goto ended                   /* CONTENDED */
     fi;
 
-running_body:
+begun:
+    atomic {
+        trigger = 0; is_again = false;
+        forget_decision()
+    };
+
 
     /* The body ends, or the process dies. provider.py: release_statement(). */
     if
@@ -257,7 +271,7 @@ running_body:
 ended:
     atomic {
         forget_decision();
-        chosen = 0; deadline = 0; has_success = false; trigger = 0;
+        chosen = 0; deadline = 0; has_success = false; is_again = false; trigger = 0;
         running--
     }
 }
