@@ -72,7 +72,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def held_or_expired(self) -> Self:
         """Only locks that are held, or whose lease is over without a release."""
-        return self.filter(Q(lock_until__gt=DatabaseNow()) | UNRELEASED)
+        return self.filter(_held() | UNRELEASED)
 
     def overdue(self, grace: timedelta) -> Self:
         """Only locks with a tick that has not succeeded ``grace`` after it."""

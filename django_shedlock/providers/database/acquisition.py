@@ -250,8 +250,9 @@ def _create() -> tuple[type[LockRecord], dict[str, Any]]:
 
 def _create_free() -> tuple[type[LockRecord], dict[str, Any]]:
     # See Note [A clock that was set back].
-    lease = {**dict.fromkeys(("lock_until", "locked_at"), NEVER), "locked_by": ""}
-    return LockRecord, {"name": text("name"), **lease, "released_at": DatabaseNow()}
+    created = dict.fromkeys(("locked_at", "released_at"), DatabaseNow())
+    lease = {"lock_until": NEVER, "locked_by": "", **created}
+    return LockRecord, {"name": text("name"), **lease}
 
 
 def _read() -> QuerySet[Any, Any]:
