@@ -1,0 +1,88 @@
+"""Transactions that keep one snapshot, and processes that race for new names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from django_shedlock.locks.configuration import make_request
+from django_shedlock.locks.lock import Lock
+from django_shedlock.providers.database import DatabaseLockProvider
+from tests.models import Counter
+from tests.support.processes import Parent, context, workers
+from tests.support.waiting import PATIENCE
+
+pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
+
+RACERS = 6
+RACES = 30
+LEVELS = {"repeatable read": 3, "serializable": 4}
+"""With psycopg's numbers."""
+
+
+def options_of(level: str, *, is_servers: bool) -> dict[str, Any]:
+    """Return a connection's options, with the level as the server's default or not."""
+    if connection.vendor == "postgresql":
+        default = (
+            f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"
+        )
+        return (
+            {"options": default} if is_servers else {"isolation_level": LEVELS[level]}
+        )
+    if is_servers:
+        command = f"SET SESSION TRANSACTION ISOLATION LEVEL {level}"
+        return {"isolation_level": None, "init_command": command}
+    return {"isolation_level": level}
+
+
+@contextmanager
+def by_hand() -> Iterator[None]:
+    transaction.set_autocommit(False)
+    try:
+        yield
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
+    nullcontext,
+    transaction.atomic,
+    by_hand,
+]
+SCHEDULES: list[dict[str, str]] = [{}, {"schedule": "@daily"}]
+
+
+def race(parent: Parent, barrier: Any, options: dict[str, Any]) -> list[str]:
+    """Return the names that this process won, of those all processes wanted."""
+    connection.close()
+    connection.settings_dict["OPTIONS"].update(options)
+    provider = DatabaseLockProvider("default")
+    won = []
+    for turn in range(RACES):
+        for caller in CALLERS:
+            for schedule in SCHEDULES:
+                name = f"{turn} {caller.__name__} {schedule}"
+                request = make_request(name, {"lock_at_most_for": "5m", **schedule})
+                with caller():
+                    Counter.objects.count()  # from now on it has its snapshot
+                    barrier.wait(PATIENCE)
+                    lock = provider.acquire(request.configuration())
+                if isinstance(lock, Lock):
+                    won.append(name)
+    return won
+
+
+@pytest.mark.parametrize("is_servers", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+def test_new_name_has_one_winner_and_no_error(level: str, is_servers: bool) -> None:
+    """An INSERT that comes second is tried again on a fresh snapshot."""
+    barrier = context.Barrier(RACERS)
+    options = options_of(level, is_servers=is_servers)
+    with workers(RACERS, race, barrier, options) as racers:
+        won = [name for racer in racers for name in racer.result()]
+    assert len(won) == len(set(won)) == RACES * len(CALLERS) * len(SCHEDULES)
