@@ -127,8 +127,8 @@ class DatabaseNow(Func):
 
 
 # Note [No Python in SQLite's statements]
-# Django adds functions in Python to SQLite for durations. If a signal handler raises in
-# one of them, Ctrl-C becomes an error of the statement, and the statement is sent again.
+# Django adds functions in Python to SQLite for durations. If a signal handler raises
+# in one, Ctrl-C becomes an error of the statement, and the statement is sent again.
 
 
 class Shifted(DurationExpression):

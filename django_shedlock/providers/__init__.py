@@ -21,7 +21,7 @@ _creating = threading.RLock()
 
 def _renew_creating() -> None:
     # A thread that makes a provider does not go on in a forked child.
-    global _creating  # noqa: PLW0603
+    global _creating
     _creating = threading.RLock()
 
 

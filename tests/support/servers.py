@@ -139,7 +139,7 @@ def own_server() -> Iterator[Server]:
     server = SERVERS[chosen_store()](folder)
     try:
         use(server.settings())
-        wait_for(_answers, pause=0.05)
+        wait_for(answers, pause=0.05)
         call_command("migrate", run_syncdb=True, verbosity=0)
         yield server
     finally:
@@ -155,7 +155,8 @@ def use(settings: dict[str, Any]) -> None:
     connections["default"].settings_dict.update(settings)
 
 
-def _answers() -> bool:
+def answers() -> bool:
+    """Return whether ``default`` can be reached."""
     try:
         connections["default"].ensure_connection()
     except OperationalError:

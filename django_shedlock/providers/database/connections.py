@@ -185,6 +185,7 @@ class PrivateConnections:
         connection = self._lend(like)
         try:
             if connection.connection is None:
+                self._watch_opening(connection)
                 _open(connection)
             self._stamp(connection, _socket_of(connection))
             yield connection
@@ -213,6 +214,16 @@ class PrivateConnections:
                 with suppress(RuntimeError):  # no room for a thread: the next one tries
                     self._watcher = self._start_watcher()
         return connection
+
+    def _watch_opening(self, connection: BaseDatabaseWrapper) -> None:
+        # Django asks some things on a new connection, for which a pooler may lack room.
+        initialize = connection.init_connection_state
+
+        def watched() -> None:
+            self._stamp(connection, _socket_of(connection))
+            initialize()
+
+        vars(connection)["init_connection_state"] = watched
 
     def _stamp(
         self, connection: BaseDatabaseWrapper, answer: int | None = None

@@ -93,6 +93,11 @@ def _advice(error: Error) -> str:
         )
     if is_lock_timeout(error):
         return "A transaction keeps its row: perhaps your own, which called fence()?"
+    if may_be_lost_connection(error):
+        return (
+            "Is the database reachable, has its pooler room for one more connection, "
+            "and did `manage.py migrate` run on it?"
+        )
     return "Is the database reachable, and did `manage.py migrate` run on it?"
 
 

@@ -1,0 +1,77 @@
+"""PgBouncer, with and without room for the private connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from django_shedlock import LockProviderError, hold
+from django_shedlock.providers.database import connections as connecting
+from django_shedlock.providers.database.connections import private_connections
+from django_shedlock.test import is_held
+from tests.support.poolers import pgbouncer
+from tests.support.threads import run_threads
+from tests.support.waiting import PATIENCE, wait_for
+
+pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
+
+ROOM = 3
+POOLER_PATIENCE = 120
+"""Seconds for which PgBouncer itself lets a statement wait for room."""
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give a statement up after a second, and keep connections as in production."""
+    monkeypatch.setattr(connecting, "LONGEST", 1.0)
+    monkeypatch.setattr(connecting, "LOOK", 0.05)
+    monkeypatch.setattr(connecting, "is_of_a_test", lambda connection: False)
+    yield
+    private_connections.close_idle()
+    wait_for(lambda: not private_connections._idle)
+
+
+def lock_in_transactions() -> list[str]:
+    """Return how it ended for each thread, of which none commits before all ended."""
+    everybody = threading.Barrier(ROOM)
+    numbers, outcomes = count(), []
+
+    def lock() -> None:
+        with transaction.atomic():
+            Group.objects.count()
+            everybody.wait(PATIENCE)
+            try:
+                with hold(f"job {next(numbers)}", history=False):
+                    outcomes.append("held")
+            except LockProviderError as error:
+                outcomes.append(str(error))
+            everybody.wait(PATIENCE)
+
+    run_threads(ROOM, lock)
+    return outcomes
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_pooler_without_room_is_an_error_within_seconds(mode: str) -> None:
+    """Callers that all wait for one more connection don't wait for the pooler."""
+    began = time.monotonic()
+    with pgbouncer(mode, ROOM):
+        outcomes = lock_in_transactions()
+    assert time.monotonic() - began < POOLER_PATIENCE / 2
+    assert ["pooler" in outcome for outcome in outcomes] == [True] * ROOM
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"), [("transaction", ROOM + 1), ("session", 2 * ROOM)]
+)
+def test_pooler_with_room_is_enough(mode: str, size: int) -> None:
+    """Private statements take turns on one place, or have a session each."""
+    with pgbouncer(mode, size):
+        assert lock_in_transactions() == ["held"] * ROOM
+    assert not any(is_held(f"job {number}") for number in range(ROOM))
