@@ -762,6 +762,29 @@ def test_pool_with_every_connection_in_a_transaction() -> None:
 @pytest.mark.postgres_only
 @pytest.mark.usefixtures("pooled")
 @committed
+def test_locks_of_a_whole_pool_in_transactions_stay_alive() -> None:
+    """As many threads as the pool has connections keep their locks beyond a lease."""
+    both_inside = threading.Barrier(2)
+    names = iter("ab")
+
+    def stay_alive() -> None:
+        with transaction.atomic():
+            Group.objects.count()
+            both_inside.wait(PATIENCE)
+            with hold(next(names), lock_at_most_for="5m", keep_alive=True) as lock:
+                end = lease_end(lock)
+                beat_now(lock)
+                wait_for(lambda: lease_end(lock) > end)
+                both_inside.wait(PATIENCE)
+                assert not lock.is_lost
+
+    run_threads(2, stay_alive)
+    assert not is_held("a")
+
+
+@pytest.mark.postgres_only
+@pytest.mark.usefixtures("pooled")
+@committed
 def test_pool_without_a_connection_does_not_keep_a_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
