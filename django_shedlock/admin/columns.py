@@ -40,7 +40,6 @@ class LockColumns:
         ("kept", "released"),
         ("last_run", "fencing_token"),
     )
-    ends = instant_column("lock_until", gettext_lazy("lock until"))
     kept = instant_column("lock_at_least_until", gettext_lazy("lock at least until"))
     released = instant_column("released_at", gettext_lazy("released at"))
 
@@ -80,6 +79,11 @@ class LockColumns:
         if not record.locked_by:
             return NOTHING
         return format_html("{} ({})", instant(record.locked_at), _ago(_age(record)))
+
+    @admin.display(description=gettext_lazy("lock until"), ordering="lock_until")
+    def ends(self, record: Any) -> str | SafeString:
+        """Return when the lease ends, if anybody ever held the lock."""
+        return instant(record.lock_until) if record.locked_by else NOTHING
 
     @admin.display(description=gettext_lazy("lease"), ordering="lock_until")
     def lease(self, record: Any) -> str | SafeString:

@@ -14,13 +14,13 @@ _shipped: dict[str, Any] = {}
 
 
 def wait_for_servers() -> None:
-    """Let the package's private connections wait that long for an answer."""
+    """Let the package's statements wait that long for an answer."""
     from django_shedlock.providers.database import connections
 
     if not _shipped:
-        _shipped["longest"] = connections.LONGEST
+        _shipped["limits"] = (connections.LONGEST, connections.LONGEST_HERE)
         _shipped["options"] = {k: v.copy() for k, v in connections.OPTIONS.items()}
-    connections.LONGEST = PATIENCE
+    connections.LONGEST = connections.LONGEST_HERE = PATIENCE
     for options in connections.OPTIONS.values():
         options["connect_timeout"] = PATIENCE
 
@@ -30,7 +30,7 @@ def wait_as_shipped() -> None:
     from django_shedlock.providers.database import connections
 
     if _shipped:
-        connections.LONGEST = _shipped["longest"]
+        connections.LONGEST, connections.LONGEST_HERE = _shipped["limits"]
         connections.OPTIONS.update(_shipped["options"])
 
 

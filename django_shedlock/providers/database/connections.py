@@ -34,7 +34,6 @@ Work = Callable[[BaseDatabaseWrapper, bool], T]
 ATTEMPTS = 6
 PATIENCE = 1.0
 """Seconds after which a busy SQLite is not asked again: it has waited by itself."""
-NO_ANSWER = "the connection broke before the answer, and the row is still locked"
 SHORTEST_PAUSE = 0.005
 LONGEST_PAUSE = 0.03
 
@@ -55,20 +54,28 @@ IDLE = 5.0
 """Seconds for which a private connection waits for its next statement."""
 LONGEST = 5.0
 """Seconds for which a statement on a private connection waits for an answer."""
+LONGEST_HERE = 30.0
+"""Seconds for which one on the caller's connection does; it may wait for a row."""
 LOOK = 1.0
 """Seconds between two looks at them."""
 
 
 def run(
-    work: Work[T], using: str, *, is_urgent: bool = False, stays_here: bool = False
+    work: Work[T],
+    using: str,
+    *,
+    is_urgent: bool = False,
+    stays_here: bool = False,
+    patience: float = PATIENCE,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
 
     Urgent work never waits long for a row. Work that stays here is Django's own, on the
     caller's connection. Conflicts with other statements are retried for a moment, and
-    a lost connection once, on a fresh one. So ``work`` may run twice. Raises the
-    ``django.db.Error`` that remains.
+    a lost connection once, on a fresh one. So ``work`` may run twice. A busy SQLite is
+    asked again until ``patience`` is over. Raises the ``django.db.Error`` that remains;
+    ``NoAnswer`` if nobody can tell whether the server has carried out the statement.
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
@@ -77,30 +84,35 @@ def run(
     began = time.monotonic()
     for attempt in range(ATTEMPTS):
         try:
-            with _given(caller, is_private=is_private) as connection:
+            with _given(caller, is_private, stays_here) as connection:
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
-            is_last = attempt == ATTEMPTS - 1
-            if has_no_answer and not is_urgent and is_lock_timeout(error):
-                # The lost statement may have the row until it commits.
-                if is_last:
-                    raise OperationalError(NO_ANSWER) from error
-            elif is_last:
-                raise
-            elif is_conflict(error):
-                if is_busy(error) and time.monotonic() > began + PATIENCE:
-                    raise
+            is_lost = may_be_lost_connection(error)
+            if is_lost and was_sent and may_leave and not is_answer(error):
+                has_no_answer = True
+            is_waiting = has_no_answer and not is_urgent and is_lock_timeout(error)
+            is_over = is_busy(error) and time.monotonic() > began + patience
+            if attempt == ATTEMPTS - 1 or is_over:
+                raise _told(error, has_no_answer=has_no_answer) from error.__cause__
+            if is_waiting:
+                continue  # the lost statement may have the row until it commits
+            if is_conflict(error):
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
-            elif may_reconnect and may_be_lost_connection(error):
+            elif may_reconnect and is_lost:
                 may_reconnect = False
-                has_no_answer = was_sent and not is_answer(error)
                 _close_if_dead(caller)
                 private_connections.close_idle(using)
                 is_private = may_leave
             else:
-                raise
+                raise _told(error, has_no_answer=has_no_answer) from error.__cause__
     raise AssertionError("the last attempt returns or raises")
+
+
+def _told(error: Error, *, has_no_answer: bool) -> Error:
+    if not has_no_answer:
+        return error
+    return NoAnswer(f"the connection broke before the answer; then: {error}")
 
 
 def run_here(work: Callable[[], T], using: str) -> T:
@@ -109,12 +121,18 @@ def run_here(work: Callable[[], T], using: str) -> T:
 
 
 def _given(
-    caller: BaseDatabaseWrapper, *, is_private: bool
+    caller: BaseDatabaseWrapper,
+    is_private: bool,  # noqa: FBT001
+    stays_here: bool,  # noqa: FBT001
 ) -> AbstractContextManager[BaseDatabaseWrapper]:
     if is_private:
         return private_connections.borrowed(caller)
     caller.ensure_connection()  # before the statement counts as sent
-    return _savepoint(caller) if caller.in_atomic_block else nullcontext(caller)
+    if caller.in_atomic_block:
+        return _savepoint(caller)
+    if stays_here or caller.vendor in SHARES_ONE_WRITER:
+        return nullcontext(caller)
+    return private_connections.watched(caller)
 
 
 @contextmanager
@@ -161,8 +179,9 @@ class PrivateConnections:
 
     An idle one is kept for the next statement, since opening one costs more than ten
     locks. A daemon thread closes it after ``IDLE`` seconds, and interrupts a statement
-    that has had no answer for ``LONGEST`` seconds. Connections to a test's database are
-    not kept, so that the database can be dropped.
+    that has had no answer for ``LONGEST`` seconds, also one on a caller's connection
+    after ``LONGEST_HERE``. Connections to a test's database are not kept, so that the
+    database can be dropped.
     """
 
     def __init__(self) -> None:
@@ -175,6 +194,7 @@ class PrivateConnections:
         self._inherited.append(vars(self).copy())
         self._idle: dict[BaseDatabaseWrapper, float] = {}
         self._lent: dict[BaseDatabaseWrapper, tuple[float, int | None]] = {}
+        """Until when each one waits for an answer, and the socket that it comes from."""
         # Re-entrant, since a signal handler may release locks.
         self._mutex = threading.RLock()
         self._watcher: threading.Thread | None = None
@@ -194,6 +214,16 @@ class PrivateConnections:
             raise
         self._take_back(connection, keep=not is_of_a_test(connection))
 
+    @contextmanager
+    def watched(self, callers: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+        """Interrupt the body's statement on the caller's connection if it hangs."""
+        self._stamp(callers, _socket_of(callers), LONGEST_HERE)
+        try:
+            yield callers
+        finally:
+            with self._mutex:
+                self._lent.pop(callers, None)
+
     def close_idle(self, using: str | None = None) -> None:
         """Close the idle ones, to one database or to all."""
         with self._mutex:
@@ -210,9 +240,6 @@ class PrivateConnections:
             connection = idle[-1] if idle else _copy(like)
             self._idle.pop(connection, None)
             self._stamp(connection)
-            if self._watcher is None or not self._watcher.is_alive():
-                with suppress(RuntimeError):  # no room for a thread: the next one tries
-                    self._watcher = self._start_watcher()
         return connection
 
     def _watch_opening(self, connection: BaseDatabaseWrapper) -> None:
@@ -226,10 +253,17 @@ class PrivateConnections:
         vars(connection)["init_connection_state"] = watched
 
     def _stamp(
-        self, connection: BaseDatabaseWrapper, answer: int | None = None
+        self,
+        connection: BaseDatabaseWrapper,
+        answer: int | None = None,
+        longest: float | None = None,
     ) -> None:
+        seconds = LONGEST if longest is None else longest
         with self._mutex:
-            self._lent[connection] = (time.monotonic(), answer)
+            self._lent[connection] = (time.monotonic() + seconds, answer)
+            if self._watcher is None or not self._watcher.is_alive():
+                with suppress(RuntimeError):  # no room for a thread: the next one tries
+                    self._watcher = self._start_watcher()
 
     def _start_watcher(self) -> threading.Thread:
         watcher = threading.Thread(
@@ -258,11 +292,11 @@ class PrivateConnections:
             for connection in expired:
                 del self._idle[connection]
             # Under the mutex, so that no connection changes hands meanwhile.
-            for connection, (since, answer) in self._lent.items():
-                if answer is not None and since + LONGEST < now:
+            for connection, (until, answer) in self._lent.items():
+                if answer is not None and until < now:
                     _interrupt(answer)
                     # Once: then the driver closes it, and another may get its number.
-                    self._lent[connection] = (since, None)
+                    self._lent[connection] = (until, None)
         for connection in expired:
             _close(connection)
 

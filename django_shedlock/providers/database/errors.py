@@ -35,6 +35,10 @@ class StaleTransaction(DatabaseError):
     message = "this transaction has read, and another process writes"
 
 
+class NoAnswer(OperationalError):
+    """The connection broke before the answer: perhaps the statement was carried out."""
+
+
 def is_conflict(error: Error) -> bool:
     """
     Whether the work may succeed if it is done again.
@@ -74,6 +78,8 @@ def describe(error: Error) -> str:
 def may_be_lost_connection(error: Error) -> bool:
     """Whether the connection may be gone; drivers say it in dozens of ways."""
     is_of_connection = isinstance(error, OperationalError | InterfaceError)
+    # After an interrupt MySQL's driver calls it a ProgrammingError.
+    is_of_connection = is_of_connection or _number(error) in ENDED_NUMBERS
     return is_of_connection and not is_lock_timeout(error)
 
 

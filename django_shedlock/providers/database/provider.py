@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -31,6 +32,7 @@ from django_shedlock.providers.database.acquisition import (
 )
 from django_shedlock.providers.database.connections import Work, run
 from django_shedlock.providers.database.errors import (
+    NoAnswer,
     describe,
     is_conflict,
     is_lock_timeout,
@@ -69,7 +71,7 @@ class DatabaseLockProvider(LockProvider):
             return run(Acquisition(lock, self._recent, self._peek), self.using)
         except Error as error:
             is_refused = is_conflict(error) or is_lock_timeout(error)
-            if is_refused and not isinstance(error, IntegrityError):
+            if is_refused and not isinstance(error, IntegrityError | NoAnswer):
                 return CONTENDED
             raise self._failure("acquire", lock.name, error) from error
 
@@ -120,7 +122,12 @@ class DatabaseLockProvider(LockProvider):
             at_least = lock.lock_at_least_for
             return bool(release(connection, **owner, at_least=at_least, due_at=due_at))
 
-        return self._do("release", lock.name, work)
+        # A busy SQLite is asked for longer: nobody else will release the lock. And
+        # after a loss nobody has to wait for a store that hangs.
+        is_lost = lock.lost.is_set()
+        return self._do(
+            "release", lock.name, work, is_urgent=is_lost, patience=math.inf
+        )
 
     def fencing_token(self, lock: Lock) -> int | None:
         """See LockProvider.fencing_token()."""
@@ -208,7 +215,7 @@ class DatabaseLockProvider(LockProvider):
     def _read(self, name: str) -> LockStatus | None:
         return self._do("read", name, lambda c, _: read(c, name))
 
-    def _do(self, verb: str, name: str | None, work: Work[T], **how: bool) -> T:
+    def _do(self, verb: str, name: str | None, work: Work[T], **how: Any) -> T:
         try:
             return run(work, self.using, **how)
         except Error as error:
@@ -217,9 +224,11 @@ class DatabaseLockProvider(LockProvider):
     def _failure(self, verb: str, name: str | None, error: Error) -> LockProviderError:
         what = "the locks" if name is None else f"lock {name!r}"
         where = f"database {self.using!r} (provider {self.alias!r})"
-        return LockProviderError(
+        failure = LockProviderError(
             f"Could not {verb} {what} in {where}: {describe(error)}"
         )
+        failure.is_uncertain = isinstance(error, NoAnswer)
+        return failure
 
 
 def _of_acquisition(name: Any, locked_by: Any) -> LockRecordQuerySet:
