@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from django.db import Error, OperationalError, connections, transaction
+from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_shedlock.providers.database.errors import (
+    NoAnswer,
     StaleTransaction,
     is_answer,
     is_busy,
@@ -66,7 +67,7 @@ def run(
     *,
     is_urgent: bool = False,
     stays_here: bool = False,
-    patience: float = PATIENCE,
+    patience: float | None = None,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
@@ -74,14 +75,14 @@ def run(
     Urgent work never waits long for a row. Work that stays here is Django's own, on the
     caller's connection. Conflicts with other statements are retried for a moment, and
     a lost connection once, on a fresh one. So ``work`` may run twice. A busy SQLite is
-    asked again until ``patience`` is over. Raises the ``django.db.Error`` that remains;
+    asked again for ``patience`` seconds. Raises the ``django.db.Error`` that remains;
     ``NoAnswer`` if nobody can tell whether the server has carried out the statement.
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
     is_private = may_leave and (is_urgent or in_callers_transaction(caller))
     may_reconnect, was_sent, has_no_answer = True, False, False
-    began = time.monotonic()
+    began, longest = time.monotonic(), PATIENCE if patience is None else patience
     for attempt in range(ATTEMPTS):
         try:
             with _given(caller, is_private, stays_here) as connection:
@@ -92,9 +93,9 @@ def run(
             if is_lost and was_sent and may_leave and not is_answer(error):
                 has_no_answer = True
             is_waiting = has_no_answer and not is_urgent and is_lock_timeout(error)
-            is_over = is_busy(error) and time.monotonic() > began + patience
+            is_over = is_busy(error) and time.monotonic() > began + longest
             if attempt == ATTEMPTS - 1 or is_over:
-                raise _told(error, has_no_answer=has_no_answer) from error.__cause__
+                _raise(error, has_no_answer=has_no_answer)
             if is_waiting:
                 continue  # the lost statement may have the row until it commits
             if is_conflict(error):
@@ -105,14 +106,14 @@ def run(
                 private_connections.close_idle(using)
                 is_private = may_leave
             else:
-                raise _told(error, has_no_answer=has_no_answer) from error.__cause__
+                _raise(error, has_no_answer=has_no_answer)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _told(error: Error, *, has_no_answer: bool) -> Error:
-    if not has_no_answer:
-        return error
-    return NoAnswer(f"the connection broke before the answer; then: {error}")
+def _raise(error: Error, *, has_no_answer: bool) -> NoReturn:
+    if has_no_answer:
+        raise NoAnswer(f"the connection broke before the answer: {error}") from error
+    raise error
 
 
 def run_here(work: Callable[[], T], using: str) -> T:
@@ -122,8 +123,8 @@ def run_here(work: Callable[[], T], using: str) -> T:
 
 def _given(
     caller: BaseDatabaseWrapper,
-    is_private: bool,  # noqa: FBT001
-    stays_here: bool,  # noqa: FBT001
+    is_private: bool,
+    stays_here: bool,
 ) -> AbstractContextManager[BaseDatabaseWrapper]:
     if is_private:
         return private_connections.borrowed(caller)
@@ -194,7 +195,7 @@ class PrivateConnections:
         self._inherited.append(vars(self).copy())
         self._idle: dict[BaseDatabaseWrapper, float] = {}
         self._lent: dict[BaseDatabaseWrapper, tuple[float, int | None]] = {}
-        """Until when each one waits for an answer, and the socket that it comes from."""
+        """Until when each one waits for an answer, and the socket of that."""
         # Re-entrant, since a signal handler may release locks.
         self._mutex = threading.RLock()
         self._watcher: threading.Thread | None = None

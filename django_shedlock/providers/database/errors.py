@@ -97,6 +97,8 @@ def _advice(error: Error) -> str:
             "On SQLite, use locks before the transaction reads, or give the database "
             "the option `transaction_mode`: `IMMEDIATE`."
         )
+    if isinstance(error, NoAnswer) and isinstance(error.__cause__, Error):
+        return _advice(error.__cause__)
     if is_lock_timeout(error):
         return "A transaction keeps its row: perhaps your own, which called fence()?"
     if may_be_lost_connection(error):
