@@ -23,7 +23,6 @@ from celery.result import AsyncResult
 from django.conf import settings
 from django.test import override_settings
 
-from django_shedlock.management.processes.launcher import PR_SET_PDEATHSIG
 from tests.support.leases import beat_often
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason
 from tests.support.waiting import PATIENCE, wait_for
@@ -43,6 +42,7 @@ HOLD_RETRIES = "hold_retries"
 """While this file exists, no retry of a task begins."""
 PARENT = "parent"
 """Names a lock that the parent of a worker's processes takes before it forks."""
+PR_SET_PDEATHSIG = 1
 RAN = ("SUCCESS", "ran")
 SKIPPED = ("SUCCESS", None)
 LONGEST_BODY = PATIENCE

@@ -5,28 +5,57 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from django.db.backends.signals import connection_created
 
+from django_shedlock.management.processes import child, forwarding
+from django_shedlock.management.processes.child import Child
 from django_shedlock.management.processes.forwarding import SignalForwarder
+from django_shedlock.management.subcommands import run
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_released
+from tests.support.waiting import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
 FAILED = "failed"
 """The line that a failed attempt to pass on a signal prints."""
 PAUSES = "pauses"
 """The line that a pause prints."""
+RELEASES = "releases"
+"""The line that a release prints which never ends."""
 
 
-def pass_on_nothing(error: type[Exception]) -> None:
-    """Fail to signal the command, as if it ran as root; tell if it ends after all."""
+def measure_launcher() -> None:
+    """Let the launcher's coverage be measured, which needs the site's packages."""
+    if "coverage" in sys.modules:
+        child.INTERPRETER = [sys.executable]
 
-    def fail(group: int, number: int) -> None:
+
+def signal_nobody() -> None:
+    """Let the launcher fail to signal the command, as if that ran as root."""
+    child.LAUNCHER = str(Path(__file__).with_name("unpermitted_launcher.py"))
+
+
+def fail_to_pass_on() -> None:
+    """Raise an error for each signal."""
+
+    def fail(child: Child, number: int) -> bool:
         # While print() runs, the handler of a second signal can't call it.
         os.write(1, f"{FAILED}\n".encode())
-        raise error("no signals, please")
+        raise RuntimeError("no signals, please")
+
+    Child.pass_on = fail  # type: ignore[method-assign]
+
+
+def tell_of_release() -> None:
+    """Print a line when the lock is released: whether the command has ended."""
 
     def tell(**kwargs: Any) -> None:
         try:
@@ -35,7 +64,6 @@ def pass_on_nothing(error: type[Exception]) -> None:
         except ChildProcessError:
             print("released after the command has ended", flush=True)
 
-    os.killpg = fail
     lock_released.connect(tell, weak=False)
 
 
@@ -67,6 +95,48 @@ def tell_of_pauses() -> None:
         sleep(signals, seconds)
 
     SignalForwarder.sleep = telling_sleep  # type: ignore[method-assign]
+
+
+def hang_in_release() -> None:
+    """Never get the lock released; print a line when that begins."""
+
+    def hang(*args: Any, **options: Any) -> bool:
+        print(RELEASES, flush=True)
+        while True:
+            time.sleep(PATIENCE)
+
+    DatabaseLockProvider.release = hang  # type: ignore[method-assign]
+
+
+def release_within(seconds: float) -> None:
+    """Let a signal leave that time for the release."""
+    forwarding.LONGEST_RELEASE = seconds
+
+
+def be_signalled_in_release() -> None:
+    """Get SIGTERM as the lock is about to be released."""
+    release = DatabaseLockProvider.release
+
+    def signalled(provider: Any, lock: Any, /, **options: Any) -> bool:
+        signal.raise_signal(signal.SIGTERM)
+        return release(provider, lock, **options)
+
+    DatabaseLockProvider.release = signalled  # type: ignore[method-assign]
+
+
+def draw_the_longest() -> None:
+    """Let the jitter be as long as it may be."""
+    run.random = SimpleNamespace(uniform=max)  # type: ignore[assignment]
+
+
+def have_begun(moment: datetime) -> None:
+    """Let the process have begun at this instant."""
+    run.host_now = lambda: moment  # type: ignore[assignment]
+
+
+def have_path(path: str) -> None:
+    """Look for programs there."""
+    os.environ["PATH"] = path
 
 
 def adopt_orphans() -> None:

@@ -16,6 +16,7 @@ import psutil
 
 from tests.support.paths import ROOT
 from tests.support.processes import addresses
+from tests.support.run_conditions import measure_launcher
 from tests.support.waiting import PATIENCE, wait_for
 from tests.support.warm import Command, killed_after
 
@@ -31,7 +32,8 @@ class Runner:
     """Starts ``shedlock run`` in warm processes, and leaves none behind."""
 
     def __init__(self) -> None:
-        self.prepare: list[Callable[[], Any]] = []
+        # Without the terminal of whoever runs the tests.
+        self.prepare: list[Callable[[], Any]] = [os.setsid, measure_launcher]
         self._stack = ExitStack()
 
     def start(self, *args: str) -> Any:
@@ -75,6 +77,7 @@ class InterpreterRunner(Runner):
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=_listen_to_hangups,
+            start_new_session=True,
         )
         self._stack.callback(_end, started)
         return started
@@ -116,6 +119,12 @@ def send(process: Any, number: signal.Signals) -> None:
     waiting = psutil.Process(process.pid)
     wait_for(lambda: waiting.status() == psutil.STATUS_SLEEPING)
     process.send_signal(number)
+
+
+def launcher_of(process: Any) -> psutil.Process:
+    """Return the process between ``shedlock run`` and its command."""
+    [launcher] = psutil.Process(process.pid).children()
+    return launcher
 
 
 def is_alive(pid: int) -> bool:

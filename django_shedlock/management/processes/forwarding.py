@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from django_shedlock.management.processes.child import SIGNALLED, Child
+from django_shedlock.management.processes.child import Child, Program
+from django_shedlock.management.processes.launcher import SIGNALLED
 
 PASSED_ON = [
     getattr(signal, name)
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 ]
+LONGEST_RELEASE = 5.0
+"""Seconds after which a signal ends the release of a lock."""
 
 
 class SignalForwarder:
@@ -24,33 +28,41 @@ class SignalForwarder:
     Forwards this process's signals to its child.
 
     Before the child starts, a signal ends this process, so that its lock is released:
-    after a ``sleep()``, or just before the child would start. A handler must not raise
+    in a ``sleep()``, or just before the child would start. A handler must not raise
     within a statement: that could leave the lock held, and SQLite swallows it. If this
-    takes too long, a second signal ends this process wherever it is.
+    takes too long, a second signal ends this process wherever it is. After the child's
+    end the first signal counts twice if the lock is not released soon.
     """
 
     def __init__(self) -> None:
         self._child: Child | None = None
         self._is_starting = False
+        self._is_sleeping = False
         self._received: list[int] = []
+        self._last: threading.Timer | None = None
 
     @contextmanager
-    def started(self, command: Sequence[str]) -> Iterator[Child]:
+    def started(self, program: Program) -> Iterator[Child]:
         """Start the child, and wait for its end after the body, whatever is raised."""
         self._is_starting = True
         self.end_if_received()
-        child = self._child = Child(command)
+        child = self._child = Child(program)
         try:
-            for number in self._received:
-                child.pass_on(number)
+            self._is_starting = False
+            while self._received:
+                child.pass_on(self._received.pop(0))
             yield child
         finally:
             child.close()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep; then end this process if a signal came."""
-        time.sleep(seconds)
-        self.end_if_received()
+        """Sleep; end this process if a signal comes, or came before."""
+        self._is_sleeping = True
+        try:
+            self.end_if_received()
+            time.sleep(seconds)
+        finally:
+            self._is_sleeping = False
 
     def end_if_received(self) -> None:
         """Raise ``SystemExit`` if a signal came before there was a child."""
@@ -71,16 +83,24 @@ class SignalForwarder:
             with _statuses_kept():
                 yield
         finally:
+            if self._last is not None:
+                self._last.cancel()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._child is not None:
-            self._child.pass_on(number)
-        elif self._is_starting or not self._received:
-            self._received.append(number)
-        else:
+        if self._child is not None and self._child.pass_on(number):
+            return
+        if self._is_sleeping or (self._received and not self._is_starting):
             sys.exit(SIGNALLED + number)
+        self._received.append(number)
+        if self._child is not None:
+            self._repeat_soon(number)
+
+    def _repeat_soon(self, number: int) -> None:
+        self._last = threading.Timer(LONGEST_RELEASE, os.kill, [os.getpid(), number])
+        self._last.daemon = True
+        self._last.start()
 
 
 @contextmanager

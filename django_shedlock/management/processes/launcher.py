@@ -1,42 +1,283 @@
 """
-Becomes another program: ``python launcher.py PARENT COMMAND [ARGS ...]``.
+Runs a command, and outlives the process that asked for it.
 
-It is run by its path, and imports nothing of the package. On Linux the program gets
-SIGTERM when its parent dies, see prctl(2). If the program can't be started, the exit
-status is a shell's.
+``python launcher.py SOCKET SIZE`` first reads so many bytes from the socket, a
+marshalled ``order()``. Then each byte is a signal to send. At the end of the socket the
+process that asked has died, so the command has to end, too.
+
+It is run by its path, and imports nothing of the package, nor what loads slowly. Its
+exit status is the command's; a shell's if a signal ended the command, or if it could
+not be started.
 """
 
 from __future__ import annotations
 
-import ctypes
+import errno
+import marshal
 import os
+import select
 import signal
 import sys
+import time
+from contextlib import suppress
 
-PR_SET_PDEATHSIG = 1
+END = 0
+"""Instead of a signal's number: end the command, with all that it has started."""
 CANNOT_START = 126
 NOT_FOUND = 127
-CHANGED_BY_PYTHON = ("SIGINT", "SIGPIPE", "SIGXFSZ")
+SIGNALLED = 128
+"""A shell adds this to the number of the signal that ended a program."""
+CHANGED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
+FOLLOWING_TERM = {signal.SIGCONT, signal.SIGKILL}
+"""That these can't be sent either is no news."""
+PAUSE = 0.05
+"""Seconds between two looks for processes that an ended command left behind."""
+PR_SET_CHILD_SUBREAPER = 36
+PROC = "/proc"
+SHELL = b"/bin/sh"
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+LONGEST_READ = 4096
 
 
-def main(parent: int, command: list[str]) -> int:
-    """Become the command; return an exit status if that is impossible."""
-    for name in CHANGED_BY_PYTHON:
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before it could be watched
-        return 128 + signal.SIGTERM
+class Guardian:
+    """
+    Sends a running command its signals, and ends it with all that it has started.
+
+    Without a terminal the command leads a group of its own, and a signal goes to the
+    group. In a terminal it shares the group of the process that asked, and so do
+    others, as the rest of a pipe. There a signal goes to those in this session that
+    descend from this process. Without /proc it goes to the command alone.
+    """
+
+    def __init__(self, command: bytes, pid: int, *, grace: float, has_terminal: bool):
+        self._command = command
+        self._pid = pid
+        self._grace = grace
+        self._has_terminal = has_terminal
+        self._status: int | None = None
+        self._killing_at: float | None = None
+
+    def watch(self, orders: int, ends: int) -> int:
+        """Obey until the command has ended; return its exit status as a shell does."""
+        sources = [ends, orders]
+        while self._status is None or self._is_anybody_left():
+            pause = None if self._killing_at is None else PAUSE
+            ready, _, _ = select.select(sources, [], [], pause)
+            if ends in ready:
+                os.read(ends, LONGEST_READ)
+            self._reap()
+            if orders in ready and not self._obey(_received(orders)):
+                sources.remove(orders)
+            if self._killing_at is not None and time.monotonic() >= self._killing_at:
+                self._send(signal.SIGKILL)
+        return self._status
+
+    def _obey(self, orders: bytes) -> bool:
+        for number in orders or [END]:
+            if number == END:
+                self._end()
+            elif not self._was_sent_to_all(number):
+                self._send(number)
+        return bool(orders)
+
+    def _was_sent_to_all(self, number: int) -> bool:
+        # What a terminal or a shell sends goes to the whole group, and so to this
+        # process, where it is blocked. Then the command has got it already.
+        if not self._has_terminal or number not in signal.sigpending():
+            return False
+        signal.sigwait([number])
+        return True
+
+    def _end(self) -> None:
+        if self._killing_at is None:
+            self._killing_at = time.monotonic() + self._grace
+            self._send(signal.SIGTERM)
+            self._send(signal.SIGCONT)  # a stopped process could not tidy up
+
+    def _send(self, number: int) -> None:
+        for target in self._members() if self._has_terminal else [-self._pid]:
+            try:
+                os.kill(target, number)
+            except ProcessLookupError:
+                pass
+            except PermissionError as error:  # it runs as another user, as sudo does
+                if number not in FOLLOWING_TERM:
+                    self._complain(number, error)
+
+    def _complain(self, number: int, error: OSError) -> None:
+        name = signal.Signals(number).name
+        _print(
+            f"Command {os.fsdecode(self._command)!r}, process {self._pid}, can't be "
+            f"sent {name}, so it goes on: {error.strerror}"
+        )
+
+    def _reap(self) -> None:
+        # In a terminal it inherits what the command's children leave behind.
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                if ended[0] == self._pid:
+                    status = os.waitstatus_to_exitcode(ended[1])
+                    self._status = status if status >= 0 else SIGNALLED - status
+
+    def _is_anybody_left(self) -> bool:
+        return self._killing_at is not None and any(map(_is_ours, self._members()))
+
+    def _members(self) -> list[int]:
+        # Without zombies: in a container the first process may never wait for them.
+        if not os.path.exists(f"{PROC}/self/stat"):  # noqa: PTH110
+            if not self._has_terminal:
+                return [-self._pid]
+            return [self._pid] if self._status is None else []
+        if self._has_terminal:
+            return _descendants()
+        return [pid for pid, _, group, _ in _processes() if group == self._pid]
+
+
+def order(
+    command: list[bytes],
+    environment: dict[bytes, bytes],
+    *,
+    grace: float,
+    has_terminal: bool,
+) -> bytes:
+    """Return what this program reads first."""
+    return marshal.dumps((command, environment, grace, has_terminal))
+
+
+def main(orders: int, size: int) -> int:
+    """Run a command; return its exit status."""
+    text = b""
+    while len(text) < size:
+        if not (part := _received(orders, size - len(text))):
+            return SIGNALLED + signal.SIGTERM  # the process that asked died
+        text += part
+    command, environment, grace, has_terminal = marshal.loads(text)  # noqa: S302
+    os.set_inheritable(orders, False)
+    ends = _ends_of_children()
+    if has_terminal and sys.platform == "linux":
+        _adopt_orphans()
+    pid = _start(command, environment, has_terminal=has_terminal)
+    os.write(orders, b"%d" % (pid if has_terminal else -pid))
+    guardian = Guardian(command[0], pid, grace=grace, has_terminal=has_terminal)
+    return guardian.watch(orders, ends)
+
+
+def _start(
+    command: list[bytes], environment: dict[bytes, bytes], *, has_terminal: bool
+) -> int:
+    # A signal to a whole group is none for this process: see Guardian.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    blocked = signal.valid_signals() - {signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    pid = os.fork()
+    if not pid:
+        if not has_terminal:
+            os.setpgid(0, 0)
+        for name in CHANGED_BY_PYTHON:
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os._exit(_become(command, environment))
+    if not has_terminal:
+        with suppress(OSError):  # it was faster
+            os.setpgid(pid, pid)
+    return pid
+
+
+def _become(command: list[bytes], environment: dict[bytes, bytes]) -> int:
     try:
-        os.execvp(command[0], command)  # noqa: S606
+        _execute(command, environment)
     except FileNotFoundError:
         problem, status = "not found", NOT_FOUND
     except OSError as error:
         problem, status = str(error.strerror), CANNOT_START
-    sys.stderr.write(f"{command[0]}: {problem}\n")
+    _print(f"{os.fsdecode(command[0])}: {problem}")
     return status
 
 
+def _execute(command: list[bytes], environment: dict[bytes, bytes]) -> None:
+    # As execvp(3) does: os.execvpe() looks for another program after ENOEXEC.
+    refusal: OSError = FileNotFoundError()
+    for path in _candidates(command[0], environment):
+        try:
+            os.execve(path, command, environment)  # noqa: S606
+        except OSError as error:
+            if error.errno == errno.ENOEXEC:  # a script that names no interpreter
+                script = [SHELL, path, *command[1:]]
+                os.execve(SHELL, script, environment)  # noqa: S606
+            if error.errno not in NOT_THERE:
+                refusal = error
+    raise refusal
+
+
+def _candidates(name: bytes, environment: dict[bytes, bytes]) -> list[bytes]:
+    if b"/" in name:
+        return [name]
+    folders = environment.get(b"PATH", os.fsencode(os.defpath))
+    return [os.path.join(folder, name) for folder in folders.split(b":")]  # noqa: PTH118
+
+
+def _ends_of_children() -> int:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return reader
+
+
+def _adopt_orphans() -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _received(orders: int, size: int = LONGEST_READ) -> bytes:
+    try:
+        return os.read(orders, size)
+    except ConnectionResetError:
+        return b""
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    sessions = {}
+    for pid, parent, _, session in _processes():
+        children.setdefault(parent, []).append(pid)
+        sessions[pid] = session
+    found = [os.getpid()]
+    for pid in found:
+        found += children.get(pid, [])
+    return [pid for pid in found[1:] if sessions[pid] == os.getsid(0)]
+
+
+def _processes() -> list[tuple[int, int, int, int]]:
+    # Of each that runs: its id, that of its parent, its group and its session. See
+    # proc_pid_stat(5); a program's name may have any byte.
+    found = []
+    for name in filter(str.isdecimal, os.listdir(PROC)):  # noqa: PTH208
+        try:
+            with open(f"{PROC}/{name}/stat", "rb") as file:  # noqa: PTH123
+                state, *ids = file.read().rpartition(b")")[2].split()[:4]
+        except OSError:  # it has ended
+            continue
+        if state not in {b"Z", b"X"}:
+            parent, group, session = map(int, ids)
+            found.append((int(name), parent, group, session))
+    return found
+
+
+def _print(message: str) -> None:
+    os.write(2, os.fsencode(f"{message}\n"))
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

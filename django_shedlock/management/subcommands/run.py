@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import random
 import sys
-from argparse import ArgumentParser
+from argparse import Action, ArgumentError, ArgumentParser
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_shedlock.clocks import host_now
+from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.executor import attempt
-from django_shedlock.locks.configuration import LockRequest, make_request, make_schedule
+from django_shedlock.locks.configuration import (
+    ZERO,
+    LockRequest,
+    make_request,
+    make_schedule,
+)
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
-from django_shedlock.management.processes.child import ended_when_lost
+from django_shedlock.management.processes.child import Program, ended_when_lost
 from django_shedlock.management.processes.forwarding import SignalForwarder
+from django_shedlock.management.processes.inheritance import descriptors
 from django_shedlock.management.processes.launcher import CANNOT_START, NOT_FOUND
 from django_shedlock.management.subcommands.base import Subcommand, duration, status
 from django_shedlock.providers.base import LockProvider
@@ -28,9 +37,9 @@ STORE_FAILED = 125
 
 EPILOG = f"""
 The exit status is the command's own. If a signal ended it, 128 plus the signal's
-number; {LOST}, the lock was lost, so the command was ended; {STORE_FAILED}, the store
-failed, so the command did not run; {CANNOT_START} and {NOT_FOUND}, as in a shell, the
-command can't be started, or is not found.
+number; 2, wrong arguments; {LOST}, the lock was lost, so the command was ended;
+{STORE_FAILED}, the store failed, so the command did not run; {CANNOT_START} and
+{NOT_FOUND}, as in a shell, the command can't be started, or is not found.
 """
 
 
@@ -71,6 +80,13 @@ class Run(Subcommand):
             "lock",
         )
         parser.add_argument(
+            "--jitter",
+            metavar="DURATION",
+            type=duration,
+            default=ZERO,
+            help="start later, by a random time that is no longer; 0s by default",
+        )
+        parser.add_argument(
             "--on-skip-exit",
             metavar="STATUS",
             type=status,
@@ -84,7 +100,7 @@ class Run(Subcommand):
             default=timedelta(seconds=10),
             help="time between SIGTERM and SIGKILL if the lock is lost; 10s by default",
         )
-        parser.add_argument("command", metavar="COMMAND", nargs="+")
+        parser.add_argument("command", metavar="COMMAND", nargs="+", action=_Command)
 
     def run(
         self,
@@ -93,23 +109,34 @@ class Run(Subcommand):
         command: list[str],
         on_skip_exit: int,
         grace: timedelta,
+        jitter: timedelta,
         **options: Any,
     ) -> None:
         """Exit with the command's status, or with that of a skip."""
-        request = _request(provider, **options)
+        program = Program(command, grace, descriptors())
+        request = _jittered(_request(provider, **options), jitter)
         signals = SignalForwarder()
         try:
-            with signals.handled(), attempt(request, sleep=signals.sleep) as lock:
-                if isinstance(lock, LockHolder):
-                    signals.end_if_received()
-                    sys.exit(on_skip_exit)
-                sys.exit(run_child(command, lock, signals, grace))
+            with signals.handled():
+                if jitter:
+                    signals.sleep(random.uniform(0, jitter.total_seconds()))
+                sys.exit(_run(program, request, signals, on_skip_exit))
         except LockLost as error:
             raise CommandError(str(error), returncode=LOST) from error
         except LockProviderError as error:
             raise CommandError(
                 f"{error} The command did not run.", returncode=STORE_FAILED
             ) from error
+
+
+class _Command(Action):
+    # A program without a name; an empty argument of a program is none of our business.
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option: str | None = None
+    ) -> None:
+        if not values[0]:
+            raise ArgumentError(self, "must not be empty")
+        setattr(namespace, self.dest, values)
 
 
 def _request(
@@ -133,10 +160,32 @@ def _request(
     )
 
 
-def run_child(
-    command: list[str], lock: Lock, signals: SignalForwarder, grace: timedelta
+def _jittered(request: LockRequest, jitter: timedelta) -> LockRequest:
+    # A start that comes later is still for the tick of now.
+    if not jitter or request.schedule is None:
+        return request
+    interval = request.schedule.interval
+    if jitter >= interval:
+        raise CommandError(
+            f"--jitter ({format_duration(jitter)}) must be shorter than the shortest "
+            f"time between two ticks of the --schedule ({format_duration(interval)})."
+        )
+    is_scheduled = request.trigger is Trigger.SCHEDULER
+    return replace(request, asked_at=host_now()) if is_scheduled else request
+
+
+def _run(
+    program: Program, request: LockRequest, signals: SignalForwarder, on_skip_exit: int
 ) -> int:
+    with attempt(request, sleep=signals.sleep) as lock:
+        if isinstance(lock, LockHolder):
+            signals.end_if_received()
+            return on_skip_exit
+        sys.exit(run_child(program, lock, signals))
+
+
+def run_child(program: Program, lock: Lock, signals: SignalForwarder) -> int:
     """Return the command's exit status, or ``LOST`` if the lock was lost."""
-    with signals.started(command) as child, ended_when_lost(lock, child, grace):
+    with signals.started(program) as child, ended_when_lost(lock, child):
         exit_status = child.wait()
     return LOST if lock.lost.is_set() else exit_status

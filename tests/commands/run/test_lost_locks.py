@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 import sys
 import threading
 from datetime import timedelta
@@ -9,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from django.core.management import CommandError
 
@@ -29,6 +32,7 @@ from tests.support.runs import (
     Runner,
     first_line,
     is_alive,
+    launcher_of,
     sh,
     with_child,
 )
@@ -164,13 +168,52 @@ def test_taken_lock_ends_the_child(quick: Runner) -> None:
     assert running.wait(PATIENCE) == 123
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a dead parent")
-def test_child_ends_when_its_parent_is_killed(interpreter: InterpreterRunner) -> None:
-    """Nobody keeps the lock alive any more, so the command must not go on."""
-    running = interpreter.start("job", *sh("echo $$; exec sleep 600"))
-    child = int(first_line(running))
+def test_all_ends_when_the_wrapper_is_killed(interpreter: InterpreterRunner) -> None:
+    """Nobody keeps the lock alive any more, so nothing must go on."""
+    running = interpreter.start("job", *with_child("echo $PPID $$; exec sleep 600"))
+    started = [int(pid) for pid in first_line(running).split()]
     running.kill()
-    wait_for(lambda: not is_alive(child))
+    wait_for(lambda: not any(map(is_alive, started)))
+
+
+def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -> None:
+    """The command gets SIGTERM, and what ignores that is killed after the grace."""
+    stubborn = "trap '' TERM; echo $$; exec sleep 600"
+    script = f"trap 'echo tidy; exit' TERM; sh -c {shlex.quote(stubborn)} & wait"
+    running = interpreter.start("job", "--grace", "500ms", *sh(script))
+    grandchild = int(first_line(running))
+    running.kill()
+    assert first_line(running) == "tidy"
+    wait_for(lambda: not is_alive(grandchild))
+
+
+def test_killed_launcher_ends_all(runner: Runner) -> None:
+    """Whoever kills it leaves nothing that goes on without the lock."""
+    running = runner.start("job", *with_child("echo $PPID $$; exec sleep 600"))
+    started = [int(pid) for pid in first_line(running).split()]
+    launcher_of(running).kill()
+    assert running.wait(PATIENCE) == 128 + signal.SIGKILL
+    wait_for(lambda: not any(map(is_alive, started)))
+    assert state("job") is LockState.FREE
+
+
+def test_launcher_is_not_found_by_the_command(runner: Runner) -> None:
+    """``pkill -9 -f COMMAND`` does not end the process that would end the rest."""
+    running = runner.start("job", *sh("echo begun; read end"))
+    assert first_line(running) == "begun"
+    assert "echo begun" not in " ".join(launcher_of(running).cmdline())
+
+
+def test_stopped_command_ends_as_well(quick: Runner) -> None:
+    """It could not tidy up while it is stopped, so it is continued."""
+    script = "trap 'echo tidy; exit' TERM; echo $$; while :; do sleep 0.1; done"
+    running = quick.start("job", "--grace", "1h", *sh(script))
+    command = psutil.Process(int(first_line(running)))
+    command.suspend()
+    wait_for(lambda: command.status() == psutil.STATUS_STOPPED)
+    run("release", "job", "--force")
+    assert first_line(running) == "tidy"
+    assert running.wait(PATIENCE) == 123
 
 
 def test_lease_that_is_over_before_the_command() -> None:

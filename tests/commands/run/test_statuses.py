@@ -82,11 +82,6 @@ def test_command_that_cannot_be_started(runner: Runner) -> None:
     assert state("job") is LockState.FREE
 
 
-def test_child_is_as_if_a_shell_had_started_it(interpreter: InterpreterRunner) -> None:
-    """A closed pipe ends a program silently, as everywhere else."""
-    assert interpreter.run("job", *sh("yes | head -n 1")) == (0, "y\n", "")
-
-
 def test_missing_table_says_what_to_do(runner: Runner) -> None:
     """In a deploy the lock's own table may not be there yet."""
     with connections["default"].cursor() as cursor:
@@ -109,18 +104,30 @@ def test_missing_table_says_what_to_do(runner: Runner) -> None:
         ("--wait", "-1s"),
         ("--on-skip-exit", "256"),
         ("--grace", "never"),
+        ("--jitter", "soon"),
+        ("--jitter", "-1s"),
     ],
 )
 def test_wrong_options(args: tuple[str, str]) -> None:
     """What can't work is refused before anything runs."""
-    with pytest.raises(CommandError, match=r"job|on-skip-exit|grace"):
+    with pytest.raises(CommandError, match=r"job|on-skip-exit|grace|jitter"):
         run("run", "job", f"{args[0]}={args[1]}", "--", "false")
 
 
-def test_missing_command() -> None:
+@pytest.mark.parametrize("command", [[], ["--"], ["--", ""], ["--", "", "argument"]])
+def test_missing_command(command: list[str]) -> None:
     """Without a command the usage is shown."""
     with pytest.raises(CommandError, match="COMMAND"):
-        run("run", "job")
+        run("run", "job", *command)
+
+
+@pytest.mark.parametrize("command", [["--"], ["--", ""]])
+def test_status_of_a_missing_command(runner: Runner, command: list[str]) -> None:
+    """The call is wrong; nothing was looked for."""
+    status, out, err = runner.run("job", *command)
+    assert (status, out) == (2, "")
+    assert "usage" in err
+    assert not LockRecord.objects.exists()
 
 
 def test_each_tick_runs_once(runner: Runner) -> None:

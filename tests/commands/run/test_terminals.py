@@ -1,0 +1,190 @@
+"""``manage.py shedlock run`` in a terminal: it is one job with its command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+import psutil
+import pytest
+
+from django_shedlock.models import LockRecord
+from tests.support.commands import run
+from tests.support.runs import InterpreterRunner, is_alive, sh, with_child
+from tests.support.terminals import CTRL_C, CTRL_Z, Shell
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+COUNTER = """
+import os, signal
+
+received = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, received)
+print("pid", os.getpid(), flush=True)
+count = 0
+while signal.sigwait(received) != signal.SIGUSR1:
+    count += 1
+    print("interrupted", flush=True)
+print("signals:", count, flush=True)
+"""
+"""Tells on SIGUSR1 how many other signals it has got."""
+TIDY = """
+import os, signal, sys, time
+
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(print("tidy")))
+print("pid", os.getpid(), flush=True)
+while True:
+    time.sleep(600)
+"""
+"""Ends in good order. A shell could not be stopped while it starts a program."""
+QUICK = """
+import django
+
+django.setup()
+
+from django.core.management import execute_from_command_line
+from tests.support.leases import beat_often
+from tests.support.run_conditions import measure_launcher
+
+beat_often()
+measure_launcher()
+execute_from_command_line()
+"""
+"""Is ``manage.py``, and beats often."""
+
+
+@pytest.fixture
+def shell(interpreter: InterpreterRunner) -> Iterator[Shell]:
+    started = Shell(interpreter.environment)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def command() -> list[str]:
+    """Return the beginning of the line that is typed."""
+    return [sys.executable, "-c", QUICK, "shedlock", "run", "job"]
+
+
+def started_by(shell: Shell) -> tuple[psutil.Process, psutil.Process]:
+    """Return ``shedlock run`` and its command, which shows its id."""
+    running = psutil.Process(shell.number_after("pid "))
+    return running.parents()[1], running
+
+
+def is_stopped(process: psutil.Process) -> bool:
+    return process.status() == psutil.STATUS_STOPPED
+
+
+@pytest.mark.parametrize("before", ["", "echo x |"])
+def test_command_reads_the_terminal(
+    shell: Shell, command: list[str], before: str
+) -> None:
+    """It may ask a person, also if its standard input is something else."""
+    script = "echo ready; read line </dev/tty; echo got $line"
+    shell.run([*command, *sh(script)], before=before)
+    shell.read_until("ready")
+    shell.type("hello\n")
+    shell.read_until("got hello")
+
+
+@pytest.mark.parametrize("before", ["", "echo x |"])
+def test_ctrl_z_stops_both_until_fg(
+    shell: Shell, command: list[str], before: str
+) -> None:
+    """The lock is not extended while nobody works, and then both go on."""
+    script = "echo pid $$; read line </dev/tty; echo got $line"
+    shell.run([*command, *sh(script)], before=before)
+    wrapper, running = started_by(shell)
+    shell.type(CTRL_Z)
+    wait_for(lambda: is_stopped(wrapper) and is_stopped(running))
+    shell.type("fg\n")
+    wait_for(lambda: not is_stopped(wrapper) and not is_stopped(running))
+    shell.type("hello\n")
+    shell.read_until("got hello")
+
+
+def test_lock_that_is_lost_while_it_is_stopped(
+    shell: Shell, command: list[str]
+) -> None:
+    """The command gets no further than to tidy up when it is continued."""
+    shell.run([*command, "--grace", "1h", "--", sys.executable, "-c", TIDY])
+    wrapper, running = started_by(shell)
+    shell.type(CTRL_Z)
+    wait_for(lambda: is_stopped(wrapper) and is_stopped(running))
+    run("release", "job", "--force")
+    shell.type("fg; echo status $?.\n")
+    assert "tidy" in shell.read_until("status 123.")
+
+
+@pytest.mark.parametrize("to_all", [CTRL_C, "kill %1\n"])
+def test_signal_to_all_is_sent_once(
+    shell: Shell, command: list[str], to_all: str
+) -> None:
+    """A terminal and a shell tell the whole job, so nothing is passed on twice."""
+    after = "" if to_all == CTRL_C else "&"
+    shell.run([*command, "--", sys.executable, "-c", COUNTER], after=after)
+    wrapper, running = started_by(shell)
+    # Stopped, it passes nothing on before the command has counted the job's.
+    launcher = running.parents()[0]
+    launcher.suspend()
+    wait_for(lambda: is_stopped(launcher))
+    shell.type(to_all)
+    shell.read_until("interrupted")
+    launcher.resume()
+    # It gets these afterwards. Python may notice a single one late.
+    ask = partial(wrapper.send_signal, signal.SIGUSR1)
+    assert shell.number_after("signals: ", meanwhile=ask) == 1
+
+
+def test_signal_to_the_wrapper_is_passed_on(shell: Shell, command: list[str]) -> None:
+    """The terminal tells the command nothing of what somebody sends to its wrapper."""
+    script = "trap 'echo interrupted' INT; echo pid $$; while :; do sleep 0.1; done"
+    shell.run([*command, *sh(script)])
+    wrapper, _ = started_by(shell)
+    wrapper.send_signal(signal.SIGINT)
+    shell.read_until("interrupted")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+@pytest.mark.parametrize("before", ["", "echo x |"])
+def test_all_ends_when_the_wrapper_is_killed(
+    shell: Shell, command: list[str], before: str
+) -> None:
+    """So does what has lost its parent; the shell goes on."""
+    orphan = "(sleep 600 & echo orphan $!)"
+    script = f"{orphan}; sleep 600 & echo child $!; echo pid $$; wait"
+    shell.run([*command, *sh(script)], before=before)
+    started = [shell.number_after("orphan "), shell.number_after("child ")]
+    wrapper, running = started_by(shell)
+    wrapper.kill()
+    wait_for(lambda: not any(map(is_alive, [*started, running.pid])))
+    shell.type("echo goes on\n")
+    shell.read_until("goes on")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_lost_lock_ends_grandchildren(shell: Shell, command: list[str]) -> None:
+    """In a terminal, too, nothing goes on without the lock."""
+    stubborn = "trap '' TERM; echo pid $$; exec sleep 600"
+    shell.run([*command, "--grace", "500ms", *with_child(stubborn)])
+    grandchild = shell.number_after("pid ")
+    run("release", "job", "--force")
+    wait_for(lambda: not is_alive(grandchild))
+
+
+def test_others_of_the_job_go_on(shell: Shell, command: list[str]) -> None:
+    """What runs beside the command, as in a pipe or a script, is none of its own."""
+    locked = shlex.join([*command, "--", "sleep", "600"])
+    shell.run(["sh", "-c", f"sleep 600 & echo pid $!; {locked}; echo over"])
+    beside = shell.number_after("pid ")
+    wait_for(LockRecord.objects.exists)
+    run("release", "job", "--force")
+    shell.read_until("over")
+    assert is_alive(beside)
+    os.kill(beside, signal.SIGKILL)

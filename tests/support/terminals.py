@@ -1,0 +1,92 @@
+"""An interactive shell in a terminal, as people use it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shlex
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import psutil
+
+from tests.support.waiting import PATIENCE, wait_for
+
+CTRL_C = "\x03"
+CTRL_Z = "\x1a"
+TERMINAL = """
+import fcntl, os, sys, termios
+
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Begins a session of its own in a terminal, as a log-in does."""
+
+
+class Shell:
+    """A shell that does what is typed, and leaves no process of its session behind."""
+
+    def __init__(self, environment: dict[str, str]):
+        self._shown = ""
+        self._ours, theirs = pty.openpty()
+        _show_no_typing(theirs)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", TERMINAL, "/bin/sh", "-i"],
+            env={**environment, "PS1": ""},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+
+    def type(self, keys: str) -> None:
+        """Press the keys."""
+        os.write(self._ours, keys.encode())
+
+    def run(self, command: Sequence[str], *, after: str = "", before: str = "") -> None:
+        """Type a command, with what stands before and after it in its line."""
+        self.type(f"{before} {shlex.join(command)} {after}\n")
+
+    def read_until(
+        self, line: str, meanwhile: Callable[[], None] = lambda: None
+    ) -> str:
+        """Return what is shown, up to the end of a line with this text."""
+
+        def is_shown() -> bool:
+            if select.select([self._ours], [], [], 0)[0]:
+                self._shown += os.read(self._ours, 1000).decode()
+            else:
+                meanwhile()
+            return "\n" in self._shown.partition(line)[2]
+
+        wait_for(is_shown)
+        before, _, rest = self._shown.partition(line)
+        rest, _, self._shown = rest.partition("\n")
+        return before + line + rest
+
+    def number_after(
+        self, word: str, meanwhile: Callable[[], None] = lambda: None
+    ) -> int:
+        """Return the number that is shown after the word."""
+        shown = self.read_until(word, meanwhile)
+        return int(shown.rpartition(word)[2].split()[0])
+
+    def close(self) -> None:
+        """End all that runs in this session."""
+        for pid in psutil.pids():
+            with suppress(ProcessLookupError):
+                if os.getsid(pid) == self._process.pid:
+                    os.kill(pid, 9)
+        self._process.wait(PATIENCE)
+        os.close(self._ours)
+
+
+def _show_no_typing(terminal: int) -> None:
+    attributes = termios.tcgetattr(terminal)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
