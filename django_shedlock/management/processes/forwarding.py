@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -39,7 +38,6 @@ class SignalForwarder:
         self._is_starting = False
         self._is_sleeping = False
         self._received: list[int] = []
-        self._last: threading.Timer | None = None
 
     @contextmanager
     def started(self, program: Program) -> Iterator[Child]:
@@ -83,8 +81,8 @@ class SignalForwarder:
             with _statuses_kept():
                 yield
         finally:
-            if self._last is not None:
-                self._last.cancel()
+            if self._child is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -95,12 +93,9 @@ class SignalForwarder:
             sys.exit(SIGNALLED + number)
         self._received.append(number)
         if self._child is not None:
-            self._repeat_soon(number)
-
-    def _repeat_soon(self, number: int) -> None:
-        self._last = threading.Timer(LONGEST_RELEASE, os.kill, [os.getpid(), number])
-        self._last.daemon = True
-        self._last.start()
+            # No thread: a second signal may interrupt this.
+            signal.signal(signal.SIGALRM, lambda *_: self.end_if_received())
+            signal.setitimer(signal.ITIMER_REAL, LONGEST_RELEASE)
 
 
 @contextmanager

@@ -224,7 +224,7 @@ def test_second_signal_ends_at_once() -> None:
 
 def test_signal_ends_a_release_that_hangs(runner: Runner) -> None:
     """After the command has ended, a signal is for nobody else."""
-    runner.prepare += [hang_in_release, partial(release_within, 0)]
+    runner.prepare += [hang_in_release, partial(release_within, 0.001)]
     running = runner.start("job", "--", "true")
     assert first_line(running) == RELEASES
     running.terminate()
