@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 30
+PATIENCE = 240
 """Seconds: what has not happened by then never will. No test waits for them to pass."""
 
 

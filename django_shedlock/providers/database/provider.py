@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from django.core.checks import CheckMessage
 from django.db import Error, IntegrityError, connections
@@ -73,7 +73,7 @@ class DatabaseLockProvider(LockProvider):
             is_refused = is_conflict(error) or is_lock_timeout(error)
             if is_refused and not isinstance(error, IntegrityError | NoAnswer):
                 return CONTENDED
-            raise self._failure("acquire", lock.name, error) from error
+            self._fail("acquire", lock.name, error)
 
     def extend(
         self,
@@ -146,7 +146,7 @@ class DatabaseLockProvider(LockProvider):
             owner = {"name": lock.name, "locked_by": lock.locked_by}
             return bool(FENCE(connection, **owner))
         except Error as error:
-            raise self._failure("fence with", lock.name, error) from error
+            self._fail("fence with", lock.name, error)
 
     def register(self, name: str, schedule: Schedule) -> None:
         """See LockProvider.register()."""
@@ -219,16 +219,16 @@ class DatabaseLockProvider(LockProvider):
         try:
             return run(work, self.using, **how)
         except Error as error:
-            raise self._failure(verb, name, error) from error
+            self._fail(verb, name, error)
 
-    def _failure(self, verb: str, name: str | None, error: Error) -> LockProviderError:
+    def _fail(self, verb: str, name: str | None, error: Error) -> NoReturn:
         what = "the locks" if name is None else f"lock {name!r}"
         where = f"database {self.using!r} (provider {self.alias!r})"
         failure = LockProviderError(
             f"Could not {verb} {what} in {where}: {describe(error)}"
         )
         failure.is_uncertain = isinstance(error, NoAnswer)
-        return failure
+        raise failure from (error.__cause__ if failure.is_uncertain else error)
 
 
 def _of_acquisition(name: Any, locked_by: Any) -> LockRecordQuerySet:
