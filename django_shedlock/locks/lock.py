@@ -76,7 +76,7 @@ class Lock:
         self.lost = self._loss.happened
         self._fencing_token: int | None = None
         self._released = False
-        self._releasing = threading.Lock()
+        self._releasing = threading.RLock()
         self._pid = os.getpid()
         lease = configuration.lock_at_most_for.total_seconds()
         self.lease_end = time.monotonic() + lease if lease_end is None else lease_end
@@ -177,16 +177,15 @@ class Lock:
         Release the lock; return whether it was still ours.
 
         ``lock_at_least_for`` is kept. ``exception`` is what ended the body, for the
-        receivers of ``lock_released``. A second call does nothing, nor does one that
-        comes during the first. Raises ``LockProviderError`` if the store failed; the
-        lease then ends by itself, and another call tries it again.
+        receivers of ``lock_released``. A second call does nothing; in another thread it
+        waits for the first. Raises ``LockProviderError`` if the store failed; the lease
+        then ends by itself, and another call tries it again.
         """
-        if not self._releasing.acquire(blocking=False):
+        if not self.is_ours:  # a forked child must not wait for its parent's thread
             return False
-        try:
-            return self.is_ours and self._release(exception)
-        finally:
-            self._releasing.release()
+        # A `with`, since a signal's handler can't raise between it and its body.
+        with self._releasing:
+            return not self._released and self._release(exception)
 
     def _release(self, exception: BaseException | None) -> bool:
         was_lost = not self._is_held()

@@ -35,7 +35,7 @@ from tests.support.leases import end_lease, end_own_count
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.processes import Parent, worker
 from tests.support.threads import running_threads
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 HOUR = timedelta(hours=1)
 
@@ -152,24 +152,26 @@ def test_two_threads_that_release_at_once_lose_nothing(
     lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them releases the lock; for the other there is nothing to do."""
-    real, asking, go_on = (
-        MemoryLockProvider.release,
-        threading.Event(),
-        threading.Event(),
-    )
+    begun, go_on = threading.Event(), threading.Event()
+    asked: list[bool] = []
     released: list[bool] = []
+    is_ours: Any = Lock.is_ours.fget
 
-    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
-        asking.set()
-        assert go_on.wait(PATIENCE)
-        return real(self, lock, **options)
+    def ask(lock: Lock) -> bool:
+        asked.append(is_ours(lock))
+        return asked[-1]
 
-    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    def look_slowly(lock: Lock) -> bool:
+        begun.set()
+        return go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(Lock, "is_ours", property(ask))
+    monkeypatch.setattr(Lock, "_is_held", look_slowly)
     with running_threads(1, lambda: released.append(lock.release())):
-        assert asking.wait(PATIENCE)
-        # As if it had asked just before the other thread began.
-        monkeypatch.setattr(Lock, "is_ours", True)
+        assert begun.wait(PATIENCE)
+        before = len(asked)
         with running_threads(1, lambda: released.append(lock.release())):
+            wait_for(lambda: len(asked) > before)  # it is about to release, too
             go_on.set()
     assert sorted(released) == [False, True]
     assert lost == []

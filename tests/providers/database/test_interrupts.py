@@ -1,4 +1,4 @@
-"""A signal handler that raises while SQLite works for us."""
+"""A signal handler that raises while a store works for us."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import random
 import signal
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import pytest
 from django.db import connection
@@ -14,13 +15,17 @@ from django.db import connection
 from django_shedlock import hold
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.lock import Lock
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.locks import MINUTE, configure, state
 from tests.support.processes import Parent, worker
+from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.sqlite_only, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 INTERRUPTS = 200
+LONGEST_REST = 20
+"""Seconds in which a release that was interrupted, too, is made up for."""
 LONGEST_CYCLE = 0.004
 """Seconds in which an interrupt meets each step of a lock."""
 
@@ -55,6 +60,7 @@ def be_interrupted(parent: Parent) -> list[str]:
     return others
 
 
+@pytest.mark.sqlite_only
 def test_no_interrupt_is_lost() -> None:
     """Ctrl-C ends the work as Ctrl-C, wherever it comes, and nothing stays held."""
     with worker(be_interrupted) as working:
@@ -66,6 +72,41 @@ def test_no_interrupt_is_lost() -> None:
     assert not state("job").is_held
 
 
+class Interrupted(BaseException):
+    """What the handler of the alarm raises."""
+
+
+def interrupt(*args: object) -> NoReturn:
+    raise Interrupted
+
+
+def hold_until_interrupted(parent: Parent) -> int:
+    """Hold a lock again and again, be interrupted anywhere, and count what stays."""
+    signal.signal(signal.SIGALRM, interrupt)
+    chance, still_held = random.Random(1), 0
+    with hold("job"):
+        pass
+    for _ in range(INTERRUPTS):
+        with suppress(Interrupted):
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, LONGEST_CYCLE))
+            while True:
+                with hold("job", lock_at_most_for="10m"):
+                    pass
+        try:
+            wait_for(lambda: not state("job").is_held, timeout=LONGEST_REST)
+        except AssertionError:
+            still_held += 1
+            get_provider().force_release("job", running=True)
+    return still_held
+
+
+def test_interrupt_leaves_no_lock() -> None:
+    """Wherever a handler raises, between the statement and its answer, too."""
+    with worker(hold_until_interrupted) as working:
+        assert working.result() == 0
+
+
+@pytest.mark.sqlite_only
 def test_sqlite_calls_no_python() -> None:
     """Django's functions would turn an interrupt into an error of the statement."""
     sent: list[str] = []
