@@ -32,7 +32,13 @@ from django_shedlock.exceptions import (
     LockNotAcquired,
     LockProviderError,
 )
-from django_shedlock.keepalive import kept_alive, release_later, told_in_time
+from django_shedlock.keepalive import (
+    kept_alive,
+    late_releases,
+    release_aside,
+    release_later,
+    told_in_time,
+)
 from django_shedlock.locks.configuration import (
     LockConfiguration,
     LockOptions,
@@ -338,12 +344,9 @@ def _give_back(lock: Lock, error: BaseException) -> None:
     """Release a lock that may be acquired, though its caller was told nothing of it."""
     release = partial(lock.provider.release, lock, succeeded=False)
     if isinstance(error, LockProviderError) and error.is_uncertain:
-        release_later(lock, release)
+        release_later(lock, release, was_acquired=False)
     elif not isinstance(error, Exception):  # Ctrl-C, perhaps after the UPDATE
-        try:
-            release()
-        except Exception:
-            release_later(lock, release)
+        release_aside(lock, release, was_acquired=False)
 
 
 def _refused(lock: Lock, holder: LockHolder) -> dict[str, Any]:
@@ -374,18 +377,15 @@ def _refuse_if_lost(lock: Lock) -> None:
 
 
 def _release(lock: Lock, error: BaseException | None) -> None:
-    try:
-        _try_to_release(lock, error)
-    except BaseException:  # Ctrl-C, perhaps before the UPDATE
-        _try_to_release(lock, error)
-        raise
-
-
-def _try_to_release(lock: Lock, error: BaseException | None) -> None:
+    if not late_releases.is_done(lock):  # it was interrupted, and goes on there
+        return
     try:
         lock.release(error)
     except Exception as failure:
         _report_failed_release(lock, error, failure)
+    except BaseException:  # Ctrl-C, perhaps before the UPDATE
+        release_aside(lock, partial(lock.release, error))
+        raise
 
 
 async def _arelease(lock: Lock, error: BaseException | None) -> None:

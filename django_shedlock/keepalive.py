@@ -16,6 +16,11 @@ from django_shedlock.threads import Timetable, run_aside
 LONGEST_ANSWER = timedelta(seconds=5)
 """How long before its end at the most the store is asked whether a lease is longer."""
 
+LONGEST_FAREWELL = 1.0
+"""Seconds for which a caller that was interrupted waits for its lock's release."""
+LONGEST_PAUSE = 30.0
+"""Seconds between two tries of a late release at the most."""
+
 logger = logging.getLogger("django_shedlock")
 
 heartbeat = Timetable("keep alive")
@@ -124,47 +129,66 @@ class LeaseEnd:
 
 class LateRelease:
     """
-    Tries again what the store refused, until it works or the lease is over.
+    Tries to release a lock until it works or the lease is over.
 
-    ``release`` returns whether the lock was still ours.
+    ``release`` returns whether the lock was ours. If it ``was_acquired``, the answer no
+    is the end. Otherwise its acquisition, which had no answer, may still arrive.
     """
 
-    def __init__(self, lock: Lock, release: Callable[[], bool]):
-        self._lock = lock
+    def __init__(self, lock: Lock, release: Callable[[], bool], *, was_acquired: bool):
+        self.lock = lock
         self._release = release
+        self._was_acquired = was_acquired
         self._backoff = Backoff()
-        self._since = time.monotonic()
-        self.due = self._since + self._backoff.pause()
+        self._since = self.due = time.monotonic()
 
     def __call__(self) -> bool:
         """Try once; return whether there will be a next try."""
-        left = self._lock.remaining().total_seconds()
-        if not left:
-            logger.error("Lock %r was not released before its lease ended.", self.name)
+        if not self.lock.remaining():
+            if self._was_acquired:
+                text = "Lock %r was not released before its lease ended."
+                logger.error(text, self.lock.name)
             return False
+        goes_on = not self._is_done()
+        late = time.monotonic() - self._since
+        pause = max(self._backoff.pause(), late / 4)
+        self.due = time.monotonic() + min(pause, LONGEST_PAUSE)
+        return goes_on
+
+    def _is_done(self) -> bool:
         try:
             released = self._release()
         except Exception as error:
-            logger.info("Lock %r still could not be released: %s", self.name, error)
-            self.due = time.monotonic() + self._backoff.pause(left)
-            return True
+            text = "Lock %r still could not be released: %s"
+            logger.info(text, self.lock.name, error)
+            return False
         if released:
             late = time.monotonic() - self._since
-            logger.warning("Lock %r was released, %.1f s late.", self.name, late)
-        return False
-
-    @property
-    def name(self) -> str:
-        """The lock's name."""
-        return self._lock.name
+            logger.warning("Lock %r was released, %.1f s late.", self.lock.name, late)
+        return released or self._was_acquired
 
 
-def release_later(lock: Lock, release: Callable[[], bool]) -> None:
+def release_later(
+    lock: Lock, release: Callable[[], bool], *, was_acquired: bool = True
+) -> None:
     """Release the lock in the background, see ``LateRelease``."""
+    late_release = LateRelease(lock, release, was_acquired=was_acquired)
     try:
-        late_releases.add(lock, LateRelease(lock, release))
+        late_releases.add(lock, late_release)
     except RuntimeError as error:
         logger.error("Lock %r is not tried to be released again: %s", lock.name, error)
+
+
+def release_aside(
+    lock: Lock, release: Callable[[], bool], *, was_acquired: bool = True
+) -> None:
+    """
+    See release_later(). Wait a moment for it, since the process may end.
+
+    No signal's handler interrupts it there, and a store that hangs keeps nobody.
+    """
+    release_later(lock, release, was_acquired=was_acquired)
+    late_releases.is_done(lock, LONGEST_FAREWELL)
 
 
 @contextmanager

@@ -96,13 +96,18 @@ class Timetable:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = self._start()
             self._entries[key] = entry
-            self._changed.notify()
+            self._changed.notify_all()
 
     def remove(self, key: Hashable) -> None:
         """Call the entry with this key no more."""
         with self._changed:
             self._entries.pop(key, None)
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def is_done(self, key: Hashable, timeout: float = 0) -> bool:
+        """Wait for so many seconds at the most; return whether the entry is gone."""
+        with self._changed:
+            return self._changed.wait_for(lambda: key not in self._entries, timeout)
 
     def _start(self) -> threading.Thread:
         # It finds the first entry, since the caller has the condition.
@@ -145,6 +150,7 @@ class Timetable:
         with self._changed:
             if self._entries.get(key) is entry:
                 del self._entries[key]
+                self._changed.notify_all()
 
 
 def _goes_on(entry: Entry) -> bool:

@@ -41,7 +41,7 @@ from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_acquired, lock_lost, lock_released
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
 from tests.support.clocks import SleepingClock
-from tests.support.leases import end_lease, pass_time
+from tests.support.leases import end_lease, end_own_count, pass_time
 from tests.support.locks import Broken
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -769,6 +769,36 @@ def test_acquisition_without_an_answer_is_given_back(
     with pytest.raises(LockProviderError, match="no answer"):
         execute(list, "job", lock_at_most_for="1h")
     wait_for(lambda: not is_held("job"))
+
+
+def test_acquisition_that_arrives_late_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if the first release comes before it: then there is another one."""
+    real, released = MemoryLockProvider.release, []
+    late: list[Lock] = []
+
+    def take(self: MemoryLockProvider, lock: Lock) -> NoReturn:
+        late.append(lock)
+        error = LockProviderError("no answer")
+        error.is_uncertain = True
+        raise error
+
+    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        released.append(real(self, lock, **options))
+        return released[-1]
+
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    with monkeypatch.context() as slow:
+        slow.setattr(MemoryLockProvider, "take", take)
+        with pytest.raises(LockProviderError, match="no answer"):
+            execute(list, "job", lock_at_most_for="1h")
+    wait_for(lambda: released)
+    assert get_provider().take(late[0]) is None
+    wait_for(lambda: not is_held("job"))
+    assert released[0] is False
+    end_own_count(late[0])
+    assert "was not released before" not in caplog.text
 
 
 def test_async_acquisition_without_an_answer_is_given_back(

@@ -224,7 +224,8 @@ def test_second_signal_ends_at_once() -> None:
 
 def test_signal_ends_a_release_that_hangs(runner: Runner) -> None:
     """After the command has ended, a signal is for nobody else."""
-    runner.prepare += [hang_in_release, partial(release_within, 0.001)]
+    # So long that the alarm does not ring before the wait has begun again.
+    runner.prepare += [hang_in_release, partial(release_within, 0.2)]
     running = runner.start("job", "--", "true")
     assert first_line(running) == RELEASES
     running.terminate()
@@ -237,7 +238,14 @@ def test_second_signal_ends_a_release_that_hangs(runner: Runner) -> None:
     running = runner.start("job", "--", "true")
     assert first_line(running) == RELEASES
     running.terminate()
-    running.send_signal(signal.SIGINT)
+
+    def is_ended() -> bool:
+        # Again and again: one that comes just before a wait is noticed after it.
+        if running.poll() is None:
+            running.send_signal(signal.SIGINT)
+        return running.poll() is not None
+
+    wait_for(is_ended, pause=0.2)
     assert running.wait() in {128 + signal.SIGTERM, 128 + signal.SIGINT}
 
 

@@ -29,12 +29,13 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 
-from django_shedlock import LockProviderError, aexecute, hold
+from django_shedlock import LockProviderError, aexecute, execute, hold
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.keepalive import kept_alive
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockState
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider, errors
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.connections import private_connections
@@ -458,6 +459,24 @@ def test_commit_without_an_end_is_an_error(
     with connection.execute_wrapper(slow_commit):
         with pytest.raises(LockProviderError, match="before the answer"):
             provider.acquire(configure())
+
+
+@pytest.mark.servers_only
+@committed
+def test_lock_without_an_answer_is_given_back(
+    slow_commit: SlowCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the lost statement's commit is there at last, its lock does not stay."""
+    take_from(get_provider(), configure()).release()
+    monkeypatch.setattr(connecting, "ATTEMPTS", 2)
+    with connection.execute_wrapper(slow_commit):
+        with pytest.raises(LockProviderError, match="before the answer") as caught:
+            execute(list, "job", lock_at_most_for="1h")
+    assert caught.value.is_uncertain
+    slow_commit.end()
+    [record] = get_provider().statuses("job")
+    assert record.fencing_token == 2
+    wait_for(lambda: not is_held("job"))
 
 
 @pytest.mark.parametrize(

@@ -484,6 +484,20 @@ def test_long_conflict_is_not_waited_for_again(
     assert failing.calls == (1 if connection.vendor == "sqlite" else 6)
 
 
+@committed
+@pytest.mark.usefixtures("patient")
+def test_release_has_more_patience(
+    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that one busy timeout of SQLite keeps from its release would stay held."""
+    monkeypatch.setattr(connecting, "PATIENCE", 0)
+    lock = take_from(provider, configure())
+    failing = Failing(conflict(), times=4)
+    with connection.execute_wrapper(failing):
+        assert lock.release()
+    assert failing.calls == 5
+
+
 @pytest.mark.django_db
 def test_record_made_meanwhile_is_no_error_however_slow_the_disk_is(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
