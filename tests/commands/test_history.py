@@ -88,7 +88,8 @@ def test_commands_look_into_the_database_of_the_provider() -> None:
     add_run("here")
     take("import:9").release()
     add_run("there", RunOutcome.RUNNING, using="other")
-    LockRecord.objects.using("other").update(lock_until=DatabaseNow() - 2 * DAY)
+    long_ago = DatabaseNow() - 2 * DAY
+    LockRecord.objects.using("other").update(lock_until=long_ago, released_at=long_ago)
     assert names() == ["there"]
     shown = run("prune", "--unused-for", "1d", "--older-than", "1d")
     assert shown == "Deleted records of unused locks: 1.\nDeleted runs: 0.\n"
