@@ -129,8 +129,8 @@ def _release_all() -> list[Lock]:
 @contextmanager
 def held(lock: Lock) -> Iterator[None]:
     """Count ``lock`` among those of this process in the body, and see activated()."""
-    _held.add(lock)
     try:
+        _held.add(lock)
         with activated(lock):
             yield
     finally:
@@ -140,6 +140,6 @@ def held(lock: Lock) -> Iterator[None]:
 def _release(lock: Lock) -> bool:
     try:
         return lock.release(LockLost("released by release_all() before its job ended"))
-    except Exception as error:  # the others must be released
+    except (Exception, SystemExit) as error:  # the others must be released
         logger.error("Lock %r could not be released: %s", lock.name, error)
         return False

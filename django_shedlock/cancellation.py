@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from django_shedlock.exceptions import LockLost
 from django_shedlock.locks.lock import Lock
@@ -20,6 +21,9 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
     does whatever the body does with ours: an exception of its own, or a normal end.
     """
     canceller = _Canceller()
+    if not canceller.guard(lock):
+        yield
+        return
     with lock.watched_by(canceller.wake):
         if lock.lost.is_set():  # before it was watched
             canceller.wake()
@@ -34,6 +38,10 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
             raise
         finally:
             canceller.end()
+            _guarded[canceller.task].discard(lock)
+
+
+_guarded: WeakKeyDictionary[asyncio.Task[Any], set[Lock]] = WeakKeyDictionary()
 
 
 class _Canceller:
@@ -41,11 +49,18 @@ class _Canceller:
 
     def __init__(self) -> None:
         # A coroutine always runs in a task.
-        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._before = self._task.cancelling()
+        self.task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._before = self.task.cancelling()
         self._loop = asyncio.get_running_loop()
         self._has_cancelled = False
         self._is_over = False
+
+    def guard(self, lock: Lock) -> bool:
+        """Return whether no outer body of the task guards it, which would do twice."""
+        guarded = _guarded.setdefault(self.task, set())
+        is_first = lock not in guarded
+        guarded.add(lock)
+        return is_first
 
     def wake(self) -> None:
         """Cancel the task soon; called from any thread."""
@@ -53,9 +68,9 @@ class _Canceller:
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        if not self._is_over:
+        if not self._is_over and not self._has_cancelled:
             self._has_cancelled = True
-            self._task.cancel()
+            self.task.cancel()
 
     def end(self) -> bool:
         """Take the cancellation back; return whether nobody else asked for one."""
@@ -63,4 +78,4 @@ class _Canceller:
         if not self._has_cancelled:
             return False
         self._has_cancelled = False
-        return self._task.uncancel() <= self._before
+        return self.task.uncancel() <= self._before

@@ -274,7 +274,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     configuration = request.configuration()
     active = _without_store(request, configuration)
     if active is not None:
-        with activated(active):
+        with activated(active), told_in_time(active):
             async with cancelled_when_lost(active):
                 yield active
         return
@@ -338,15 +338,20 @@ async def _release_if_taken(
             await _arelease(lock, cancellation)
     except LockProviderError as error:
         _give_back(lock, error)
+    except asyncio.CancelledError:  # the loop ends, but perhaps the UPDATE goes on
+        release = partial(lock.provider.release, lock, succeeded=False)
+        release_later(lock, release, was_acquired=False)
+        raise
 
 
 def _give_back(lock: Lock, error: BaseException) -> None:
     """Release a lock that may be acquired, though its caller was told nothing of it."""
     release = partial(lock.provider.release, lock, succeeded=False)
-    if isinstance(error, LockProviderError) and error.is_uncertain:
-        release_later(lock, release, was_acquired=False)
-    elif not isinstance(error, Exception):  # Ctrl-C, perhaps after the UPDATE
+    if not isinstance(error, LockProviderError):
+        # A signal's handler raised, perhaps after the UPDATE.
         release_aside(lock, release, was_acquired=False)
+    elif error.is_uncertain:
+        release_later(lock, release, was_acquired=False)
 
 
 def _refused(lock: Lock, holder: LockHolder) -> dict[str, Any]:
@@ -389,9 +394,22 @@ def _release(lock: Lock, error: BaseException | None) -> None:
 
 
 async def _arelease(lock: Lock, error: BaseException | None) -> None:
+    releasing = asyncio.ensure_future(lock.arelease(error))
     try:
-        await asyncio.shield(lock.arelease(error))
+        await asyncio.shield(releasing)
     except Exception as failure:
+        _report_failed_release(lock, error, failure)
+    except asyncio.CancelledError:
+        releasing.add_done_callback(partial(_report_unless_released, lock, error))
+        raise
+
+
+def _report_unless_released(
+    lock: Lock, error: BaseException | None, releasing: asyncio.Future[bool]
+) -> None:
+    if releasing.cancelled():
+        release_later(lock, partial(lock.release, error))
+    elif isinstance(failure := releasing.exception(), Exception):
         _report_failed_release(lock, error, failure)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -144,16 +145,18 @@ class LateRelease:
 
     def __call__(self) -> bool:
         """Try once; return whether there will be a next try."""
-        if not self.lock.remaining():
+        if self._is_done():
+            return False
+        left = self.lock.remaining().total_seconds()
+        if not left:
             if self._was_acquired:
                 text = "Lock %r was not released before its lease ended."
                 logger.error(text, self.lock.name)
             return False
-        goes_on = not self._is_done()
         late = time.monotonic() - self._since
         pause = max(self._backoff.pause(), late / 4)
-        self.due = time.monotonic() + min(pause, LONGEST_PAUSE)
-        return goes_on
+        self.due = time.monotonic() + min(pause, LONGEST_PAUSE, left)
+        return True
 
     def _is_done(self) -> bool:
         try:
@@ -194,8 +197,8 @@ def release_aside(
 @contextmanager
 def kept_alive(lock: Lock) -> Iterator[None]:
     """Keep ``lock`` alive while the body runs, and see told_in_time()."""
-    heartbeat.add(lock, Beat(lock))
     try:
+        heartbeat.add(lock, Beat(lock))
         with told_in_time(lock):
             yield
     finally:
@@ -205,8 +208,11 @@ def kept_alive(lock: Lock) -> Iterator[None]:
 @contextmanager
 def told_in_time(lock: Lock) -> Iterator[None]:
     """Tell of the loss of ``lock`` when its lease ends while the body runs."""
-    lease_ends.add(lock, LeaseEnd(lock))
+    if math.isinf(lock.lease_end) or lock in lease_ends:
+        yield
+        return
     try:
+        lease_ends.add(lock, LeaseEnd(lock))
         yield
     finally:
         lease_ends.remove(lock)

@@ -104,6 +104,9 @@ class Timetable:
             self._entries.pop(key, None)
             self._changed.notify_all()
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries
+
     def is_done(self, key: Hashable, timeout: float = 0) -> bool:
         """Wait for so many seconds at the most; return whether the entry is gone."""
         with self._changed:

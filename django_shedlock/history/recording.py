@@ -184,7 +184,8 @@ def _creation(lock: Lock, skipped: int = 0, *, ago: timedelta = ZERO) -> Work[An
 
 def _write(lock: Lock, work: Work[T]) -> T | None:
     try:
-        return run(work, str(lock.provider.history_database))
+        using = str(lock.provider.history_database)
+        return run(work, using, is_urgent=lock.lost.is_set())
     except Exception as error:
         logger.warning(
             "The history lacks a run of lock %r as %s: %s",

@@ -77,6 +77,7 @@ class Lock:
         self._fencing_token: int | None = None
         self._released = False
         self._releasing = threading.RLock()
+        self._prolonging = threading.Lock()
         self._pid = os.getpid()
         lease = configuration.lock_at_most_for.total_seconds()
         self.lease_end = time.monotonic() + lease if lease_end is None else lease_end
@@ -170,7 +171,7 @@ class Lock:
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or it was released or taken."
             ) from failure
-        self.lease_end = max(self.lease_end, asked + lease.total_seconds())
+        self._prolong(asked + lease.total_seconds())
 
     def release(self, exception: BaseException | None = None) -> bool:
         """
@@ -181,7 +182,7 @@ class Lock:
         waits for the first. Raises ``LockProviderError`` if the store failed; the lease
         then ends by itself, and another call tries it again.
         """
-        if not self.is_ours:  # a forked child must not wait for its parent's thread
+        if self._pid != os.getpid():  # nor wait for a thread of the parent
             return False
         # A `with`, since a signal's handler can't raise between it and its body.
         with self._releasing:
@@ -196,6 +197,8 @@ class Lock:
         except BaseException:
             self._released = False
             self.was_release_tried = True
+            if was_lost:
+                self.declare_lost()
             raise
         if not released:
             self.declare_lost()
@@ -245,8 +248,12 @@ class Lock:
         """
         asked = time.monotonic()
         left = self.provider.remaining(self)
-        self.lease_end = max(self.lease_end, asked + left.total_seconds())
+        self._prolong(asked + left.total_seconds())
         return self.is_active
+
+    def _prolong(self, lease_end: float) -> None:
+        with self._prolonging:  # the heartbeat may extend at the same time
+            self.lease_end = max(self.lease_end, lease_end)
 
     def _is_held(self) -> bool:
         if self.is_active or not self.is_ours or self.lost.is_set():
@@ -267,8 +274,8 @@ class Lock:
         )
 
     def _declare_lost_unless_released(self, *, aside: bool = False) -> None:
-        # A release of our own, perhaps in another thread, is no loss.
-        if self.is_ours:
+        # A release of our own, perhaps in another thread or unanswered, is no loss.
+        if self.is_ours and not self.was_release_tried:
             self.declare_lost(aside=aside)
 
     def watched_by(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
@@ -318,9 +325,11 @@ class LossNotifier:
                 self._told = threading.Event()
                 self.happened.set()
         if is_first:
-            for watcher in self._watchers.copy():
-                _call(watcher)
-            self._tell(receivers, aside=aside)
+            try:
+                for watcher in self._watchers.copy():
+                    _call(watcher)
+            finally:
+                self._tell(receivers, aside=aside)
         elif self._told and self._teller != threading.get_ident() and not aside:
             # The process may end soon, and with it the thread that tells them.
             self._told.wait(LONGEST_TELLING)

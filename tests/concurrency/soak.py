@@ -70,7 +70,7 @@ class Plan:
     seed: int
     workers: int = 7
     pace: float = 1.0
-    longest_swallow: float | None = None
+    longest_swallow: float | None = 20.0
     broken: str | None = None
     is_enough: Callable[[Path], bool] = field(default=lambda journal: True)
 
@@ -281,7 +281,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--longest-swallow",
         type=float,
         metavar="SECONDS",
-        help="cut a connection that swallows after so long; by default, never",
+        default=20.0,
+        help="cut a connection that swallows after so long, as the driver's own limits "
+        "do in a project; 20 by default",
     )
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument(

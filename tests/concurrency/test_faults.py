@@ -21,7 +21,6 @@ from django.db import connections, transaction
 
 from django_shedlock import (
     LockLost,
-    LockProviderError,
     aexecute,
     current_lock,
     hold,
@@ -32,7 +31,6 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database import connections as connecting
 from django_shedlock.signals import lock_extended, lock_lost
 from django_shedlock.test import is_held, locked_in_memory
 from tests.models import Counter
@@ -415,32 +413,6 @@ def test_async_body_is_cancelled_in_time_though_its_store_hangs(
             assert holder.heard() == "cancelled"
             to_server.close()  # else the release would wait for it
             assert "'job' was lost" in holder.result()
-
-
-def hold_again(parent: Parent, address: dict[str, Any]) -> str:
-    """Hold a lock, and again when the store hangs; return what that raises."""
-    connections["default"].settings_dict.update(address)
-    with hold("job"):
-        pass
-    connecting.LONGEST = connecting.LONGEST_HERE = 0.5
-    for options in connecting.OPTIONS.values():
-        options["connect_timeout"] = 1
-    parent.say("released")
-    parent.wait()
-    try:
-        with hold("job"):
-            return "held"
-    except LockProviderError as error:
-        return str(error)
-
-
-def test_store_that_hangs_is_an_error_and_no_endless_wait() -> None:
-    """Outside a transaction, too, where the statement is on the job's connection."""
-    with bridge() as to_server, worker(hold_again, to_server.address) as holder:
-        assert holder.heard() == "released"
-        to_server.freeze()
-        holder.send()
-        assert "Could not acquire lock 'job'" in holder.result()
 
 
 def keep_two_alive(parent: Parent) -> bool:

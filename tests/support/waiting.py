@@ -18,9 +18,9 @@ def wait_for_servers() -> None:
     from django_shedlock.providers.database import connections
 
     if not _shipped:
-        _shipped["limits"] = (connections.LONGEST, connections.LONGEST_HERE)
+        _shipped["longest"] = connections.LONGEST
         _shipped["options"] = {k: v.copy() for k, v in connections.OPTIONS.items()}
-    connections.LONGEST = connections.LONGEST_HERE = PATIENCE
+    connections.LONGEST = PATIENCE
     for options in connections.OPTIONS.values():
         options["connect_timeout"] = PATIENCE
 
@@ -30,7 +30,7 @@ def wait_as_shipped() -> None:
     from django_shedlock.providers.database import connections
 
     if _shipped:
-        connections.LONGEST, connections.LONGEST_HERE = _shipped["limits"]
+        connections.LONGEST = _shipped["longest"]
         connections.OPTIONS.update(_shipped["options"])
 
 

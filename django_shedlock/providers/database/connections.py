@@ -55,8 +55,6 @@ IDLE = 5.0
 """Seconds for which a private connection waits for its next statement."""
 LONGEST = 5.0
 """Seconds for which a statement on a private connection waits for an answer."""
-LONGEST_HERE = 30.0
-"""Seconds for which one on the caller's connection does; it may wait for a row."""
 LOOK = 1.0
 """Seconds between two looks at them."""
 
@@ -80,12 +78,14 @@ def run(
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
-    is_private = may_leave and (is_urgent or in_callers_transaction(caller))
+    # In a TestCase only the test's own connection sees what the test wrote.
+    is_hasty = is_urgent and not caller.in_atomic_block
+    is_private = may_leave and (is_hasty or in_callers_transaction(caller))
     may_reconnect, was_sent, has_no_answer = True, False, False
     began, longest = time.monotonic(), PATIENCE if patience is None else patience
     for attempt in range(ATTEMPTS):
         try:
-            with _given(caller, is_private, stays_here) as connection:
+            with _given(caller, is_private=is_private) as connection:
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
@@ -122,18 +122,12 @@ def run_here(work: Callable[[], T], using: str) -> T:
 
 
 def _given(
-    caller: BaseDatabaseWrapper,
-    is_private: bool,
-    stays_here: bool,
+    caller: BaseDatabaseWrapper, *, is_private: bool
 ) -> AbstractContextManager[BaseDatabaseWrapper]:
     if is_private:
         return private_connections.borrowed(caller)
     caller.ensure_connection()  # before the statement counts as sent
-    if caller.in_atomic_block:
-        return _savepoint(caller)
-    if stays_here or caller.vendor in SHARES_ONE_WRITER:
-        return nullcontext(caller)
-    return private_connections.watched(caller)
+    return _savepoint(caller) if caller.in_atomic_block else nullcontext(caller)
 
 
 @contextmanager
@@ -180,9 +174,8 @@ class PrivateConnections:
 
     An idle one is kept for the next statement, since opening one costs more than ten
     locks. A daemon thread closes it after ``IDLE`` seconds, and interrupts a statement
-    that has had no answer for ``LONGEST`` seconds, also one on a caller's connection
-    after ``LONGEST_HERE``. Connections to a test's database are not kept, so that the
-    database can be dropped.
+    that has had no answer for ``LONGEST`` seconds. Connections to a test's database are
+    not kept, so that the database can be dropped.
     """
 
     def __init__(self) -> None:
@@ -195,7 +188,7 @@ class PrivateConnections:
         self._inherited.append(vars(self).copy())
         self._idle: dict[BaseDatabaseWrapper, float] = {}
         self._lent: dict[BaseDatabaseWrapper, tuple[float, int | None]] = {}
-        """Until when each one waits for an answer, and the socket of that."""
+        """Since when each one waits for an answer, and the socket of that."""
         # Re-entrant, since a signal handler may release locks.
         self._mutex = threading.RLock()
         self._watcher: threading.Thread | None = None
@@ -203,8 +196,9 @@ class PrivateConnections:
     @contextmanager
     def borrowed(self, like: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
         """Lend one to the body; close it if the body raises."""
-        connection = self._lend(like)
+        connection = self._idle_or_new(like)
         try:
+            self._stamp(connection)
             if connection.connection is None:
                 self._watch_opening(connection)
                 _open(connection)
@@ -215,16 +209,6 @@ class PrivateConnections:
             raise
         self._take_back(connection, keep=not is_of_a_test(connection))
 
-    @contextmanager
-    def watched(self, callers: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
-        """Interrupt the body's statement on the caller's connection if it hangs."""
-        self._stamp(callers, _socket_of(callers), LONGEST_HERE)
-        try:
-            yield callers
-        finally:
-            with self._mutex:
-                self._lent.pop(callers, None)
-
     def close_idle(self, using: str | None = None) -> None:
         """Close the idle ones, to one database or to all."""
         with self._mutex:
@@ -234,13 +218,12 @@ class PrivateConnections:
         for connection in idle:
             _close(connection)
 
-    def _lend(self, like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+    def _idle_or_new(self, like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
         with self._mutex:
             # The newest, so that the others can grow old and be closed.
             idle = [c for c in self._idle if address(c) == address(like)]
             connection = idle[-1] if idle else _copy(like)
             self._idle.pop(connection, None)
-            self._stamp(connection)
         return connection
 
     def _watch_opening(self, connection: BaseDatabaseWrapper) -> None:
@@ -254,14 +237,10 @@ class PrivateConnections:
         vars(connection)["init_connection_state"] = watched
 
     def _stamp(
-        self,
-        connection: BaseDatabaseWrapper,
-        answer: int | None = None,
-        longest: float | None = None,
+        self, connection: BaseDatabaseWrapper, answer: int | None = None
     ) -> None:
-        seconds = LONGEST if longest is None else longest
         with self._mutex:
-            self._lent[connection] = (time.monotonic() + seconds, answer)
+            self._lent[connection] = (time.monotonic(), answer)
             if self._watcher is None or not self._watcher.is_alive():
                 with suppress(RuntimeError):  # no room for a thread: the next one tries
                     self._watcher = self._start_watcher()
@@ -293,11 +272,11 @@ class PrivateConnections:
             for connection in expired:
                 del self._idle[connection]
             # Under the mutex, so that no connection changes hands meanwhile.
-            for connection, (until, answer) in self._lent.items():
-                if answer is not None and until < now:
+            for connection, (since, answer) in self._lent.items():
+                if answer is not None and since + LONGEST < now:
                     _interrupt(answer)
                     # Once: then the driver closes it, and another may get its number.
-                    self._lent[connection] = (until, None)
+                    self._lent[connection] = (since, None)
         for connection in expired:
             _close(connection)
 

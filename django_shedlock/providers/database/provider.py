@@ -122,8 +122,12 @@ class DatabaseLockProvider(LockProvider):
             at_least = lock.lock_at_least_for
             return bool(release(connection, **owner, at_least=at_least, due_at=due_at))
 
-        # A busy SQLite is asked for longer: nobody else will release the lock.
-        return self._do("release", lock.name, work, patience=math.inf)
+        # A busy SQLite is asked for longer: nobody else will release the lock. After a
+        # loss nobody has to wait for a store that hangs.
+        is_lost = lock.lost.is_set()
+        return self._do(
+            "release", lock.name, work, is_urgent=is_lost, patience=math.inf
+        )
 
     def fencing_token(self, lock: Lock) -> int | None:
         """See LockProvider.fencing_token()."""

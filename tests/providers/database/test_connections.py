@@ -335,16 +335,10 @@ def test_pooler_without_room_is_an_error_within_seconds(
     assert len(opened) == 2
 
 
-def stamp_as_sent(connection: BaseDatabaseWrapper, longest: float) -> None:
-    """Let the statement that is sent next have an answer within so many seconds."""
-    private = connecting.private_connections
-    private._stamp(connection, connecting._socket_of(connection), longest)
-
-
 @pytest.mark.servers_only
 @committed
 def test_statement_without_an_answer_is_interrupted(
-    opened: list[BaseDatabaseWrapper],
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that hangs after the connection is there is given up, too."""
     sleep = {"postgresql": "SELECT pg_sleep(600)", "mysql": "SELECT SLEEP(600)"}
@@ -353,8 +347,8 @@ def test_statement_without_an_answer_is_interrupted(
 
     def hang(connection: BaseDatabaseWrapper, is_again: bool) -> None:
         sessions.append(session_number_of(connection))
-        stamp_as_sent(connection, longest=0.05)
-        with connection.cursor() as cursor:
+        with connection.cursor() as cursor, monkeypatch.context() as impatient:
+            impatient.setattr(connecting, "LONGEST", 0.05)
             cursor.execute(sleep[connection.vendor])
 
     with transaction.atomic(), pytest.raises(OperationalError):
