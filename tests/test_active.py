@@ -274,9 +274,9 @@ def test_release_all_goes_on_after_an_error(
     assert "Lock 'a' could not be released: the store is gone" in caplog.text
 
 
-@pytest.mark.parametrize("error", [RuntimeError, OSError])
+@pytest.mark.parametrize("error", [RuntimeError, OSError, SystemExit])
 def test_release_all_stops_at_no_error(
-    error: type[Exception],
+    error: type[BaseException],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from django_shedlock import Lock, LockLost, aexecute, ahold, current_lock
+from django_shedlock import Lock, LockLost, aexecute, ahold, current_lock, hold
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
-from django_shedlock.test import locked_in_memory
+from django_shedlock.test import free, locked_in_memory
 from tests.support.leases import end_lease, end_own_count
 from tests.support.waiting import PATIENCE
 
@@ -208,6 +208,52 @@ def test_reentered_body_is_cancelled_in_its_own_task() -> None:
         assert isinstance(inner.exception(), LockLost)
 
     run(main)
+
+
+def test_reentered_body_that_tidies_up_is_not_cancelled_again() -> None:
+    """Within one task the inner body may wait for something while it tidies up."""
+    tidied: list[str] = []
+
+    async def main() -> None:
+        with pytest.raises(LockLost):
+            async with ahold("job") as lock, ahold("job"):
+                lock.declare_lost()
+                try:
+                    await for_ever()
+                finally:
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                    tidied.append("all")
+
+    run(main)
+    assert tidied == ["all"]
+
+
+def test_loss_that_is_told_twice_cancels_once() -> None:
+    """Also one that comes just as the body begins."""
+
+    async def main() -> None:
+        with pytest.raises(LockLost):
+            async with ahold("job") as lock:
+                for watcher in lock._loss._watchers * 3:
+                    watcher()
+                lock.lost.set()
+                await for_ever()
+
+    run(main)
+
+
+def test_reentered_body_under_a_plain_lock_is_cancelled() -> None:
+    """A sync body's lock without keep-alive is watched while an async one runs."""
+
+    async def inner() -> None:
+        await aexecute(for_ever, "job")
+
+    with hold("job", lock_at_most_for="1h"):
+        end_own_count(current_lock(), after=SOON)
+        free("job")
+        with pytest.raises(LockLost):
+            asyncio.run(asyncio.wait_for(inner(), PATIENCE))
 
 
 def test_reentered_body_is_cancelled_once() -> None:

@@ -625,6 +625,45 @@ def test_cancelled_release_is_carried_through(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
+def test_cancelled_release_that_fails_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody waits for it any more, but the lock must not stay held."""
+    real = MemoryLockProvider.release
+
+    def fail_once(self: MemoryLockProvider, lock: Lock, **options: Any) -> NoReturn:
+        monkeypatch.setattr(MemoryLockProvider, "release", real)
+        raise LockProviderError("the store is gone")
+
+    async def body() -> None: ...
+
+    async def main() -> None:
+        await SlowStep(monkeypatch, "release", fail_once).cancel(body)
+        while is_held("job"):
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert "is tried again until its lease ends: the store is gone" in caplog.text
+
+
+def test_end_of_the_loop_in_a_release_leaves_no_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task that the loop's end cancels, with all that it waits for, releases."""
+    step = SlowStep(monkeypatch, "release", MemoryLockProvider.release)
+
+    async def body() -> None: ...
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(aexecute(body, "job")))
+        assert await asyncio.to_thread(step.reached.wait, PATIENCE)
+        threading.Timer(0.1, step.go_on.set).start()  # when the loop has ended, perhaps
+
+    tasks: list[asyncio.Task[Any]] = []
+    asyncio.run(main())
+    wait_for(lambda: not is_held("job"))
+
+
 @override_settings(SHEDLOCK_ENABLED=False)
 def test_disabled_runs_everything_unlocked() -> None:
     """Without locks nothing is skipped, and code that asks for a lock is content."""
@@ -680,21 +719,24 @@ class Interrupted(BaseException):
     """What a signal's handler raises."""
 
 
-def interrupt_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def interrupt_after(
+    monkeypatch: pytest.MonkeyPatch, name: str, kind: type[BaseException]
+) -> None:
     """Let a step of the store be interrupted once, just after it is carried out."""
     real: Any = getattr(MemoryLockProvider, name)
 
     def step(self: MemoryLockProvider, *args: Any, **options: Any) -> NoReturn:
         monkeypatch.setattr(MemoryLockProvider, name, real)
         real(self, *args, **options)
-        raise Interrupted
+        raise kind
 
     monkeypatch.setattr(MemoryLockProvider, name, step)
 
 
+@pytest.mark.parametrize("kind", [Interrupted, TimeoutError])
 @pytest.mark.parametrize("wait", ["0s", "1h"])
 def test_acquisition_that_is_interrupted_leaves_no_lock(
-    wait: str, monkeypatch: pytest.MonkeyPatch
+    wait: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C between the store's work and its answer leaves nothing held."""
     told: list[str] = []
@@ -702,11 +744,11 @@ def test_acquisition_that_is_interrupted_leaves_no_lock(
     def receiver(**kwargs: Any) -> None:
         told.append("of a lock that nobody has")
 
-    interrupt_after(monkeypatch, "take")
+    interrupt_after(monkeypatch, "take", kind)
     for signal in (lock_acquired, lock_released, lock_lost):
         signal.connect(receiver)
     try:
-        with pytest.raises(Interrupted):
+        with pytest.raises(kind):
             execute(list, "job", wait=wait)
     finally:
         for signal in (lock_acquired, lock_released, lock_lost):

@@ -34,7 +34,7 @@ UNRELEASED = Q(locked_by__contains=":") & ~RELEASED
 
 # Note [A clock that was set back]
 # A release ends the lease at the instant at which it began. So a released lock is free,
-# whatever the clock says later, and Java's ShedLock sees a lease that is over.
+# whatever the clock says later; for Java's ShedLock, once the clock is past that.
 OVER = Q(lock_until=F("locked_at"))
 """Whether the lease is over by whatever clock."""
 

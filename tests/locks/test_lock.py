@@ -148,32 +148,83 @@ def test_release_that_failed_may_be_tried_again(
     assert not is_held("job")
 
 
-def test_two_threads_that_release_at_once_lose_nothing(
+class Queued:
+    """Stands for a mutex, and counts who asks for it."""
+
+    def __init__(self, mutex: Any):
+        self._mutex = mutex
+        self.asked = 0
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self._mutex.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._mutex.release()
+
+
+@pytest.mark.parametrize("first_fails", [False, True])
+def test_two_threads_release_one_after_the_other(
+    lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch, *, first_fails: bool
+) -> None:
+    """The second one has nothing to do, unless the first one fails; nothing is lost."""
+    real, calls = MemoryLockProvider.release, []
+    begun, go_on = threading.Event(), threading.Event()
+    results: list[object] = []
+
+    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        calls.append(lock)
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        if first_fails and len(calls) == 1:
+            fail()
+        return real(self, lock, **options)
+
+    def try_to_release() -> None:
+        try:
+            results.append(lock.release())
+        except LockProviderError:
+            results.append("failed")
+
+    queue: Any = Queued(lock._releasing)
+    monkeypatch.setattr(lock, "_releasing", queue)
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    with running_threads(1, try_to_release):
+        assert begun.wait(PATIENCE)
+        with running_threads(1, try_to_release):
+            wait_for(lambda: queue.asked == 2)
+            go_on.set()
+    assert results == (["failed", True] if first_fails else [True, False])
+    assert lost == []
+    assert not is_held("job")
+
+
+def test_loss_is_told_though_the_release_fails(
     lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them releases the lock; for the other there is nothing to do."""
-    begun, go_on = threading.Event(), threading.Event()
-    asked: list[bool] = []
-    released: list[bool] = []
-    is_ours: Any = Lock.is_ours.fget
+    """Nobody else would tell it, if the store is away at the end, too."""
+    end_lease(lock)
+    monkeypatch.setattr(MemoryLockProvider, "release", fail)
+    with pytest.raises(LockProviderError):
+        lock.release()
+    assert lost == [lock]
 
-    def ask(lock: Lock) -> bool:
-        asked.append(is_ours(lock))
-        return asked[-1]
 
-    def look_slowly(lock: Lock) -> bool:
-        begun.set()
-        return go_on.wait(PATIENCE)
+def test_unanswered_release_of_our_own_is_no_loss(
+    lock: Lock, lost: list[Lock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat that finds the lock released then does not tell that it is lost."""
+    real = MemoryLockProvider.release
 
-    monkeypatch.setattr(Lock, "is_ours", property(ask))
-    monkeypatch.setattr(Lock, "_is_held", look_slowly)
-    with running_threads(1, lambda: released.append(lock.release())):
-        assert begun.wait(PATIENCE)
-        before = len(asked)
-        with running_threads(1, lambda: released.append(lock.release())):
-            wait_for(lambda: len(asked) > before)  # it is about to release, too
-            go_on.set()
-    assert sorted(released) == [False, True]
+    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> NoReturn:
+        real(self, lock, **options)
+        fail()
+
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    with pytest.raises(LockProviderError):
+        lock.release()
+    with pytest.raises(LockLost):
+        lock.keep_alive()
     assert lost == []
 
 

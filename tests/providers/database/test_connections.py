@@ -249,7 +249,7 @@ def test_connection_to_another_database_is_not_lent(
     tenant.settings_dict["NAME"] = "of_a_tenant"
     with transaction.atomic(), hold("job"):
         pass
-    lent = private_connections._lend(tenant)
+    lent = private_connections._idle_or_new(tenant)
     private_connections._take_back(lent, keep=False)
     assert lent not in opened
     assert lent.settings_dict["NAME"] == "of_a_tenant"
