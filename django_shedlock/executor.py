@@ -245,13 +245,13 @@ def attempt(
     provider = get_provider(request.provider)
     provider.check_configuration(configuration)
     backoff = Backoff(request.wait)
-    lock = Lock(provider, configuration)
+    lock, holder = Lock(provider, configuration), None
     is_acquired = False
     try:
         holder = provider.take(lock)
         while holder and (pause := next_pause(backoff, holder)) is not None:
             sleep(pause)
-            lock = Lock(provider, configuration)
+            lock, holder = Lock(provider, configuration), None
             holder = provider.take(lock)
         if holder is None:
             is_acquired = True
@@ -262,7 +262,10 @@ def attempt(
             _release(lock, None)
             return
     except BaseException as error:
-        _release(lock, error) if is_acquired else _give_back(lock, error)
+        if is_acquired:
+            _release(lock, error)
+        elif holder is None:
+            _give_back(lock, error)
         raise
     lock_not_acquired.send_robust(type(provider), **_refused(lock, holder))
     yield holder

@@ -33,6 +33,7 @@ from django_shedlock import (
 )
 from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
 from django_shedlock.executor import attempt, next_pause
+from django_shedlock.keepalive import late_releases
 from django_shedlock.locks import lock as lock_module
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.states import CONTENDED, LockHolder, UnreadHolder
@@ -768,6 +769,7 @@ def test_interrupted_wait_spares_the_holder() -> None:
         with pytest.raises(Interrupted), attempt(request, sleep=interrupt):
             pytest.fail("the body must not run")
         assert is_held("job")
+    assert not late_releases._entries
 
 
 @pytest.mark.parametrize("body", [list, break_off])
