@@ -217,10 +217,13 @@ def test_reentered_body_that_tidies_up_is_not_cancelled_again() -> None:
     async def main() -> None:
         with pytest.raises(LockLost):
             async with ahold("job") as lock, ahold("job"):
-                lock.declare_lost()
+                lose, *lose_again = lock._loss._watchers
+                lose()
                 try:
                     await for_ever()
                 finally:
+                    for each in lose_again:  # a turn of the loop later
+                        each()
                     for _ in range(5):
                         await asyncio.sleep(0)
                     tidied.append("all")
@@ -254,6 +257,21 @@ def test_reentered_body_under_a_plain_lock_is_cancelled() -> None:
         free("job")
         with pytest.raises(LockLost):
             asyncio.run(asyncio.wait_for(inner(), PATIENCE))
+
+
+def test_reentered_body_ends_no_watch() -> None:
+    """After it the outer body is cancelled as before."""
+
+    async def main() -> None:
+        async with ahold("job", lock_at_most_for="1h") as lock:
+            async with ahold("job"):
+                pass
+            free("job")
+            end_own_count(lock, after=SOON)
+            await for_ever()
+
+    with pytest.raises(LockLost):
+        run(main)
 
 
 def test_reentered_body_is_cancelled_once() -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.test import override_settings
 
 from django_shedlock import (
@@ -647,18 +648,23 @@ def test_cancelled_release_that_fails_is_tried_again(
     assert "is tried again until its lease ends: the store is gone" in caplog.text
 
 
-def test_end_of_the_loop_in_a_release_leaves_no_lock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A task that the loop's end cancels, with all that it waits for, releases."""
-    step = SlowStep(monkeypatch, "release", MemoryLockProvider.release)
+def test_end_of_the_loop_before_a_release_leaves_no_lock() -> None:
+    """A release that waits for the thread of all synchronous code gets another one."""
+    occupied, go_on = threading.Event(), threading.Event()
 
-    async def body() -> None: ...
+    def occupy() -> None:
+        occupied.set()
+        assert go_on.wait(PATIENCE)
+
+    async def body() -> None:
+        tasks.append(asyncio.create_task(sync_to_async(occupy)()))
+        assert await asyncio.to_thread(occupied.wait, PATIENCE)
 
     async def main() -> None:
         tasks.append(asyncio.create_task(aexecute(body, "job")))
-        assert await asyncio.to_thread(step.reached.wait, PATIENCE)
-        threading.Timer(0.1, step.go_on.set).start()  # when the loop has ended, perhaps
+        assert await asyncio.to_thread(occupied.wait, PATIENCE)
+        await asyncio.sleep(0.1)  # until it waits for its release
+        threading.Timer(0.1, go_on.set).start()  # or the end of the loop waits for it
 
     tasks: list[asyncio.Task[Any]] = []
     asyncio.run(main())

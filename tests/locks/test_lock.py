@@ -224,8 +224,9 @@ def test_unanswered_release_of_our_own_is_no_loss(
     with pytest.raises(LockProviderError):
         lock.release()
     with pytest.raises(LockLost):
-        lock.keep_alive()
+        lock.extend()
     assert lost == []
+    assert not lock.lost.is_set()
 
 
 def test_release_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None:
