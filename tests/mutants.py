@@ -39,7 +39,14 @@ SILENCE = 240
 
 CORE = (
     *("providers/*.py", "providers/database/*.py", "locks/lock.py", "locks/states.py"),
-    *("active.py", "executor.py", "keepalive.py", "cancellation.py", "threads.py"),
+    *(
+        "active.py",
+        "attempts.py",
+        "executor.py",
+        "keepalive.py",
+        "cancellation.py",
+        "threads.py",
+    ),
     *("history/recording.py", "schedules/state.py"),
 )
 """The files of the package whose mutants are drawn."""

@@ -17,7 +17,7 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 LOADED = """
-active cancellation clocks conf decorators durations exceptions executor jobs
+active attempts cancellation clocks conf decorators durations exceptions executor jobs
 jobs.registry keepalive locks locks.configuration locks.lock locks.states providers
 providers.base providers.unlocked schedules schedules.cron schedules.starts
 schedules.state signals threads

@@ -11,10 +11,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_shedlock.attempts import attempt
 from django_shedlock.clocks import host_now
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockLost, LockProviderError
-from django_shedlock.executor import attempt
 from django_shedlock.locks.configuration import (
     ZERO,
     LockRequest,
