@@ -113,10 +113,11 @@ class LeaseEnd:
         """Ask, or tell; return whether the lease may go on."""
         if self.lock.is_lost:
             self.lock.declare_lost(aside=True)
-        elif self.lock.is_ours and self.due <= time.monotonic():
+            return False
+        if self.lock.is_ours and self.due <= time.monotonic():
             self._asked_for = self.lock.lease_end
             self._ask()
-        return self.lock.is_active
+        return self.lock.is_ours  # and perhaps lost by now: the next call tells
 
     def _ask(self) -> None:
         # Without an answer the lease ends as it is known here.

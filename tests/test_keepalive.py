@@ -31,7 +31,7 @@ from django_shedlock import (
     keepalive,
 )
 from django_shedlock.clocks import Backoff
-from django_shedlock.keepalive import heartbeat, late_releases, lease_ends
+from django_shedlock.keepalive import LeaseEnd, heartbeat, late_releases, lease_ends
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
@@ -400,6 +400,19 @@ def test_answer_after_the_loss_is_not_the_last_word(
         beat_now(lock)
         wait_for(lambda: not is_kept_alive(lock))
         assert lock.is_lost
+
+
+def test_lease_that_ends_while_the_store_is_asked_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process may stand still at that very moment, for longer than the lease."""
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        monkeypatch.setattr(keepalive, "run_aside", lambda work: end_own_count(lock))
+        end_own_count(lock, after=keepalive.LONGEST_ANSWER)
+        lease_end = LeaseEnd(lock)
+        assert lease_end()
+        assert not lease_end()
+        assert lock.lost.is_set()
 
 
 def test_lock_that_is_released_early_is_not_watched() -> None:

@@ -22,7 +22,7 @@ def wait_for_servers() -> None:
         _shipped["options"] = {k: v.copy() for k, v in connections.OPTIONS.items()}
     connections.LONGEST = PATIENCE
     for options in connections.OPTIONS.values():
-        options["connect_timeout"] = PATIENCE
+        options.update(dict.fromkeys(options, PATIENCE))
 
 
 def wait_as_shipped() -> None:

@@ -49,7 +49,11 @@ LONGEST_PAUSE = 0.03
 SHARES_ONE_WRITER = {"sqlite"}
 AT_OPENING = {"mysql": "SET SESSION innodb_lock_wait_timeout = 1"}
 """Limits the wait for a row, where the statement itself can't."""
-OPTIONS = {vendor: {"connect_timeout": 5} for vendor in ("postgresql", "mysql")}
+OPTIONS = {
+    "postgresql": {"connect_timeout": 5},
+    # MySQL's driver asks things as it connects, before it tells its socket.
+    "mysql": {"connect_timeout": 5, "read_timeout": 6, "write_timeout": 6},
+}
 """Options of private connections, unless the project's settings have them."""
 IDLE = 5.0
 """Seconds for which a private connection waits for its next statement."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -47,6 +48,7 @@ def lock_until_interrupted(lock: Lock, parent: Parent) -> BaseException:
 
 def be_interrupted(parent: Parent) -> list[str]:
     """Return each end of the work that was no Ctrl-C."""
+    sys.settrace(None)  # a tracer in Python, as of coverage, may swallow it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     provider = DatabaseLockProvider("default")
     others = []
@@ -82,6 +84,7 @@ def interrupt(*args: object) -> NoReturn:
 
 def hold_until_interrupted(parent: Parent) -> int:
     """Hold a lock again and again, be interrupted anywhere, and count what stays."""
+    sys.settrace(None)  # see above
     signal.signal(signal.SIGALRM, interrupt)
     chance, still_held = random.Random(1), 0
     with hold("job"):
