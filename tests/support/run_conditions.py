@@ -54,6 +54,16 @@ def fail_to_pass_on() -> None:
     Child.pass_on = fail  # type: ignore[method-assign]
 
 
+def send_nonsense() -> None:
+    """Let the launcher fail, with a signal that there is not."""
+    passed_on = Child.pass_on
+
+    def fail(child: Child, number: int) -> bool:
+        return passed_on(child, 200)
+
+    Child.pass_on = fail  # type: ignore[method-assign]
+
+
 def tell_of_release() -> None:
     """Print a line when the lock is released: whether the command has ended."""
 

@@ -27,6 +27,8 @@ CANNOT_START = 126
 NOT_FOUND = 127
 SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a program."""
+ABANDONED = SIGNALLED + signal.SIGTERM
+"""The process that asked died before the command was started."""
 CHANGED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 FOLLOWING_TERM = {signal.SIGCONT, signal.SIGKILL}
 """That these can't be sent either is no news."""
@@ -54,8 +56,21 @@ class Guardian:
         self._pid = pid
         self._grace = grace
         self._has_terminal = has_terminal
+        self._started = pid if has_terminal else -pid
         self._status: int | None = None
         self._killing_at: float | None = None
+
+    def tell(self, orders: int) -> None:
+        """Tell the process that asked what to kill if this one is killed."""
+        with suppress(OSError):  # it has died, which watch() notices
+            os.write(orders, b"%d" % self._started)
+
+    def kill(self) -> None:
+        """Kill the command at once, and what it has started if that can be seen."""
+        with suppress(Exception):
+            self._send(signal.SIGKILL)
+        with suppress(OSError):
+            os.kill(self._started, signal.SIGKILL)
 
     def watch(self, orders: int, ends: int) -> int:
         """Obey until the command has ended; return its exit status as a shell does."""
@@ -149,17 +164,23 @@ def main(orders: int, size: int) -> int:
     text = b""
     while len(text) < size:
         if not (part := _received(orders, size - len(text))):
-            return SIGNALLED + signal.SIGTERM  # the process that asked died
+            return ABANDONED
         text += part
     command, environment, grace, has_terminal = marshal.loads(text)  # noqa: S302
     os.set_inheritable(orders, False)
     ends = _ends_of_children()
     if has_terminal and sys.platform == "linux":
         _adopt_orphans()
+    if _has_ended(orders):
+        return ABANDONED
     pid = _start(command, environment, has_terminal=has_terminal)
-    os.write(orders, b"%d" % (pid if has_terminal else -pid))
     guardian = Guardian(command[0], pid, grace=grace, has_terminal=has_terminal)
-    return guardian.watch(orders, ends)
+    try:
+        guardian.tell(orders)
+        return guardian.watch(orders, ends)
+    except BaseException:  # nobody else would end the command
+        guardian.kill()
+        raise
 
 
 def _start(
@@ -237,6 +258,12 @@ def _received(orders: int, size: int = LONGEST_READ) -> bytes:
         return os.read(orders, size)
     except ConnectionResetError:
         return b""
+
+
+def _has_ended(orders: int) -> bool:
+    ended = select.poll()
+    ended.register(orders, 0)
+    return bool(ended.poll(0))
 
 
 def _is_ours(pid: int) -> bool:

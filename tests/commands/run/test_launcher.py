@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -130,3 +131,31 @@ def test_order_that_does_not_come(tmp_path: Path) -> None:
             check=False,
         )
     assert ended.returncode == 128 + signal.SIGTERM
+
+
+def test_nothing_starts_after_the_process_that_asked(tmp_path: Path) -> None:
+    """It may be killed just when it has sent its order."""
+    touch = [b"touch", os.fsencode(tmp_path / "ran")]
+    sent = launcher.order(touch, dict(os.environb), grace=0, has_terminal=False)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            ours.sendall(sent)
+        ended = subprocess.run(
+            [sys.executable, launcher.__file__, str(theirs.fileno()), str(len(sent))],
+            pass_fds=[theirs.fileno()],
+            check=False,
+        )
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert not Path(tmp_path, "ran").exists()
+
+
+def test_process_that_asked_may_die_at_the_start(sent: list[tuple[int, int]]) -> None:
+    """Then nobody reads the id of the command, and it is ended as always."""
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with theirs:
+        watched = guardian()
+        watched.tell(theirs.fileno())
+        assert not watched._obey(launcher._received(theirs.fileno()))
+    assert sent == TERMINATED

@@ -26,13 +26,18 @@ from tests.support.commands import run
 from tests.support.leases import beat_now, end_own_count
 from tests.support.locks import state
 from tests.support.processes import use
-from tests.support.run_conditions import adopt_orphans, be_child_of_adopter
+from tests.support.run_conditions import (
+    adopt_orphans,
+    be_child_of_adopter,
+    send_nonsense,
+)
 from tests.support.runs import (
     InterpreterRunner,
     Runner,
     first_line,
     is_alive,
     launcher_of,
+    send,
     sh,
     with_child,
 )
@@ -195,6 +200,16 @@ def test_killed_launcher_ends_all(runner: Runner) -> None:
     assert running.wait(PATIENCE) == 128 + signal.SIGKILL
     wait_for(lambda: not any(map(is_alive, started)))
     assert state("job") is LockState.FREE
+
+
+def test_launcher_that_fails_ends_all(quick: Runner) -> None:
+    """Whatever goes wrong there, nothing goes on that nobody watches."""
+    quick.prepare.append(send_nonsense)
+    running = quick.start("job", *with_child("echo $$; exec sleep 600"))
+    grandchild = int(first_line(running))
+    send(running, signal.SIGTERM)
+    assert running.wait(PATIENCE) == 1
+    wait_for(lambda: not is_alive(grandchild))
 
 
 def test_launcher_is_not_found_by_the_command(runner: Runner) -> None:
