@@ -32,8 +32,8 @@ ABANDONED = SIGNALLED + signal.SIGTERM
 CHANGED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 FOLLOWING_TERM = {signal.SIGCONT, signal.SIGKILL}
 """That these can't be sent either is no news."""
-PAUSE = 0.05
-"""Seconds between two looks for processes that an ended command left behind."""
+PAUSE = 50
+"""Milliseconds between two looks for processes that an ended command left behind."""
 PR_SET_CHILD_SUBREAPER = 36
 PROC = "/proc"
 SHELL = b"/bin/sh"
@@ -74,15 +74,17 @@ class Guardian:
 
     def watch(self, orders: int, ends: int) -> int:
         """Obey until the command has ended; return its exit status as a shell does."""
-        sources = [ends, orders]
+        sources = select.poll()  # select() refuses descriptors above 1023
+        sources.register(ends, select.POLLIN)
+        sources.register(orders, select.POLLIN)
         while self._status is None or self._is_anybody_left():
             pause = None if self._killing_at is None else PAUSE
-            ready, _, _ = select.select(sources, [], [], pause)
+            ready = [source for source, _ in sources.poll(pause)]
             if ends in ready:
                 os.read(ends, LONGEST_READ)
             self._reap()
             if orders in ready and not self._obey(_received(orders)):
-                sources.remove(orders)
+                sources.unregister(orders)
             if self._killing_at is not None and time.monotonic() >= self._killing_at:
                 self._send(signal.SIGKILL)
         return self._status

@@ -34,6 +34,15 @@ for number in os.listdir("/proc/self/fd"):
     except FileNotFoundError:
         pass
 """
+MANY_FILES = """
+import os, resource, sys
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+for _ in range(1100):
+    os.dup2(0, os.dup(0))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 IGNORED = """
 import signal
 
@@ -94,6 +103,12 @@ def test_open_files_are_inherited(
     assert interpreter.run("job", *sh("cat <&7")) == (0, "of the shell\n", "")
     out = interpreter.run("job", "--", sys.executable, "-c", DESCRIPTORS)[1]
     assert sorted(line.split()[0] for line in out.splitlines()) == list("0127")
+
+
+def test_many_open_files(interpreter: InterpreterRunner) -> None:
+    """However many there are, the command runs to its end under its lock."""
+    interpreter.command[:0] = [sys.executable, "-c", MANY_FILES]
+    assert interpreter.run("job", *sh("echo ran")) == (0, "ran\n", "")
 
 
 def test_no_files_where_the_system_does_not_tell(
