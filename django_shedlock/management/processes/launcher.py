@@ -45,10 +45,10 @@ class Guardian:
     """
     Sends a running command its signals, and ends it with all that it has started.
 
-    Without a terminal the command leads a group of its own, and a signal goes to the
-    group. In a terminal it shares the group of the process that asked, and so do
-    others, as the rest of a pipe. There a signal goes to those in this session that
-    descend from this process. Without /proc it goes to the command alone.
+    That are those in this session that descend from this process, whatever groups they
+    make. Without a terminal the command leads a group of its own, too. In a terminal it
+    shares the group of the process that asked, and so do others, as the rest of a pipe.
+    Without /proc a signal goes to the command's group, in a terminal to the command.
     """
 
     def __init__(self, command: bytes, pid: int, *, grace: float, has_terminal: bool):
@@ -112,14 +112,16 @@ class Guardian:
             self._send(signal.SIGCONT)  # a stopped process could not tidy up
 
     def _send(self, number: int) -> None:
-        for target in self._members() if self._has_terminal else [-self._pid]:
+        refusal = None
+        for target in self._targets():
             try:
                 os.kill(target, number)
             except ProcessLookupError:
                 pass
             except PermissionError as error:  # it runs as another user, as sudo does
-                if number not in FOLLOWING_TERM:
-                    self._complain(number, error)
+                refusal = error
+        if refusal is not None and number not in FOLLOWING_TERM:
+            self._complain(number, refusal)
 
     def _complain(self, number: int, error: OSError) -> None:
         name = signal.Signals(number).name
@@ -129,7 +131,7 @@ class Guardian:
         )
 
     def _reap(self) -> None:
-        # In a terminal it inherits what the command's children leave behind.
+        # On Linux it inherits what the command's children leave behind.
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if ended[0] == self._pid:
@@ -139,15 +141,21 @@ class Guardian:
     def _is_anybody_left(self) -> bool:
         return self._killing_at is not None and any(map(_is_ours, self._members()))
 
-    def _members(self) -> list[int]:
-        # Without zombies: in a container the first process may never wait for them.
-        if not os.path.exists(f"{PROC}/self/stat"):  # noqa: PTH110
-            if not self._has_terminal:
-                return [-self._pid]
-            return [self._pid] if self._status is None else []
+    def _targets(self) -> list[int]:
+        members = self._members()
         if self._has_terminal:
+            return list(members)
+        # The group at once, since its processes may start others meanwhile.
+        others = [pid for pid, group in members.items() if group != self._pid]
+        return [-self._pid, *others]
+
+    def _members(self) -> dict[int, int]:
+        # Each with its group; without zombies, as their parents may never wait for them.
+        if _shows_processes():
             return _descendants()
-        return [pid for pid, _, group, _ in _processes() if group == self._pid]
+        if self._has_terminal and self._status is not None:
+            return {}
+        return {self._started: self._pid}
 
 
 def order(
@@ -171,7 +179,7 @@ def main(orders: int, size: int) -> int:
     command, environment, grace, has_terminal = marshal.loads(text)  # noqa: S302
     os.set_inheritable(orders, False)
     ends = _ends_of_children()
-    if has_terminal and sys.platform == "linux":
+    if sys.platform == "linux":
         _adopt_orphans()
     if _has_ended(orders):
         return ABANDONED
@@ -276,16 +284,25 @@ def _is_ours(pid: int) -> bool:
     return True
 
 
-def _descendants() -> list[int]:
+def _shows_processes() -> bool:
+    # It may be that of another PID namespace.
+    try:
+        return os.readlink(f"{PROC}/self") == str(os.getpid())  # noqa: PTH115
+    except OSError:
+        return False
+
+
+def _descendants() -> dict[int, int]:
     children: dict[int, list[int]] = {}
-    sessions = {}
-    for pid, parent, _, session in _processes():
+    groups = {}
+    for pid, parent, group, session in _processes():
         children.setdefault(parent, []).append(pid)
-        sessions[pid] = session
+        if session == os.getsid(0):
+            groups[pid] = group
     found = [os.getpid()]
     for pid in found:
         found += children.get(pid, [])
-    return [pid for pid in found[1:] if sessions[pid] == os.getsid(0)]
+    return {pid: groups[pid] for pid in found[1:] if pid in groups}
 
 
 def _processes() -> list[tuple[int, int, int, int]]:

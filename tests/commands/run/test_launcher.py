@@ -19,6 +19,12 @@ from tests.support.paths import ROOT
 TERMINATED = [(-7, signal.SIGTERM), (-7, signal.SIGCONT)]
 
 
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process have no descendants: those of the tests are no command's."""
+    monkeypatch.setattr(launcher, "_processes", list)
+
+
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Return which process or group is sent which signal from now on."""
@@ -69,15 +75,26 @@ def test_other_user_is_named_once(
     )
 
 
+@pytest.mark.parametrize("is_of_others", [False, True])
 @pytest.mark.parametrize(("has_terminal", "target"), [(True, 7), (False, -7)])
 def test_system_without_proc(
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     sent: list[tuple[int, int]],
     has_terminal: bool,
     target: int,
+    is_of_others: bool,
 ) -> None:
-    """In a terminal the command is signalled; elsewhere its group, as always."""
-    monkeypatch.setattr(launcher, "PROC", "/nowhere")
+    """
+    In a terminal the command is signalled; elsewhere its group, as always.
+
+    In a new PID namespace, /proc may still be that of the other processes.
+    """
+    monkeypatch.setattr(launcher, "PROC", str(tmp_path))
+    if is_of_others:
+        Path(tmp_path, "1").mkdir()
+        Path(tmp_path, "1", "stat").touch()
+        Path(tmp_path, "self").symlink_to("1")
     watched = guardian(has_terminal=has_terminal)
     watched._obey(bytes([signal.SIGTERM]))
     assert sent == [(target, signal.SIGTERM)]
@@ -88,7 +105,7 @@ def test_nobody_is_left_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "PROC", "/nowhere")
     watched = guardian(has_terminal=True)
     watched._status = 0
-    assert watched._members() == []
+    assert watched._members() == {}
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,17 @@ def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
     wait_for(lambda: not is_alive(grandchild))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_group_that_a_grandchild_makes_is_ended(quick: Runner) -> None:
+    """As GNU timeout does."""
+    running = quick.start("job", *with_child("echo $$; exec timeout 600 sleep 500"))
+    grandchild = int(first_line(running))
+    timed = wait_for(psutil.Process(grandchild).children)
+    run("release", "job", "--force")
+    assert running.wait(PATIENCE) == 123
+    wait_for(lambda: not any(map(is_alive, [grandchild, timed[0].pid])))
+
+
 def test_grace_ends_with_the_last_of_what_the_command_started(quick: Runner) -> None:
     """Nobody waits longer than it takes to tidy up."""
     tidying = "trap 'echo tidy; exit' TERM; echo begun; while :; do sleep 0.1; done"
@@ -179,6 +190,19 @@ def test_all_ends_when_the_wrapper_is_killed(interpreter: InterpreterRunner) -> 
     started = [int(pid) for pid in first_line(running).split()]
     running.kill()
     wait_for(lambda: not any(map(is_alive, started)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_all_groups_end_when_the_wrapper_is_killed(
+    interpreter: InterpreterRunner,
+) -> None:
+    """So does what has lost its parent."""
+    stubborn = shlex.quote("trap '' TERM; echo $$; exec sleep 600")
+    script = f"(timeout 600 sh -c {stubborn} &); exec sleep 600"
+    running = interpreter.start("job", "--grace", "500ms", *sh(script))
+    orphan = int(first_line(running))
+    running.kill()
+    wait_for(lambda: not is_alive(orphan))
 
 
 def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -> None:

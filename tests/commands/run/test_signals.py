@@ -57,6 +57,26 @@ sys.exit(7 if signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL else 8)
 """Fails, and tells by its status whether it would learn that of a child."""
 
 
+COUNTERS = """
+import os, signal
+
+received = {signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, received)
+child = os.fork()
+if not child:
+    os.setpgid(0, 0)
+os.write(1, b"%d\\n" % os.getpid())
+count = 0
+while signal.sigwait(received) != signal.SIGUSR1:
+    count += 1
+    os.write(1, b"terminated\\n")
+os.write(1, b"signals: %d\\n" % count)
+if child:
+    os.waitpid(child, 0)
+"""
+"""Two groups, which tell on SIGUSR1 how many other signals they have got."""
+
+
 def test_failure_is_seen_where_ends_of_children_are_ignored(
     interpreter: InterpreterRunner,
 ) -> None:
@@ -89,6 +109,18 @@ def test_signal_reaches_what_the_command_started(runner: Runner) -> None:
     send(running, signal.SIGTERM)
     assert running.wait(PATIENCE) == 128 + signal.SIGTERM
     wait_for(lambda: not is_alive(grandchild))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_signal_comes_once_in_all_groups(runner: Runner) -> None:
+    """The command gets it, and what it has started, also in a group of its own."""
+    running = runner.start("job", "--", sys.executable, "-c", COUNTERS)
+    both = [int(first_line(running)) for _ in range(2)]
+    send(running, signal.SIGTERM)
+    assert [first_line(running) for _ in both] == ["terminated"] * 2
+    for pid in both:  # after which nothing else is passed on
+        os.kill(pid, signal.SIGUSR1)
+    assert [first_line(running) for _ in both] == ["signals: 1"] * 2
 
 
 def start_unsignalled(runner: Runner, condition: Callable[[], None]) -> Command:
