@@ -36,6 +36,8 @@ PAUSE = 50
 """Milliseconds between two looks for processes that an ended command left behind."""
 PR_SET_CHILD_SUBREAPER = 36
 PROC = "/proc"
+SI_KERNEL = 0x80
+"""The code of a signal that no process has sent."""
 SHELL = b"/bin/sh"
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 LONGEST_READ = 4096
@@ -98,12 +100,16 @@ class Guardian:
         return bool(orders)
 
     def _was_sent_to_all(self, number: int) -> bool:
-        # What a terminal or a shell sends goes to the whole group, and so to this
-        # process, where it is blocked. Then the command has got it already.
+        # What a terminal sends, as for Ctrl-C, goes to the whole group, and so to this
+        # process, where it is blocked. Then the command has got it already. What a
+        # process sends may be for the wrapper and this one alone, as by `killall`.
         if not self._has_terminal or number not in signal.sigpending():
             return False
-        signal.sigwait([number])
-        return True
+        if sys.platform != "linux":  # which does not tell who sent it
+            signal.sigwait([number])
+            return True
+        sent = signal.sigtimedwait([number], 0)
+        return sent is not None and sent.si_code == SI_KERNEL
 
     def _end(self) -> None:
         if self._killing_at is None:
@@ -150,7 +156,7 @@ class Guardian:
         return [-self._pid, *others]
 
     def _members(self) -> dict[int, int]:
-        # Each with its group; without zombies, as their parents may never wait for them.
+        # Each with its group; no zombies, as their parents may never wait for them.
         if _shows_processes():
             return _descendants()
         if self._has_terminal and self._status is not None:

@@ -122,19 +122,15 @@ def test_lock_that_is_lost_while_it_is_stopped(
     assert "tidy" in shell.read_until("status 123.")
 
 
-@pytest.mark.parametrize("to_all", [CTRL_C, "kill %1\n"])
-def test_signal_to_all_is_sent_once(
-    shell: Shell, command: list[str], to_all: str
-) -> None:
-    """A terminal and a shell tell the whole job, so nothing is passed on twice."""
-    after = "" if to_all == CTRL_C else "&"
-    shell.run([*command, "--", sys.executable, "-c", COUNTER], after=after)
+def test_signal_to_all_is_sent_once(shell: Shell, command: list[str]) -> None:
+    """A terminal tells the whole job, so nothing is passed on twice."""
+    shell.run([*command, "--", sys.executable, "-c", COUNTER])
     wrapper, running = started_by(shell)
     # Stopped, it passes nothing on before the command has counted the job's.
     launcher = running.parents()[0]
     launcher.suspend()
     wait_for(lambda: is_stopped(launcher))
-    shell.type(to_all)
+    shell.type(CTRL_C)
     shell.read_until("interrupted")
     launcher.resume()
     # It gets these afterwards. Python may notice a single one late.
@@ -147,6 +143,19 @@ def test_signal_to_the_wrapper_is_passed_on(shell: Shell, command: list[str]) ->
     script = "trap 'echo interrupted' INT; echo pid $$; while :; do sleep 0.1; done"
     shell.run([*command, *sh(script)])
     wrapper, _ = started_by(shell)
+    wrapper.send_signal(signal.SIGINT)
+    shell.read_until("interrupted")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others don't tell the sender")
+def test_signal_to_wrapper_and_launcher_is_passed_on(
+    shell: Shell, command: list[str]
+) -> None:
+    """``killall python3`` sends it to both, and not to the command."""
+    script = "trap 'echo interrupted' INT; echo pid $$; while :; do sleep 0.1; done"
+    shell.run([*command, *sh(script)])
+    wrapper, running = started_by(shell)
+    running.parents()[0].send_signal(signal.SIGINT)
     wrapper.send_signal(signal.SIGINT)
     shell.read_until("interrupted")
 
