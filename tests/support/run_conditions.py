@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from django.db import connection
 from django.db.backends.signals import connection_created
 
 from django_shedlock.management.processes import child, forwarding
@@ -20,7 +21,7 @@ from django_shedlock.management.processes.child import Child
 from django_shedlock.management.processes.forwarding import SignalForwarder
 from django_shedlock.management.subcommands import run
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.signals import lock_released
+from django_shedlock.signals import lock_acquired, lock_released
 from tests.support.waiting import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -36,6 +37,11 @@ def measure_launcher() -> None:
     """Let the launcher's coverage be measured, which needs the site's packages."""
     if "coverage" in sys.modules:
         child.INTERPRETER = [sys.executable]
+
+
+def lack_an_interpreter() -> None:
+    """Let Python's own program be gone, as in an upgrade."""
+    child.INTERPRETER = ["/no/such/python"]
 
 
 def signal_nobody() -> None:
@@ -142,6 +148,23 @@ def draw_the_longest() -> None:
 def have_begun(moment: datetime) -> None:
     """Let the process have begun at this instant."""
     run.host_now = lambda: moment  # type: ignore[assignment]
+
+
+def connect_again_when_acquired() -> None:
+    """Be connected before, and anew as soon as the lock is acquired."""
+
+    def connect_again(**kwargs: Any) -> None:
+        connection.close()
+        connection.ensure_connection()
+
+    connection.ensure_connection()
+    lock_acquired.connect(connect_again, weak=False)
+
+
+def close_a_file_when_acquired() -> None:
+    """Have an open file that a program would inherit, but close it before."""
+    number = os.dup2(0, 50)
+    lock_acquired.connect(lambda **kwargs: os.close(number), weak=False)
 
 
 def have_path(path: str) -> None:

@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from django.core.management import CommandError
+
 from django_shedlock.locks.lock import Lock
-from django_shedlock.management.processes.inheritance import environment
-from django_shedlock.management.processes.launcher import END, SIGNALLED, order
+from django_shedlock.management.processes.inheritance import descriptors, environment
+from django_shedlock.management.processes.launcher import (
+    CANNOT_START,
+    END,
+    SIGNALLED,
+    order,
+)
 
 LONGEST_WAIT = 60
 """Seconds after which the wait for a command starts again."""
@@ -54,15 +61,26 @@ class Child:
             grace=program.grace.total_seconds(),
             has_terminal=has_terminal,
         )
+        # Those that have been closed since may be connections to the store by now.
+        inherited = {*program.descriptors}.intersection(descriptors())
         self._socket, theirs = socket.socketpair()
         with theirs:
             # The command is no argument: whoever kills processes by their command line
             # would kill the launcher as well, and nobody would end the rest.
-            self._process = subprocess.Popen(  # noqa: S603
-                [*INTERPRETER, LAUNCHER, str(theirs.fileno()), str(len(sent))],
-                pass_fds=[*program.descriptors, theirs.fileno()],
-                process_group=None if has_terminal else 0,
-            )
+            arguments = [LAUNCHER, str(theirs.fileno()), str(len(sent))]
+            try:
+                self._process = subprocess.Popen(  # noqa: S603
+                    [*INTERPRETER, *arguments],
+                    pass_fds=[*inherited, theirs.fileno()],
+                    process_group=None if has_terminal else 0,
+                )
+            except OSError as error:
+                self._socket.close()
+                raise CommandError(
+                    f"{program.command[0]}: {INTERPRETER[0]}, which would start it, "
+                    f"can't be started: {error.strerror}",
+                    returncode=CANNOT_START,
+                ) from error
         self._send(sent)
 
     def wait(self) -> int:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 
 from django_shedlock.management.processes.child import Child, Program
@@ -43,15 +43,16 @@ class SignalForwarder:
     def started(self, program: Program) -> Iterator[Child]:
         """Start the child, and wait for its end after the body, whatever is raised."""
         self._is_starting = True
-        self.end_if_received()
-        child = self._child = Child(program)
         try:
-            self._is_starting = False
-            while self._received:
-                child.pass_on(self._received.pop(0))
-            yield child
+            self.end_if_received()
+            with closing(Child(program)) as child:
+                self._child = child
+                self._is_starting = False
+                while self._received:
+                    child.pass_on(self._received.pop(0))
+                yield child
         finally:
-            child.close()
+            self._is_starting = False
 
     def sleep(self, seconds: float) -> None:
         """Sleep; end this process if a signal comes, or came before."""

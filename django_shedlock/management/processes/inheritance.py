@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
+from django.db import connections
 
 STARTED_WITH = Path("/proc/self/environ")
 CHANGED = (b"DJANGO_SETTINGS_MODULE", b"LC_CTYPE", b"TZ")
@@ -22,7 +24,7 @@ def environment() -> dict[bytes, bytes]:
 
     Where the system does not tell, only the ``TZ`` of the settings is left out.
     """
-    now = dict(os.environb)
+    now = _named(os.environb)
     try:
         started_with = _parsed(STARTED_WITH.read_bytes())
     except OSError:
@@ -38,18 +40,33 @@ def descriptors() -> list[int]:
     """
     Return the open file descriptors above 2 that a new program inherits.
 
-    Ask before any database is connected: MySQL's client lets its sockets be inherited.
+    Without Django's connections: MySQL's client lets its sockets be inherited. Ask also
+    before the package's own connections are made.
     """
     try:
         numbers = [int(name) for name in os.listdir(DESCRIPTORS)]  # noqa: PTH208
     except OSError:
         return []
-    return [number for number in numbers if number > STANDARD and _is_open(number)]
+    left_out = {*range(STANDARD + 1), *_sockets()}
+    return [number for number in numbers if number not in left_out and _is_open(number)]
+
+
+def _sockets() -> Iterator[int]:
+    for wrapper in connections.all(initialized_only=True):
+        fileno = getattr(wrapper.connection, "fileno", None)
+        if fileno is not None:
+            with suppress(Exception):  # each driver has its own error for a closed one
+                yield fileno()
 
 
 def _parsed(block: bytes) -> dict[bytes, bytes]:
     variables = (entry.partition(b"=") for entry in block.split(b"\0"))
-    return {name: value for name, separator, value in variables if separator}
+    return _named({name: value for name, separator, value in variables if separator})
+
+
+def _named(variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    # Python can't pass on a variable without a name.
+    return {name: value for name, value in variables.items() if name}
 
 
 def _is_open(number: int) -> bool:

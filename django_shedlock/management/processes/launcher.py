@@ -229,6 +229,8 @@ def _become(command: list[bytes], environment: dict[bytes, bytes]) -> int:
         problem, status = "not found", NOT_FOUND
     except OSError as error:
         problem, status = str(error.strerror), CANNOT_START
+    except ValueError as error:  # an argument has a null byte
+        problem, status = str(error), CANNOT_START
     _print(f"{os.fsdecode(command[0])}: {problem}")
     return status
 

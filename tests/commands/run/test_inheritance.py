@@ -12,7 +12,11 @@ import pytest
 from django.conf import settings
 
 from django_shedlock.management.processes import inheritance
-from tests.support.run_conditions import have_path
+from tests.support.run_conditions import (
+    close_a_file_when_acquired,
+    connect_again_when_acquired,
+    have_path,
+)
 from tests.support.runs import InterpreterRunner, Runner, sh
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
@@ -33,6 +37,17 @@ for number in os.listdir("/proc/self/fd"):
         print(number, os.readlink(f"/proc/self/fd/{number}"))
     except FileNotFoundError:
         pass
+"""
+NAMELESS = """
+import ctypes, os, shutil, sys
+
+variables = [b"=value", *(b"%s=%s" % each for each in os.environb.items())]
+arguments = [os.fsencode(each) for each in sys.argv[1:]]
+ctypes.CDLL(None).execve(
+    os.fsencode(shutil.which(sys.argv[1])),
+    (ctypes.c_char_p * (len(arguments) + 1))(*arguments, None),
+    (ctypes.c_char_p * (len(variables) + 1))(*variables, None),
+)
 """
 MANY_FILES = """
 import os, resource, sys
@@ -109,6 +124,29 @@ def test_many_open_files(interpreter: InterpreterRunner) -> None:
     """However many there are, the command runs to its end under its lock."""
     interpreter.command[:0] = [sys.executable, "-c", MANY_FILES]
     assert interpreter.run("job", *sh("echo ran")) == (0, "ran\n", "")
+
+
+def test_no_connection_is_inherited(runner: Runner) -> None:
+    """Neither one of before, nor one that has the number of a file since closed."""
+    runner.prepare.append(connect_again_when_acquired)
+    status, out, err = runner.run("job", "--", sys.executable, "-c", DESCRIPTORS)
+    assert (status, err) == (0, "")
+    assert "socket:" not in "".join(
+        line for line in out.splitlines() if int(line.split()[0]) > 2
+    )
+
+
+def test_file_that_is_closed_meanwhile(runner: Runner) -> None:
+    """The command runs without it."""
+    runner.prepare.append(close_a_file_when_acquired)
+    assert runner.run("job", *sh("echo ran")) == (0, "ran\n", "")
+
+
+def test_variable_without_a_name(interpreter: InterpreterRunner) -> None:
+    """Python can't give it to the command, which runs without it."""
+    interpreter.command[:0] = [sys.executable, "-c", NAMELESS]
+    status, out, err = interpreter.run("job", *sh("echo ran"))
+    assert (status, out, err) == (0, "ran\n", "")
 
 
 def test_no_files_where_the_system_does_not_tell(

@@ -125,6 +125,12 @@ def test_program_that_cannot_be_started(
     assert capfd.readouterr().err == f"{program}: {problem}\n"
 
 
+def test_argument_that_no_program_can_get(capfd: pytest.CaptureFixture[str]) -> None:
+    """It can't be started, as with anything else that the system refuses."""
+    assert launcher._become([b"true", b"a\0b"], {b"PATH": b"/bin"}) == 126
+    assert capfd.readouterr().err == "true: embedded null byte\n"
+
+
 def test_first_script_of_the_path_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not another program of its name, which may be found later on."""
     executed = []

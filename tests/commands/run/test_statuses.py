@@ -13,7 +13,7 @@ from django_shedlock.models import LockRecord, LockRun
 from tests.support.commands import run
 from tests.support.locks import has_succeeded, state, take
 from tests.support.paths import ROOT
-from tests.support.run_conditions import PAUSES, tell_of_pauses
+from tests.support.run_conditions import PAUSES, lack_an_interpreter, tell_of_pauses
 from tests.support.runs import InterpreterRunner, Runner, first_line, sh
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -79,6 +79,15 @@ def test_command_that_cannot_be_started(runner: Runner) -> None:
     status, _, err = runner.run("job", "--", str(ROOT / "README.rst"))
     assert status == 126
     assert "Permission denied" in err
+    assert state("job") is LockState.FREE
+
+
+def test_launcher_that_cannot_be_started(runner: Runner) -> None:
+    """A line says so, and the lock is free again."""
+    runner.prepare.append(lack_an_interpreter)
+    status, out, err = runner.run("job", *sh("echo ran"))
+    assert (status, out, err.count("\n")) == (126, "", 1)
+    assert "/no/such/python" in err
     assert state("job") is LockState.FREE
 
 
