@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from types import FrameType
 
@@ -20,6 +20,8 @@ PASSED_ON = [
 ]
 LONGEST_RELEASE = 5.0
 """Seconds after which a signal ends the release of a lock."""
+SOON = 0.001
+"""Seconds until an alarm rings that was due meanwhile."""
 
 
 class SignalForwarder:
@@ -38,6 +40,7 @@ class SignalForwarder:
         self._is_starting = False
         self._is_sleeping = False
         self._received: list[int] = []
+        self._restore_alarm: Callable[[], None] = lambda: None
 
     @contextmanager
     def started(self, program: Program) -> Iterator[Child]:
@@ -82,8 +85,7 @@ class SignalForwarder:
             with _statuses_kept():
                 yield
         finally:
-            if self._child is not None:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+            self._restore_alarm()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -95,8 +97,23 @@ class SignalForwarder:
         self._received.append(number)
         if self._child is not None:
             # No thread: a second signal may interrupt this.
-            signal.signal(signal.SIGALRM, lambda *_: self.end_if_received())
-            signal.setitimer(signal.ITIMER_REAL, LONGEST_RELEASE)
+            self._restore_alarm = _alarmed(LONGEST_RELEASE, self.end_if_received)
+
+
+def _alarmed(seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+    # Return what restores the process's own alarm.
+    begun = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, lambda *_: call())
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def restore() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:
+            rest = max(left - (time.monotonic() - begun), SOON)
+            signal.setitimer(signal.ITIMER_REAL, rest, interval)
+
+    return restore
 
 
 @contextmanager

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -252,6 +254,50 @@ def test_second_signal_ends_at_once() -> None:
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(SystemExit, match=str(128 + signal.SIGINT)):
             signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def alarms() -> Iterator[list[int]]:
+    """Let the process have an alarm of its own, and return those that have rung."""
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 3600, 60)
+    yield rung
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("is_signalled", [False, True])
+def test_alarm_of_the_process_is_kept(alarms: list[int], is_signalled: bool) -> None:
+    """What calls this within a process of its own finds that as it was."""
+    begun = time.monotonic()
+    end_a_command(is_signalled=is_signalled)
+    left, interval = signal.getitimer(signal.ITIMER_REAL)
+    assert begun + 3599 - time.monotonic() < left <= 3600
+    assert interval == 60
+    signal.raise_signal(signal.SIGALRM)
+    assert alarms == [signal.SIGALRM]
+
+
+def test_alarm_that_was_due_meanwhile_rings_soon(
+    monkeypatch: pytest.MonkeyPatch, alarms: list[int]
+) -> None:
+    """It is late, but not lost."""
+    moments = iter([time.monotonic(), time.monotonic() + 7200])
+    clock = SimpleNamespace(monotonic=lambda: next(moments))
+    monkeypatch.setattr(forwarding, "time", clock)
+    end_a_command(is_signalled=True)
+    wait_for(lambda: alarms)
+
+
+def end_a_command(*, is_signalled: bool) -> None:
+    """Run a command to its end, after which there may come a signal."""
+    signals = SignalForwarder()
+    with signals.handled():
+        with signals.started(Program(["true"])) as child:
+            child.wait()
+        if is_signalled:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def test_signal_ends_a_release_that_hangs(runner: Runner) -> None:
