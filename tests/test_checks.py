@@ -339,7 +339,7 @@ def test_e013_two_providers_with_one_database() -> None:
 @pytest.mark.parametrize(
     ("one", "two"),
     [
-        (SERVER, {**SERVER, "PORT": "5432", "USER": "somebody else"}),
+        (SERVER, {**SERVER, "PORT": "5432"}),
         (SERVER, {**SERVER, "OPTIONS": {"connect_timeout": 5}}),
         (
             {**FILE, "NAME": "db.sqlite3"},
@@ -361,6 +361,7 @@ def test_e013_two_entries_of_one_database(
         (SERVER, {**SERVER, "NAME": "shop2"}),
         (SERVER, {**SERVER, "HOST": "db2"}),
         (SERVER, {**SERVER, "PORT": 5433}),
+        (SERVER, {**SERVER, "USER": "tenant"}),
         (SERVER, {**SERVER, "OPTIONS": {"options": "-c search_path=tenant"}}),
         ({**FILE, "NAME": ":memory:"}, {**FILE, "NAME": ":memory:"}),
         (SERVER, {**SERVER, "TEST": {"MIRROR": "default", "NAME": None}}),

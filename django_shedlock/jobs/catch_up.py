@@ -79,8 +79,8 @@ def catch_up(
 
     Only its newest past tick is run, and no tick twice. A known job that was never run
     counts from now on. A job whose scheduler counts in another time zone is left to
-    other hosts. A job whose lock has expired is not run, unless the lock's name matches
-    a pattern in ``include_expired``: then the lock is released first, by the
+    other hosts. A job whose lock has expired is not run, unless the lock's name is, or
+    matches, a pattern in ``include_expired``: then the lock is released first, by the
     ``operator``. With ``SHEDLOCK_ENABLED = False`` nothing is done. Raises
     ``LockProviderError`` if the store fails.
     """
@@ -95,7 +95,7 @@ def catch_up(
         if since is not None and status.may_catch_up(grace):
             found = _find(status, jobs.get(status.name, {}))
             if status.state is LockState.EXPIRED and not isinstance(found, Result):
-                if any(fnmatchcase(status.name, each) for each in include_expired):
+                if _is_included(status.name, include_expired):
                     _release(provider, status, operator)
                 else:
                     found = Result.EXPIRED
@@ -120,6 +120,11 @@ def _register(provider: LockProvider, jobs: Jobs) -> None:
         # See Note [Other time zones].
         if before is None or not any(map(before.has_ticks_of, schedules)):
             provider.register(name, list(schedules)[-1])
+
+
+def _is_included(name: str, patterns: Collection[str]) -> bool:
+    # A name may itself have what a pattern gives a meaning to, as "[".
+    return name in patterns or any(fnmatchcase(name, each) for each in patterns)
 
 
 def _release(provider: LockProvider, status: LockStatus, operator: str) -> None:

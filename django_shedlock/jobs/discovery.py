@@ -73,28 +73,32 @@ def _found() -> dict[str, object]:
 
 def modules_of_apps() -> Iterator[str]:
     """Return the apps' modules and management commands that name the decorator."""
-    roots = {Path(app.path) for app in apps.get_app_configs()}
+    roots = {Path(app.path).resolve() for app in apps.get_app_configs()}
     for app in apps.get_app_configs():
         # Django finds commands even in folders that are no packages.
         commands = Path(app.path, COMMANDS)
-        yield from _decorated(commands, ".".join([app.name, *COMMANDS.parts]), roots)
-        yield from _decorated(Path(app.path), app.name, roots | {commands})
+        seen = roots | {commands.resolve()}
+        yield from _decorated(commands, ".".join([app.name, *COMMANDS.parts]), seen)
+        yield from _decorated(Path(app.path), app.name, seen)
 
 
 sources: list[Callable[[], Iterator[str]]] = [modules_of_apps]
 """Where names of modules are found; apps may add to it when they are ready."""
 
 
-def _decorated(folder: Path, package: str, others: set[Path]) -> Iterator[str]:
-    for module in pkgutil.iter_modules([str(folder)]):
+def _decorated(folder: Path, package: str, seen: set[Path]) -> Iterator[str]:
+    # A link may lead to a folder that is searched anyway, under its own name.
+    modules = pkgutil.iter_modules([str(folder)])
+    for module in sorted(modules, key=lambda each: (folder / each.name).is_symlink()):
         path, name = folder / module.name, f"{package}.{module.name}"
-        if path in others or _is_left_out(module, folder):
+        if path.resolve() in seen or _is_left_out(module, folder):
             continue
         source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
         if _names_decorator(source):
             yield name
         if module.ispkg:
-            yield from _decorated(path, name, others)
+            seen.add(path.resolve())
+            yield from _decorated(path, name, seen)
 
 
 def _is_left_out(module: pkgutil.ModuleInfo, folder: Path) -> bool:

@@ -238,6 +238,21 @@ def test_expired_lock_is_included_by_its_name() -> None:
     assert get_provider().statuses("remind")[0].state is LockState.EXPIRED
 
 
+def test_expired_lock_whose_name_looks_like_a_pattern() -> None:
+    """Its very name includes it, too, whatever that means as a pattern."""
+
+    @scheduler_lock("shard[1]", **DAILY)
+    def shard() -> None:
+        ran.append("shard[1]")
+
+    run("catch-up")
+    get_provider().acquire(configure("shard[1]"))
+    expire("shard[1]")
+    make_late("shard[1]")
+    run("catch-up", "--include-expired", "shard[1]")
+    assert ran == ["shard[1]"]
+
+
 def test_expired_lock_of_a_job_that_is_unknown_stays_expired() -> None:
     """Who can't run it has no reason to release it."""
     get_provider().acquire(configure("remind"))

@@ -86,6 +86,19 @@ def test_commands_in_folders_that_are_no_packages(loose_app: Path) -> None:
     assert list(modules_of_apps()) == ["loose_app.management.commands.loose"]
 
 
+def test_links_lead_nowhere_twice(loose_app: Path) -> None:
+    """Not even to a folder around them, which would never end."""
+    jobs = loose_app / "jobs"
+    jobs.mkdir()
+    for package in (loose_app, jobs):
+        (package / "__init__.py").touch()
+    (jobs / "nightly.py").write_text(IMPORT)
+    (jobs / "around").symlink_to(jobs)
+    (jobs / "app").symlink_to(loose_app)
+    (loose_app / "alias").symlink_to(jobs)
+    assert list(modules_of_apps()) == ["loose_app.jobs.nightly"]
+
+
 def test_names_that_only_begin_like_others(loose_app: Path) -> None:
     """What pytest and Django import themselves is left out, and nothing else."""
     for name in ("conftest", "migrations", "migrations_report", "tests", "__main__"):

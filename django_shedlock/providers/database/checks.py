@@ -64,8 +64,10 @@ def _place(using: str) -> tuple[str, ...]:
     if is_of_tests or is_in_memory or not name:
         return (using,)  # the name does not tell the place
     address = [database["ENGINE"], Path(name).resolve(), database["HOST"]]
+    # PostgreSQL looks for the table in the schema "$user" first.
+    address += [database["PORT"], database.get("USER")]
     elsewhere = [options.get(option) for option in LEADING_ELSEWHERE]
-    return tuple(map(str, [*address, database["PORT"], *elsewhere]))
+    return tuple(map(str, [*address, *elsewhere]))
 
 
 def check_database(using: str) -> list[CheckMessage]:

@@ -20,13 +20,11 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.locks import MINUTE, configure, state
 from tests.support.processes import Parent, worker
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 INTERRUPTS = 200
-LONGEST_REST = 20
-"""Seconds in which a release that was interrupted, too, is made up for."""
 LONGEST_CYCLE = 0.004
 """Seconds in which an interrupt meets each step of a lock."""
 
@@ -96,7 +94,7 @@ def hold_until_interrupted(parent: Parent) -> int:
                 with hold("job", lock_at_most_for="10m"):
                     pass
         try:
-            wait_for(lambda: not state("job").is_held, timeout=LONGEST_REST)
+            wait_for(lambda: not state("job").is_held, timeout=PATIENCE)
         except AssertionError:
             still_held += 1
             get_provider().force_release("job", running=True)
