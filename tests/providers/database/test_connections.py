@@ -187,17 +187,19 @@ LIMITS = """
 import django
 django.setup()
 from django_shedlock.providers.database import connections
-print(connections.IDLE, connections.LONGEST, *connections.OPTIONS.values())
+print(connections.IDLE, connections.LONGEST)
+for options in connections.OPTIONS.values():
+    print(*options.values())
 """
 
 
-def test_limits_are_five_seconds() -> None:
+def test_limits_are_about_five_seconds() -> None:
     """The tests have others, since their machine may be slow."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     told = subprocess.check_output(
         [sys.executable, "-c", LIMITS], env=environment, text=True
     )
-    assert told.strip() == "5.0 5.0 {'connect_timeout': 5} {'connect_timeout': 5}"
+    assert told.split() == ["5.0", "5.0", "5", "5", "6", "6"]
 
 
 @pytest.mark.servers_only
