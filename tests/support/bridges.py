@@ -16,6 +16,8 @@ class Bridge:
     """Listens on loopback, and passes on what is sent, until it is frozen."""
 
     def __init__(self) -> None:
+        # As it is now: then `default` may be told to go over the bridge.
+        self._server = connections["default"].settings_dict.copy()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._passes = threading.Event()
         self._passes.set()
@@ -43,7 +45,7 @@ class Bridge:
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                client, server = self._listening.accept()[0], connected()
+                client, server = self._listening.accept()[0], self._connect()
                 self._ends += client, server
                 for pair in ((client, server), (server, client)):
                     threading.Thread(target=self._pass, args=pair, daemon=True).start()
@@ -56,6 +58,17 @@ class Bridge:
         with suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)
 
+    def _connect(self) -> socket.socket:
+        host, port = self._server["HOST"], self._server["PORT"]
+        is_mysql = connections["default"].vendor == "mysql"
+        port = int(port or (3306 if is_mysql else 5432))
+        if not host.startswith("/"):
+            return socket.create_connection((host, port))
+        path = Path(host) if is_mysql else Path(host, f".s.PGSQL.{port}")
+        end = socket.socket(socket.AF_UNIX)
+        end.connect(str(path))
+        return end
+
 
 @contextmanager
 def bridge() -> Iterator[Bridge]:
@@ -65,18 +78,3 @@ def bridge() -> Iterator[Bridge]:
         yield built
     finally:
         built.close()
-
-
-def connected() -> socket.socket:
-    """Return a connection to the server of the tests."""
-    settings = connections["default"].settings_dict
-    host, port = settings["HOST"], settings["PORT"]
-    is_mysql = connections["default"].vendor == "mysql"
-    if not host.startswith("/"):
-        return socket.create_connection(
-            (host, int(port or (3306 if is_mysql else 5432)))
-        )
-    path = Path(host) if is_mysql else Path(host, f".s.PGSQL.{port or 5432}")
-    end = socket.socket(socket.AF_UNIX)
-    end.connect(str(path))
-    return end

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
+from tests.support.bridges import bridge
 from tests.support.guardian import guarded_folder, remove
 from tests.support.servers import answers, use
 from tests.support.waiting import PATIENCE, wait_for
@@ -44,18 +45,21 @@ def pgbouncer(mode: str, size: int) -> Iterator[None]:
     before = connections["default"].settings_dict.copy()
     port = _free_port()
     file = folder / "pgbouncer.ini"
-    file.write_text(_configuration(before, mode=mode, size=size, listen_port=port))
-    pooler = subprocess.Popen([program, "-q", str(file)], stderr=subprocess.DEVNULL)
-    try:
-        use({"HOST": "127.0.0.1", "PORT": str(port)})
-        wait_for(answers, pause=0.05)
-        connections["default"].close()  # in a session it takes a place
-        yield
-    finally:
-        use(before)
-        pooler.kill()
-        pooler.wait(PATIENCE)
-        remove(folder)
+    # Over a bridge, since another user's process may not reach the server's socket.
+    with bridge() as to_server:
+        server = {**before, **to_server.address}
+        file.write_text(_configuration(server, mode=mode, size=size, listen_port=port))
+        pooler = subprocess.Popen([program, "-q", str(file)], stderr=subprocess.DEVNULL)
+        try:
+            use({"HOST": "127.0.0.1", "PORT": str(port)})
+            wait_for(answers, pause=0.05)
+            connections["default"].close()  # in a session it takes a place
+            yield
+        finally:
+            use(before)
+            pooler.kill()
+            pooler.wait(PATIENCE)
+            remove(folder)
 
 
 def _configuration(server: dict[str, Any], **values: Any) -> str:
