@@ -127,7 +127,14 @@ class Timetable:
                 if not _goes_on(entry):
                     self._remove_finished(key, entry)
         finally:
+            self._forget_thread()
             connections.close_all()
+
+    def _forget_thread(self) -> None:
+        with self._changed:
+            # Perhaps the next add() has started another one already.
+            if self._thread is threading.current_thread():
+                self._thread = None
 
     def _next(self) -> tuple[Hashable, Entry] | None:
         """Wait for the next entry that is due; ``None`` ends the thread."""

@@ -25,6 +25,8 @@ from tests.support.waiting import PATIENCE, wait_for
 pytestmark = pytest.mark.django_db(transaction=True)
 
 INTERRUPTS = 200
+SWALLOWED = 20
+"""Seconds after which the next interrupt comes, if one had no effect."""
 LONGEST_CYCLE = 0.004
 """Seconds in which an interrupt meets each step of a lock."""
 
@@ -89,10 +91,13 @@ def hold_until_interrupted(parent: Parent) -> int:
         pass
     for _ in range(INTERRUPTS):
         with suppress(Interrupted):
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, LONGEST_CYCLE))
+            # Again after a while, since Python swallows what is raised in __del__().
+            soon = chance.uniform(0.0001, LONGEST_CYCLE)
+            signal.setitimer(signal.ITIMER_REAL, soon, SWALLOWED)
             while True:
                 with hold("job", lock_at_most_for="10m"):
                     pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
         try:
             wait_for(lambda: not state("job").is_held, timeout=PATIENCE)
         except AssertionError:
