@@ -133,7 +133,7 @@ def test_failed_release_never_masks_the_bodys_exception(
     with pytest.raises(Broken, match="by the body") as caught:
         execute(break_off, "job")
     assert "could not be released: the store is gone" in caught.value.__notes__[0]
-    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    assert [r.levelname for r in caplog.records].count("ERROR") == 1
 
 
 def test_failed_release_is_no_failure_of_the_job(
@@ -161,7 +161,7 @@ def test_failed_release_of_an_async_body_is_told_alike(
     with pytest.raises(Broken, match="by the body") as caught:
         asyncio.run(aexecute(fail, "other"))
     assert "could not be released: the store is gone" in caught.value.__notes__[0]
-    assert [r.levelname for r in caplog.records] == ["ERROR", "ERROR"]
+    assert [r.levelname for r in caplog.records].count("ERROR") == 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(2), GeneratorExit()])
@@ -964,9 +964,10 @@ def test_waiting_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_holder_is_not_read_when_the_wait_is_over(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between two tries the holder's lease counts, after the last one nothing does."""
+    caplog.set_level("WARNING", "django_shedlock")  # at INFO the log would read it
     tries: list[Lock] = []
     reads: list[LockHolder] = []
 
