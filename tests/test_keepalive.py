@@ -280,17 +280,25 @@ def test_errors_until_the_lease_ends_lose_the_lock(
     assert len(warnings) == 1
 
 
+def lose_one_of_two() -> None:
+    """Lose a lock, and see that another one is kept alive."""
+    with (
+        hold("a", lock_at_most_for=LEASE, keep_alive=True) as a,
+        hold("b", lock_at_most_for=LEASE, keep_alive=True) as b,
+    ):
+        free("a")
+        pass_time(THIRD, a)
+        assert a.lost.wait(PATIENCE)
+        for _ in range(4):
+            pass_time(THIRD, b)
+        assert is_held("b")
+        assert not b.is_lost
+
+
 def test_one_lost_lock_leaves_the_others_alive() -> None:
     """Losing one lock does not stop the heartbeat of the others."""
-    with hold("a", lock_at_most_for=LEASE, keep_alive=True) as a:
-        with hold("b", lock_at_most_for=LEASE, keep_alive=True) as b:
-            free("a")
-            pass_time(THIRD, a)
-            assert a.lost.wait(PATIENCE)
-            for _ in range(4):
-                pass_time(THIRD, b)
-            assert is_held("b")
-            assert not b.is_lost
+    lose_one_of_two()
+    assert not is_held("b")
 
 
 def leave(**kwargs: Any) -> NoReturn:
@@ -310,18 +318,9 @@ def received_by(signal: Signal, receiver: Callable[..., Any]) -> Iterator[None]:
 @pytest.mark.parametrize("signal", [lock_lost, lock_extended])
 def test_receiver_that_exits_ends_no_heartbeat(signal: Signal) -> None:
     """Whatever a receiver raises, the beats of the other locks go on."""
-    with (
-        received_by(signal, leave),
-        hold("a", lock_at_most_for=LEASE, keep_alive=True) as a,
-        hold("b", lock_at_most_for=LEASE, keep_alive=True) as b,
-    ):
-        free("a")
-        pass_time(THIRD, a)
-        assert a.lost.wait(PATIENCE)
-        for _ in range(4):
-            pass_time(THIRD, b)
-        assert is_held("b")
-        assert not b.is_lost
+    with received_by(signal, leave):
+        lose_one_of_two()
+    assert not is_held("b")
 
 
 @pytest.mark.parametrize("signal", [lock_lost, lock_extended])

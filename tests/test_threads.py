@@ -69,6 +69,24 @@ def test_entries_are_called_until_they_end(timetable: Timetable) -> None:
     wait_for(lambda: not threads_of(timetable))
 
 
+def test_later_entry_takes_the_place_of_one_with_its_key(timetable: Timetable) -> None:
+    """So what is told more slowly than it happens is told of the last time."""
+    busy, go_on = threading.Event(), threading.Event()
+
+    def hold_up() -> None:
+        busy.set()
+        assert go_on.wait(PATIENCE)
+
+    earlier, later = Often(), Often()
+    timetable.add("slow", Often(hold_up))
+    assert busy.wait(PATIENCE)
+    timetable.add("key", earlier)
+    timetable.add("key", later)
+    go_on.set()
+    assert later.goes_on()
+    assert earlier.calls == 0
+
+
 @pytest.mark.parametrize("error", [SystemExit, RuntimeError])
 def test_entry_that_raises_costs_no_other(
     timetable: Timetable, error: type[BaseException], caplog: pytest.LogCaptureFixture

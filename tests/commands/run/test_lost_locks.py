@@ -189,7 +189,7 @@ def test_all_ends_when_the_wrapper_is_killed(interpreter: InterpreterRunner) -> 
     running = interpreter.start("job", *with_child("echo $PPID $$; exec sleep 600"))
     started = [int(pid) for pid in first_line(running).split()]
     running.kill()
-    wait_for(lambda: not any(map(is_alive, started)))
+    assert wait_for(lambda: not any(map(is_alive, started)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
@@ -202,7 +202,7 @@ def test_all_groups_end_when_the_wrapper_is_killed(
     running = interpreter.start("job", "--grace", "500ms", *sh(script))
     orphan = int(first_line(running))
     running.kill()
-    wait_for(lambda: not is_alive(orphan))
+    assert wait_for(lambda: not is_alive(orphan))
 
 
 def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -> None:
@@ -222,7 +222,7 @@ def test_killed_launcher_ends_all(runner: Runner) -> None:
     started = [int(pid) for pid in first_line(running).split()]
     launcher_of(running).kill()
     assert running.wait(PATIENCE) == 128 + signal.SIGKILL
-    wait_for(lambda: not any(map(is_alive, started)))
+    assert wait_for(lambda: not any(map(is_alive, started)))
     assert state("job") is LockState.FREE
 
 

@@ -287,7 +287,7 @@ def test_alarm_that_was_due_meanwhile_rings_soon(
     clock = SimpleNamespace(monotonic=lambda: next(moments))
     monkeypatch.setattr(forwarding, "time", clock)
     end_a_command(is_signalled=True)
-    wait_for(lambda: alarms)
+    assert wait_for(lambda: alarms)
 
 
 def end_a_command(*, is_signalled: bool) -> None:

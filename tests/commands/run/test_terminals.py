@@ -90,7 +90,7 @@ def test_command_reads_the_terminal(
     shell.run([*command, *sh(script)], before=before)
     shell.read_until("ready")
     shell.type("hello\n")
-    shell.read_until("got hello")
+    assert shell.read_until("got hello")
 
 
 @pytest.mark.parametrize("before", ["", "echo x |"])
@@ -106,7 +106,7 @@ def test_ctrl_z_stops_both_until_fg(
     shell.type("fg\n")
     wait_for(lambda: not is_stopped(wrapper) and not is_stopped(running))
     shell.type("hello\n")
-    shell.read_until("got hello")
+    assert shell.read_until("got hello")
 
 
 def test_lock_that_is_lost_while_it_is_stopped(
@@ -144,7 +144,7 @@ def test_signal_to_the_wrapper_is_passed_on(shell: Shell, command: list[str]) ->
     shell.run([*command, *sh(script)])
     wrapper, _ = started_by(shell)
     wrapper.send_signal(signal.SIGINT)
-    shell.read_until("interrupted")
+    assert shell.read_until("interrupted")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others don't tell the sender")
@@ -157,7 +157,7 @@ def test_signal_to_wrapper_and_launcher_is_passed_on(
     wrapper, running = started_by(shell)
     running.parents()[0].send_signal(signal.SIGINT)
     wrapper.send_signal(signal.SIGINT)
-    shell.read_until("interrupted")
+    assert shell.read_until("interrupted")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
@@ -172,7 +172,7 @@ def test_all_ends_when_the_wrapper_is_killed(
     started = [shell.number_after("orphan "), shell.number_after("child ")]
     wrapper, running = started_by(shell)
     wrapper.kill()
-    wait_for(lambda: not any(map(is_alive, [*started, running.pid])))
+    assert wait_for(lambda: not any(map(is_alive, [*started, running.pid])))
     shell.type("echo goes on\n")
     shell.read_until("goes on")
 
@@ -184,7 +184,7 @@ def test_lost_lock_ends_grandchildren(shell: Shell, command: list[str]) -> None:
     shell.run([*command, "--grace", "500ms", *with_child(stubborn)])
     grandchild = shell.number_after("pid ")
     run("release", "job", "--force")
-    wait_for(lambda: not is_alive(grandchild))
+    assert wait_for(lambda: not is_alive(grandchild))
 
 
 def test_others_of_the_job_go_on(shell: Shell, command: list[str]) -> None:
