@@ -585,6 +585,9 @@ PROJECT = """
 from tests.support.lean_settings import *
 
 INSTALLED_APPS = ["django_shedlock", "django_crontab", "shop"]
+# Django's own checks connect to a server, and this is about none.
+IN_MEMORY = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+DATABASES = dict.fromkeys(DATABASES, IN_MEMORY)
 CRONJOBS = [("* * * * *", "shop.work.write")]
 CRONTAB_DJANGO_MANAGE_PATH = __file__
 """
@@ -600,6 +603,7 @@ def write():
 """
 
 
+@pytest.mark.once
 def test_one_wrong_job_stops_no_entry_at_its_tick(tmp_path: Path) -> None:
     """What stops all commands of a deployment is no reason to stop all of cron."""
     (tmp_path / "project.py").write_text(PROJECT)
