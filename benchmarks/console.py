@@ -71,7 +71,7 @@ def pages(count: int) -> dict[str, str]:
     return {
         "locks": reverse(LIST),
         "locks, last run failed": reverse(LIST) + "?last=failed",
-        "locks, overdue": reverse(LIST) + "?schedule=overdue",
+        "locks, overdue": reverse(LIST) + "?attention=overdue",
         "a lock": reverse(CHANGE, args=["job 1"]),
         "runs": runs,
         "runs, a deep page": f"{runs}?p={min(100, count // 50)}",

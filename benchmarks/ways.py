@@ -27,16 +27,18 @@ RELEASE_SOON = f"""
 """
 BEGIN = """
     INSERT INTO shedlock_run (name, provider, locked_by, host, pid, fencing_token,
-        started, outcome, exception_type, exception_message, skips)
+        started, outcome, exception_type, exception_message, exception_traceback,
+        skips, trigger, operator, reason)
     SELECT name, 'default', locked_by, 'here', 1, fencing_token,
-        clock_timestamp(), 'running', '', '', 0
+        clock_timestamp(), 'running', '', '', '', 0, 'scheduler', '', ''
     FROM shedlock
     WHERE name = %s AND set_config('synchronous_commit', 'off', true) = 'off'
     RETURNING id
 """
 FINISH = """
     UPDATE shedlock_run SET outcome = 'succeeded', exception_type = '',
-        exception_message = '', finished = clock_timestamp(), duration = %s
+        exception_message = '', exception_traceback = '',
+        finished = clock_timestamp(), duration = %s
     WHERE id = %s AND set_config('synchronous_commit', 'off', true) = 'off'
 """
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 from django_shedlock import conf
 from django_shedlock.durations import Duration
-from django_shedlock.exceptions import LockLost, NoActiveLock
+from django_shedlock.exceptions import LockLost, NoActiveLock, message_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.threads import closing, outside_event_loop
 
@@ -141,5 +141,5 @@ def _release(lock: Lock) -> bool:
     try:
         return lock.release(LockLost("released by release_all() before its job ended"))
     except (Exception, SystemExit) as error:  # the others must be released
-        logger.error("Lock %r could not be released: %s", lock.name, error)
+        logger.error("Lock %r could not be released: %s", lock.name, message_of(error))
         return False

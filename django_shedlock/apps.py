@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 
 class ShedLockConfig(AppConfig):
     """The app that ``INSTALLED_APPS`` names as ``"django_shedlock"``."""
 
     name = "django_shedlock"
-    verbose_name = _("Scheduler locks")
+    verbose_name = pgettext_lazy("shedlock", "Scheduler locks")
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

@@ -25,6 +25,7 @@ from django_shedlock.clocks import Backoff
 from django_shedlock.exceptions import (
     LockLost,
     LockProviderError,
+    message_of,
 )
 from django_shedlock.keepalive import (
     kept_alive,
@@ -246,10 +247,11 @@ def _report_failed_release(
     logger.error(
         "Lock %r could not be released, and is tried again until its lease ends: %s",
         lock.name,
-        failure,
+        message_of(failure),
     )
     if error is not None:
-        error.add_note(f"Then lock {lock.name!r} could not be released: {failure}")
+        why = message_of(failure)
+        error.add_note(f"Then lock {lock.name!r} could not be released: {why}")
     release_later(lock, partial(lock.release, error))
 
 

@@ -201,8 +201,9 @@ def find_too_long(
     if lock.lock_at_most_for >= interval:
         yield Warning(
             f"{job}: lock_at_most_for ({lock.lease}) of its lock {lock.name!r} is not "
-            f"shorter than {between}, so a dead worker's lock would skip the next "
-            "tick.",
+            f"shorter than {between}. If a worker dies, its lock stays held for up to "
+            f"{lock.lease}, and the job is skipped at each tick until then "
+            f"({lock.lock_at_most_for // interval} at the most).",
             hint="Shorten it, with keep_alive=True if the job may take longer.",
             id="shedlock.W010",
         )

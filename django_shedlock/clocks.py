@@ -12,6 +12,9 @@ from django.utils import timezone
 
 TOLERANCE = timedelta(seconds=30)
 """Clocks that are further apart make schedulers start jobs at unexpected times."""
+EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
+LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+"""Every zone can show the instants between these two; Python knows no others."""
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
@@ -44,10 +47,14 @@ def aware(moment: datetime) -> datetime:
     Return the instant in UTC; a naive one is in the project's time zone.
 
     In other zones Python's arithmetic is wrong where the clocks change: it ignores the
-    change, and confuses the hour that comes twice.
+    change, and confuses the hour that comes twice. Never before ``EARLIEST`` nor after
+    ``LATEST``.
     """
     known = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
-    return known.astimezone(UTC)
+    try:
+        return min(max(known.astimezone(UTC), EARLIEST), LATEST)
+    except OverflowError:
+        return EARLIEST if known.year == EARLIEST.year else LATEST
 
 
 class Backoff:

@@ -70,6 +70,7 @@ METRICS_LABEL = Setting[Callable[[str], str] | str](
     (str, Callable),  # type: ignore[arg-type]
     "django_shedlock.contrib.prometheus.labels.own_name",
 )
+METRICS_MAX_LOCKS = Setting[int]("SHEDLOCK_METRICS_MAX_LOCKS", (int,), 1000)
 
 SETTINGS: tuple[Setting[Any], ...] = tuple(
     value for value in list(vars().values()) if type(value) is Setting

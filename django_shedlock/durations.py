@@ -60,6 +60,11 @@ def format_seconds(duration: timedelta) -> str:
     return format_duration(timedelta(seconds=int(duration.total_seconds())))
 
 
+def format_left(duration: timedelta) -> str:
+    """Return what is left of a time; a second that has begun counts."""
+    return format_seconds(duration + timedelta(microseconds=999_999))
+
+
 def format_measured(duration: timedelta) -> str:
     """Return a measured time, rounded for people, as in ``"1.5s"``."""
     seconds = duration.total_seconds()

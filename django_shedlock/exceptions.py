@@ -41,7 +41,8 @@ class LockProviderError(ShedLockError):
     The store of the locks failed, so the job did not run.
 
     You meet it when a lock is acquired, extended or released while the store is
-    unreachable or its table is missing. ``__cause__`` is the driver's error.
+    unreachable or its table is missing. ``__cause__`` is the driver's error, except if
+    the table is missing.
     """
 
     is_uncertain = False
@@ -55,3 +56,26 @@ class InvalidLockConfiguration(ShedLockError, ValueError):
     You meet it when the decorator is applied, or when the lock is acquired if the
     fault lies in the settings. The text names the lock, the value, and the rule.
     """
+
+
+def message_of(error: BaseException) -> str:
+    """
+    Return ``str(error)``, or what it raises, in words.
+
+    Nobody's ``__str__`` ends the process or replaces another error, not even one that
+    raises ``SystemExit``. What a signal's handler raises meanwhile passes through.
+    """
+    try:
+        return str(error)
+    except BaseException as failure:
+        if not isinstance(failure, Exception) and _has_message(error):
+            raise
+        return f"(no message: str() raised {type(failure).__name__})"
+
+
+def _has_message(error: BaseException) -> bool:
+    try:
+        str(error)
+    except BaseException:
+        return False
+    return True

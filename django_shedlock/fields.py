@@ -9,11 +9,11 @@ from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
-from django.db.models.expressions import DurationExpression, TemporalSubtraction
+from django.db.models.expressions import Col, DurationExpression, TemporalSubtraction
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
-from django_shedlock.clocks import aware
+from django_shedlock.clocks import EARLIEST, LATEST, aware
 
 
 class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
@@ -24,6 +24,9 @@ class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
     on ``USE_TZ`` and ``TIME_ZONE``. This column is compared with the database's own
     clock in UTC, so there it is always written and read as UTC. In Python it is what
     a ``DateTimeField`` is: aware with ``USE_TZ``, else naive in ``TIME_ZONE``.
+
+    What other programs wrote is read as the nearest instant that Python can show in
+    every zone: from ``clocks.EARLIEST``, also for what is no instant, to ``LATEST``.
     """
 
     def get_db_prep_value(
@@ -41,11 +44,53 @@ class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
         self, value: datetime | None, expression: Any, connection: BaseDatabaseWrapper
     ) -> datetime | None:
         """Return the column as Django would return a datetime."""
-        if value is None or connection.features.supports_timezones:
+        if value is None:
+            return self._of_nothing(expression)
+        if connection.features.supports_timezones:
             return value
         # With USE_TZ the backend already called it the connection's zone.
-        in_utc = value.replace(tzinfo=UTC)
-        return in_utc if settings.USE_TZ else timezone.make_naive(in_utc)
+        return _shown(aware(value.replace(tzinfo=UTC)))
+
+    def select_format(
+        self, compiler: SQLCompiler, sql: str, params: Any
+    ) -> tuple[str, Any]:
+        """See Note [Instants that no driver can read]."""
+        return _readable(compiler.connection.vendor, sql, params)
+
+    def _of_nothing(self, expression: Any) -> datetime | None:
+        # The driver of MySQL reads a zero date as None, and so does SQLite any word.
+        is_column = isinstance(expression, Col) and not self.null
+        return _shown(EARLIEST) if is_column else None
+
+
+def _shown(moment: datetime) -> datetime:
+    return moment if settings.USE_TZ else timezone.make_naive(moment)
+
+
+# Note [Instants that no driver can read]
+# psycopg refuses the whole answer if one instant is infinite, or its year is not one
+# of Python's in the session's zone, and Django's converter for SQLite refuses the 31st
+# of February. So the database makes them readable, the 31st of February as the 3rd of
+# March. These functions keep NULL, unlike PostgreSQL's GREATEST.
+READABLE = {
+    "postgresql": (
+        f"TIMESTAMPTZ_SMALLER(TIMESTAMPTZ_LARGER({{}}, '{EARLIEST}'), '{LATEST}')"
+    ),
+    "sqlite": f"MIN(MAX({{}}, '{EARLIEST.date()}'), '{LATEST.date()}')",
+}
+CORRECTED = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%S', {}, '+0 days') || SUBSTR({}, 20, 7)"
+"""On SQLite; the fraction of a second stays as it is."""
+
+
+def _readable(vendor: str, sql: str, parameters: Any) -> tuple[str, Any]:
+    nearest = READABLE.get(vendor, "{}").format(sql)
+    if vendor == "sqlite":
+        return CORRECTED.format(nearest, nearest), (*parameters, *parameters)
+    return nearest, parameters
+
+
+IN_NO_NAME = "\x01"
+"""A character that can't be printed."""
 
 
 class LockNameField(models.CharField):  # type: ignore[type-arg]
@@ -57,6 +102,11 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
     """
 
     collations = {"mysql": "utf8mb4_bin"}
+
+    def get_prep_value(self, value: Any) -> Any:
+        """Return ``value`` for a query: PostgreSQL refuses NUL, which no name has."""
+        value = super().get_prep_value(value)
+        return value.replace("\0", IN_NO_NAME) if isinstance(value, str) else value
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
         """Return the standard's long name, which gets no index for LIKE."""
@@ -126,6 +176,22 @@ class DatabaseNow(Func):
         )
 
 
+class StatementNow(DatabaseNow):
+    """
+    The instant at which the statement began, for a search by an index.
+
+    PostgreSQL looks up nothing in an index that may change from row to row.
+    """
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """See PostgreSQL's documentation, "Current Date/Time"."""
+        return self.as_sql(
+            compiler, connection, template="STATEMENT_TIMESTAMP()", **context
+        )
+
+
 # Note [No Python in SQLite's statements]
 # Django adds functions in Python to SQLite for durations. If a signal handler raises
 # in one, Ctrl-C becomes an error of the statement, and the statement is sent again.
@@ -150,17 +216,46 @@ class Shifted(DurationExpression):
 
 
 class TimeUntil(TemporalSubtraction):
-    """The time from one instant to another; negative if that is past."""
+    """
+    The time from one instant to another; negative if that is past.
+
+    It is zero for what is no instant.
+    """
 
     def __init__(self, instant: Any, now: Any):
         super().__init__(instant, now)
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """See Note [Instants that no driver can read]."""
+        (instant, of_instant), (now, of_now) = self._sides(compiler)
+        return f"({instant} - {now})", [*of_instant, *of_now]
+
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """From a zero date there is no time."""
+        sql, parameters = self.as_sql(compiler, connection)
+        return f"COALESCE({sql}, 0)", parameters
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         """See Note [No Python in SQLite's statements]. To the millisecond."""
-        sides: Any = (self.lhs, self.rhs)
-        (instant, of_instant), (now, of_now) = map(compiler.compile, sides)
+        (instant, of_instant), (now, of_now) = self._sides(compiler)
         days = f"(JULIANDAY({instant}) - JULIANDAY({now}))"
-        sql = f"CAST(ROUND({days} * 86400000) AS INTEGER) * 1000"
+        sql = f"COALESCE(CAST(ROUND({days} * 86400000) AS INTEGER) * 1000, 0)"
         return sql, [*of_instant, *of_now]
+
+    def _sides(self, compiler: SQLCompiler) -> Any:
+        sides: Any = (self.lhs, self.rhs)
+        vendor = compiler.connection.vendor
+        return (_readable(vendor, *compiler.compile(side)) for side in sides)
+
+
+def storable(text: str) -> str:
+    """Return the text as every database accepts it."""
+    # PostgreSQL accepts no NUL, and no database half of a surrogate pair.
+    escaped = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return escaped.replace("\0", "\\0")

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from django_shedlock.clocks import Backoff
-from django_shedlock.exceptions import LockLost, LockProviderError
+from django_shedlock.exceptions import LockLost, LockProviderError, message_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.threads import Timetable, run_aside
 
@@ -164,7 +164,7 @@ class LateRelease:
             released = self._release()
         except Exception as error:
             text = "Lock %r still could not be released: %s"
-            logger.info(text, self.lock.name, error)
+            logger.info(text, self.lock.name, message_of(error))
             return False
         if released:
             late = time.monotonic() - self._since

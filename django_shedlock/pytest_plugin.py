@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from django_shedlock.test import HeldElsewhere
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def shedlock_in_memory() -> Iterator[None]:
 
 
 @pytest.fixture
-def shedlock_held_elsewhere() -> Callable[[str], AbstractContextManager[None]]:
+def shedlock_held_elsewhere() -> Callable[..., HeldElsewhere]:
     """Return ``held_elsewhere()``, in which a job is skipped."""
     from django_shedlock.test import held_elsewhere
 

@@ -3,8 +3,10 @@ The signals, and their receivers that write the log.
 
 The sender is the provider's class. Every signal has ``lock``, with these exceptions:
 ``lock_not_acquired`` has ``configuration``, ``holder`` and ``provider``. Operators'
-signals, ``lock_force_released`` and ``lock_force_extended``, have ``action``, an
-``OperatorAction``; the second also has ``lock_at_most_for``.
+signals have ``action``, an ``OperatorAction``: ``lock_force_released``,
+``lock_force_extended`` (also ``lock_at_most_for``, and ``remaining``: what is left of
+the lease now, ``None`` if unknown), ``lock_paused`` (also ``lasting``) and
+``lock_resumed``.
 
 ``lock_released`` also has ``released`` (false if the lock was no longer ours) and
 ``exception`` (what ended the body, or ``None``).
@@ -20,7 +22,7 @@ from typing import Any
 
 from django.dispatch import Signal, receiver
 
-from django_shedlock.durations import format_duration
+from django_shedlock.durations import format_duration, format_left
 
 logger = logging.getLogger("django_shedlock")
 
@@ -31,6 +33,8 @@ lock_lost = Signal(use_caching=True)
 lock_released = Signal(use_caching=True)
 lock_force_released = Signal(use_caching=True)
 lock_force_extended = Signal(use_caching=True)
+lock_paused = Signal(use_caching=True)
+lock_resumed = Signal(use_caching=True)
 
 
 @receiver(lock_acquired)
@@ -81,15 +85,33 @@ def log_force_released(*, action: Any, **kwargs: Any) -> None:
 
 @receiver(lock_force_extended)
 def log_force_extended(
-    *, action: Any, lock_at_most_for: timedelta, **kwargs: Any
+    *,
+    action: Any,
+    lock_at_most_for: timedelta,
+    remaining: timedelta | None = None,
+    **kwargs: Any,
 ) -> None:
-    """Log at WARNING that an operator extended a lease."""
+    """Log at WARNING that an operator extended a lease, and what is left of it."""
+    asked = format_duration(lock_at_most_for)
     logger.warning(
-        "The lease of lock %r was extended to %s from now %s.",
+        "The lease of lock %r lasts for %s more: extended to at least %s from now %s.",
         action.name,
-        format_duration(lock_at_most_for),
+        asked if remaining is None else format_left(remaining),
+        asked,
         _why(action),
     )
+
+
+@receiver(lock_paused)
+def log_paused(*, action: Any, **kwargs: Any) -> None:
+    """Log at WARNING that an operator paused a job."""
+    logger.warning("Lock %r: its job is %s.", action.name, action.locked_by)
+
+
+@receiver(lock_resumed)
+def log_resumed(*, action: Any, **kwargs: Any) -> None:
+    """Log at WARNING that an operator resumed a job."""
+    logger.warning("Lock %r: its job was resumed %s.", action.name, _why(action))
 
 
 def _why(action: Any) -> str:

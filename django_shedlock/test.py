@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.test import override_settings
+from django.test.utils import TestContextDecorator
 
 from django_shedlock.locks.configuration import LockConfiguration, full_name
+from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
-from django_shedlock.providers import get_provider
+from django_shedlock.providers import get_provider, provider_instances, use_instances
+from django_shedlock.providers.base import LockProvider
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 MEMORY = {"default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}}
 
@@ -19,8 +26,8 @@ def unlocked() -> override_settings:
     """
     Run every job without a lock, however many run at once.
 
-    Use it as a context manager, or to decorate test functions and ``SimpleTestCase``
-    classes.
+    Use it as a context manager, or to decorate test functions, also async ones, and
+    ``SimpleTestCase`` classes.
     """
     return override_settings(SHEDLOCK_ENABLED=False)
 
@@ -29,28 +36,86 @@ def locked_in_memory() -> override_settings:
     """
     Keep the locks in memory, so that a test with locks needs no database.
 
-    Use it as a context manager, or to decorate test functions and ``SimpleTestCase``
-    classes.
+    Use it as a context manager, or to decorate test functions, also async ones, and
+    ``SimpleTestCase`` classes. Each test of a class begins without any locks, and so
+    does each inner ``locked_in_memory()``; those of the outer one stay as they were.
     """
-    return override_settings(SHEDLOCK_PROVIDERS=MEMORY)
+    return LockedInMemory()
 
 
-@contextmanager
-def held_elsewhere(name: str, *, provider: str = "default") -> Iterator[None]:
+class LockedInMemory(override_settings):
+    """See locked_in_memory()."""
+
+    def __init__(self) -> None:
+        super().__init__(SHEDLOCK_PROVIDERS=MEMORY)
+        self._outer: dict[str, LockProvider] = {}
+
+    def enable(self) -> None:
+        """Begin without any locks."""
+        self._outer = provider_instances()
+        super().enable()
+
+    def disable(self) -> None:
+        """Forget the locks, and go on with those of before."""
+        super().disable()
+        use_instances(self._outer)
+
+    def decorate_class(self, cls: Any) -> Any:
+        """Let each test, and what is set up for all of them, begin without locks."""
+        super().decorate_class(cls)
+        return TestContextDecorator.decorate_class(LockedInMemory(), cls)
+
+
+def held_elsewhere(name: str, *, provider: str = "default") -> HeldElsewhere:
     """
     Let another worker hold the lock, so that the job under test is skipped.
 
-    ``name`` is the job's, without the namespace. Raises ``AssertionError`` if the lock
-    is held already.
+    Use it with ``with`` or ``async with``, or to decorate test functions, also async
+    ones, and ``SimpleTestCase`` classes. ``name`` is the job's, without the namespace.
+    Raises ``AssertionError`` if the lock is held already.
     """
-    configuration = LockConfiguration(full_name(name), timedelta(hours=1))
-    lock = get_provider(provider).acquire(configuration)
-    if isinstance(lock, LockHolder):
-        raise AssertionError(f"Lock {name!r} is held already, by {lock}.")
-    try:
-        yield
-    finally:
-        get_provider(provider).release(lock)
+    return HeldElsewhere(name, provider)
+
+
+class HeldElsewhere(TestContextDecorator):
+    """See held_elsewhere()."""
+
+    def __init__(self, name: str, provider: str):
+        super().__init__()
+        self._name = name
+        self._provider = provider
+        self._locks: list[Lock] = []
+
+    def enable(self) -> None:
+        """Acquire the lock."""
+        configuration = LockConfiguration(full_name(self._name), timedelta(hours=1))
+        lock = get_provider(self._provider).acquire(configuration)
+        if isinstance(lock, LockHolder):
+            raise AssertionError(f"Lock {self._name!r} is held already, by {lock}.")
+        self._locks.append(lock)
+
+    def disable(self) -> None:
+        """Release the lock where it was acquired, whatever the settings are now."""
+        lock = self._locks.pop()
+        lock.provider.release(lock)
+
+    async def __aenter__(self) -> None:
+        await sync_to_async(self.enable)()
+
+    async def __aexit__(self, *raised: object) -> None:
+        await sync_to_async(self.disable)()
+
+    def decorate_callable(self, func: C) -> C:
+        """Let the lock be held while the function, or the coroutine, runs."""
+        if not iscoroutinefunction(func):
+            return super().decorate_callable(func)
+
+        @wraps(func)
+        async def inner(*args: Any, **kwargs: Any) -> Any:
+            async with self:
+                return await func(*args, **kwargs)
+
+        return cast(C, inner)
 
 
 def is_held(name: str, *, provider: str = "default") -> bool:
@@ -59,6 +124,16 @@ def is_held(name: str, *, provider: str = "default") -> bool:
     return any(status.state.is_held for status in statuses)
 
 
+async def ais_held(name: str, *, provider: str = "default") -> bool:
+    """See is_held()."""
+    return await sync_to_async(is_held)(name, provider=provider)
+
+
 def free(name: str, *, provider: str = "default") -> bool:
     """Release the lock, whoever holds it; return whether it was held."""
     return get_provider(provider).force_release(full_name(name), running=True)
+
+
+async def afree(name: str, *, provider: str = "default") -> bool:
+    """See free()."""
+    return await sync_to_async(free)(name, provider=provider)

@@ -2,5 +2,6 @@
 
 from django_shedlock.admin.locks import LockRecordAdmin
 from django_shedlock.admin.runs import LockRunAdmin
+from django_shedlock.admin.trail import LockActionAdmin
 
-__all__ = ["LockRecordAdmin", "LockRunAdmin"]
+__all__ = ["LockActionAdmin", "LockRecordAdmin", "LockRunAdmin"]

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.translation import gettext_lazy
+from django.utils.translation import pgettext_lazy
 
-from django_shedlock import conf
-from django_shedlock.admin.labels import OUTCOMES, STATES
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.admin.attention import attention_of, names_of
+from django_shedlock.admin.labels import ACTIONS, KINDS, OUTCOMES, RESULTS, STATES
 from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRun
 
 RECENT = 1000
-"""Number of runs searched for hosts: searching all of them would take long."""
+"""Number of rows searched for hosts: searching all of them would take long."""
 
 
 class ChoiceFilter(admin.SimpleListFilter):
@@ -47,7 +47,7 @@ class ChoiceFilter(admin.SimpleListFilter):
 class StateFilter(ChoiceFilter):
     """Filters locks by their state, by the database's clock."""
 
-    title = gettext_lazy("state")
+    title = pgettext_lazy("shedlock", "state")
     parameter_name = "state"
     column = "state"
     labels = STATES
@@ -56,29 +56,42 @@ class StateFilter(ChoiceFilter):
 class LastOutcomeFilter(ChoiceFilter):
     """Filters locks by the outcome of their last ended run."""
 
-    title = gettext_lazy("last run")
+    title = pgettext_lazy("shedlock", "last run")
     parameter_name = "last"
     column = "last_outcome"
     labels = {o: label for o, label in OUTCOMES.items() if o.is_end}
 
+    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
+        """Return the locks of this choice; the last run is looked up for few."""
+        outcome = RunOutcome(choice)
+        if outcome.is_bad:
+            runs = LockRun.objects.using(rows.db).may_have(outcome)
+            rows = rows.filter(pk__in=runs.values("name"))
+        return super().chosen(rows, choice)
 
-class ScheduleFilter(ChoiceFilter):
-    """Shows only the locks whose job is overdue."""
 
-    title = gettext_lazy("schedule")
-    parameter_name = "schedule"
-    labels = {"overdue": gettext_lazy("overdue")}
+class AttentionFilter(ChoiceFilter):
+    """Filters locks by what somebody should look at, as ``shedlock check`` finds it."""
+
+    title = pgettext_lazy("shedlock", "attention")
+    parameter_name = "attention"
+    labels = {"any": pgettext_lazy("shedlock", "any"), **KINDS}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """See ChoiceFilter; what needs attention is searched once for a request."""
+        self.attention = attention_of(request)
+        return super().queryset(request, queryset)
 
     def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
-        """Return the overdue locks."""
-        overdue: QuerySet[Any] = rows.overdue(default_duration(conf.GRACE))
-        return overdue
+        """Return the locks with this finding."""
+        found: QuerySet[Any] = rows.filter(pk__in=names_of(self.attention, choice))
+        return found
 
 
 class OutcomeFilter(ChoiceFilter):
     """Filters runs by their outcome."""
 
-    title = gettext_lazy("outcome")
+    title = pgettext_lazy("shedlock", "outcome")
     parameter_name = "outcome"
     labels = OUTCOMES
 
@@ -88,20 +101,48 @@ class OutcomeFilter(ChoiceFilter):
         return found
 
 
-class HostFilter(ChoiceFilter):
-    """Filters runs by host; offers the hosts of the newest runs."""
+class RecentFilter(ChoiceFilter):
+    """Filters by a column; offers the values of the newest rows."""
 
-    title = gettext_lazy("host")
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        """Return the values in their alphabetical order."""
+        rows = model_admin.get_queryset(request).order_by("-pk").values(self.column)
+        found = {row[self.column] for row in rows[:RECENT]} - {""}
+        # The chosen one stays on offer, even if there is none of it lately.
+        if chosen := self.value():
+            found.add(chosen)
+        return [(value, value) for value in sorted(found)]
+
+
+class HostFilter(RecentFilter):
+    """Filters runs by host."""
+
+    title = pgettext_lazy("shedlock", "host")
     parameter_name = "host"
     column = "host"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the hosts in the order of their names."""
-        newest = model_admin.get_queryset(request).order_by("-pk").values("host")
-        hosts = {run["host"] for run in newest[:RECENT]}
-        # The chosen host stays on offer, even if it has run nothing lately. No host
-        # has a NUL, which PostgreSQL refuses.
-        chosen = self.value()
-        if chosen and "\0" not in chosen:
-            hosts.add(chosen)
-        return [(host, host) for host in sorted(hosts)]
+
+class OperatorFilter(RecentFilter):
+    """Filters what operators did by operator."""
+
+    title = pgettext_lazy("shedlock", "operator")
+    parameter_name = "operator"
+    column = "operator"
+
+
+class KindFilter(ChoiceFilter):
+    """Filters what operators did by what it was."""
+
+    title = pgettext_lazy("shedlock", "action")
+    parameter_name = "kind"
+    column = "kind"
+    labels = ACTIONS
+
+
+class ResultFilter(ChoiceFilter):
+    """Filters what operators did by its result."""
+
+    title = pgettext_lazy("shedlock", "result")
+    parameter_name = "result"
+    column = "result"
+    labels = RESULTS

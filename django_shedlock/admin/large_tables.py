@@ -1,4 +1,4 @@
-"""Dates and pages for a list with a million runs."""
+"""Dates, pages and views for a table with a million rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib import admin
 from django.core.paginator import Paginator
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import cached_property
 
+from django_shedlock.admin.requests import TextsWithoutNul
 from django_shedlock.models import LockRunQuerySet
 
 
@@ -80,3 +83,36 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
     def _counted(self) -> int:
         rows: Any = self.object_list
         return int(rows.order_by()[: self.most + 1].count())
+
+
+class LargeTableAdmin(TextsWithoutNul):
+    """A read-only view of a table that grows with each run, the newest row first."""
+
+    list_per_page = 50
+    ordering = ("-pk",)
+    sortable_by = ()
+    actions = None
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+
+    class Media:
+        css = {
+            "all": (
+                "django_shedlock/console.css",
+                "django_shedlock/list.css",
+                "django_shedlock/lock.css",
+            )
+        }
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: a row is written when what it tells of begins."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: nobody rewrites what has happened."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: ``shedlock prune`` deletes old rows."""
+        return False

@@ -5,38 +5,60 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.utils import flatten, unquote
-from django.db.models import Case, Count, QuerySet, When
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy
 
-from django_shedlock.admin.actions import (
-    Confirmation,
-    ExtendConfirmation,
-    ReleaseConfirmation,
+from django_shedlock.admin.actions import Confirmation
+from django_shedlock.admin.attention import (
+    LockList,
+    attention_counters,
+    state_counters,
 )
-from django_shedlock.admin.charts import last_runs
+from django_shedlock.admin.choice import ProviderFilter, admin_provider
 from django_shedlock.admin.columns import LockColumns, TickColumns
-from django_shedlock.admin.filters import LastOutcomeFilter, ScheduleFilter, StateFilter
-from django_shedlock.admin.labels import STATES, admin_provider, state_badge
-from django_shedlock.locks.states import LockState
+from django_shedlock.admin.confirmations import (
+    ExtendConfirmation,
+    PauseConfirmation,
+    ReleaseConfirmation,
+    ResumeConfirmation,
+    RunConfirmation,
+)
+from django_shedlock.admin.deletion import LockDeletion
+from django_shedlock.admin.failures import tells_failure
+from django_shedlock.admin.filters import (
+    AttentionFilter,
+    LastOutcomeFilter,
+    StateFilter,
+)
+from django_shedlock.admin.last_runs import last_runs
+from django_shedlock.admin.pages import PAGE, context_of
+from django_shedlock.admin.refreshing import with_parts
+from django_shedlock.admin.requests import TextsWithoutNul
+from django_shedlock.admin.rows import CURE, make_table, with_cure
+from django_shedlock.admin.trail import trail_of
 from django_shedlock.models import (
+    LockAction,
     LockRecord,
     LockRecordQuerySet,
     LockRun,
     with_last_run,
 )
 
+TEMPLATES = "admin/django_shedlock/lockrecord"
+LIST_PARTS = tuple(
+    f"{TEMPLATES}/{part}.html" for part in ("counters", "locks", "pages")
+)
+"""What the list refreshes."""
+
 
 @admin.register(LockRecord)
-class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: ignore[type-arg]
+class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, TextsWithoutNul):
     """
-    A view of the locks, where operators release and extend them.
+    A view of the locks, where operators release and extend them, and run jobs.
 
-    They need the permissions ``release_lockrecord`` and ``extend_lockrecord``; only
-    locks that nobody holds can be deleted.
+    Each action has a permission of its own; only locks that nobody holds can be
+    deleted.
     """
 
     list_display = (
@@ -48,26 +70,32 @@ class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: igno
         "last_run",
         "next_expected",
     )
-    list_filter = (StateFilter, LastOutcomeFilter, ScheduleFilter)
+    list_filter = (ProviderFilter, AttentionFilter, StateFilter, LastOutcomeFilter)
     list_per_page = 50
     search_fields = ("name", "locked_by")
     search_help_text = gettext_lazy("Search by lock or holder")
-    actions = ("release_selected", "extend_selected")
+    actions = (
+        "release_selected",
+        "extend_selected",
+        "pause_selected",
+        "resume_selected",
+        "run_selected",
+        "delete_selected",
+    )
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/django_shedlock/lockrecord/change_list.html"
     change_form_template = "admin/django_shedlock/lockrecord/change_form.html"
-    fields = LockColumns.lock_fields
-    readonly_fields = flatten(LockColumns.lock_fields + TickColumns.tick_fields)
 
     class Media:
-        css = {"all": ("django_shedlock/console.css",)}
-        js = ("django_shedlock/refresh.js",)
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the fields of a lock, with its ticks if it has a schedule."""
-        has_schedule = obj is not None and obj.schedule is not None
-        return (*self.fields, *(self.tick_fields if has_schedule else ()))
+        css = {
+            "all": (
+                "django_shedlock/console.css",
+                "django_shedlock/list.css",
+                "django_shedlock/lock.css",
+            )
+        }
+        js = ("django_shedlock/refresh.js", "django_shedlock/selection.js")
 
     def get_ordering(self, request: HttpRequest) -> Any:
         """Return the order: Django's check lets ``ordering`` name no annotation."""
@@ -75,39 +103,59 @@ class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: igno
 
     def get_queryset(self, request: HttpRequest) -> LockRecordQuerySet:
         """Return the records with their states, from the provider's database."""
-        provider = admin_provider()
+        provider = admin_provider(request)
         records = LockRecord.objects.using(provider.using).with_status().with_clock()
-        ranks = [When(state=s.value, then=rank) for rank, s in enumerate(STATES)]
-        return with_last_run(records, provider.alias).annotate(urgency=Case(*ranks))
+        return with_last_run(records, provider.alias)
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LockList]:
+        """Return the list that shows first what needs somebody."""
+        return LockList
+
+    @tells_failure
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list below the number of locks in each state."""
+        """Show the list below the numbers of locks that it can be filtered by."""
+        if CURE in request.POST:
+            request.POST = with_cure(request.POST)
         response = super().changelist_view(request, extra_context)
-        if isinstance(response, TemplateResponse) and response.context_data:
-            response.context_data.setdefault("shedlock_counts", self._counts(request))
-        return response
+        context = getattr(response, "context_data", None)
+        if context and "cl" in context:
+            context |= self._list_context(request, context["cl"])
+        return with_parts(request, response, *LIST_PARTS)
 
-    def change_view(
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return none: a lock's page has answers instead of fields."""
+        return []
+
+    @tells_failure
+    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Show a lock's page, see render_change_form()."""
+        return super().change_view(request, *args, **kwargs)
+
+    def render_change_form(
         self,
         request: HttpRequest,
-        object_id: str,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
         form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        obj: Any = None,
     ) -> HttpResponse:
-        """Show a lock with its last runs."""
-        context = {
-            "shedlock_name": unquote(object_id),
-            "shedlock_actions": self._offered(request),
-            "shedlock_held_states": [
-                s.value for s in LockState if s is not LockState.FREE
-            ],
-            "shedlock_checkbox": ACTION_CHECKBOX_NAME,
-            **(last_runs(unquote(object_id)) if self._shows_runs(request) else {}),
-            **(extra_context or {}),
-        }
-        return super().change_view(request, object_id, form_url, context)
+        """Show what the page of a lock tells."""
+        page = context_of(
+            request,
+            obj,
+            offered=self._offered(request),
+            runs=last_runs(request, obj.name) if self._shows_runs(request) else None,
+            trail=trail_of(request, obj.name) if self._shows_trail(request) else None,
+            all_actions=self.admin_site.is_registered(LockAction),
+            site=self.admin_site.name,
+        )
+        response = super().render_change_form(
+            request, {**context, **page}, add, change, form_url, obj
+        )
+        return with_parts(request, response, PAGE)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: a lock is made when a job acquires it."""
@@ -117,12 +165,6 @@ class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: igno
         """Refuse: only providers write locks."""
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse for a held lock, whose job would lose its protection."""
-        if obj is not None and LockState(obj.state).is_held:
-            return False
-        return super().has_delete_permission(request, obj)
-
     def has_release_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may release locks."""
         return bool(request.user.has_perm("django_shedlock.release_lockrecord"))
@@ -131,17 +173,13 @@ class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: igno
         """Return whether the user may extend leases."""
         return bool(request.user.has_perm("django_shedlock.extend_lockrecord"))
 
-    def delete_model(self, request: HttpRequest, obj: LockRecord) -> None:
-        """Delete the record unless somebody has acquired the lock since."""
-        self.delete_queryset(request, self.get_queryset(request).filter(pk=obj.pk))
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may pause and resume jobs."""
+        return bool(request.user.has_perm("django_shedlock.pause_lockrecord"))
 
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete the records of those locks that nobody holds."""
-        names = list(queryset.values_list("pk", flat=True))
-        # Without the record nobody can tell that a run is abandoned.
-        LockRun.objects.using(queryset.db).filter(name__in=names).record_abandoned()
-        records = LockRecord.objects.using(queryset.db)
-        records.filter(pk__in=names).acquirable().delete_at_once()
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may ask for runs of jobs."""
+        return bool(request.user.has_perm("django_shedlock.run_lockrecord"))
 
     @admin.action(
         description=gettext_lazy("Release selected locks…"), permissions=["release"]
@@ -161,14 +199,47 @@ class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: igno
         """Ask for a lease and a reason, then extend each lock as it was seen."""
         return ExtendConfirmation(self, request).respond(queryset)
 
-    def _counts(self, request: HttpRequest) -> list[dict[str, Any]]:
-        records: Any = LockRecord.objects.using(admin_provider().using).with_status()
-        numbers = dict(records.order_by().values_list("state").annotate(Count("pk")))
-        return [
-            {"state": state.value, "badge": state_badge(state), "locks": numbers[state]}
-            for state in STATES
-            if state in numbers
-        ]
+    @admin.action(
+        description=gettext_lazy("Pause jobs of selected locks…"),
+        permissions=["pause"],
+    )
+    def pause_selected(
+        self, request: HttpRequest, queryset: LockRecordQuerySet
+    ) -> TemplateResponse | None:
+        """Ask for a reason and an end, then hold each lock so its job does not run."""
+        return PauseConfirmation(self, request).respond(queryset)
+
+    @admin.action(
+        description=gettext_lazy("Resume jobs of selected locks…"),
+        permissions=["pause"],
+    )
+    def resume_selected(
+        self, request: HttpRequest, queryset: LockRecordQuerySet
+    ) -> TemplateResponse | None:
+        """Ask for a reason, then end the pause of each lock as it was seen."""
+        return ResumeConfirmation(self, request).respond(queryset)
+
+    @admin.action(
+        description=gettext_lazy("Run jobs of selected locks now…"),
+        permissions=["run"],
+    )
+    def run_selected(
+        self, request: HttpRequest, queryset: LockRecordQuerySet
+    ) -> TemplateResponse | None:
+        """Ask for a reason, then ask a worker to run each job."""
+        return RunConfirmation(self, request).respond(queryset)
+
+    def _list_context(
+        self, request: HttpRequest, changelist: LockList
+    ) -> dict[str, Any]:
+        records = self.get_queryset(request)
+        has_runs = self._shows_runs(request)
+        offered = self._offered(request)
+        return {
+            "shedlock_attention": attention_counters(request, changelist, records),
+            "shedlock_states": state_counters(changelist, records),
+            **make_table(request, changelist, offered, has_runs=has_runs),
+        }
 
     def _offered(self, request: HttpRequest) -> list[Confirmation]:
         offered: list[Confirmation] = []
@@ -176,9 +247,17 @@ class LockRecordAdmin(LockColumns, TickColumns, admin.ModelAdmin):  # type: igno
             offered.append(ReleaseConfirmation(self, request))
         if self.has_extend_permission(request):
             offered.append(ExtendConfirmation(self, request))
+        if self.has_pause_permission(request):
+            offered.append(PauseConfirmation(self, request))
+            offered.append(ResumeConfirmation(self, request))
+        if self.has_run_permission(request):
+            offered.append(RunConfirmation(self, request))
         return offered
 
     def _shows_runs(self, request: HttpRequest) -> bool:
         # The runs link to their pages, which another admin site may not have.
         has_pages = self.admin_site.is_registered(LockRun)
         return has_pages and request.user.has_perm("django_shedlock.view_lockrun")
+
+    def _shows_trail(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("django_shedlock.view_lockaction"))

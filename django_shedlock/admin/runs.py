@@ -1,37 +1,32 @@
-"""The admin's list of runs."""
+"""The admin's list of runs, and the page of one of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import Truncator
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from django_shedlock.admin.choice import ProviderFilter, admin_provider
 from django_shedlock.admin.filters import HostFilter, OutcomeFilter
 from django_shedlock.admin.labels import (
     NOTHING,
-    admin_provider,
     holder,
     instant_column,
-    length,
     outcome_badge,
 )
-from django_shedlock.admin.large_tables import CappedPaginator, SpannedRunQuerySet
+from django_shedlock.admin.large_tables import LargeTableAdmin, SpannedRunQuerySet
+from django_shedlock.admin.last_runs import excerpt, started_by, took, with_excerpts
+from django_shedlock.admin.trail import lock_link
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
-
-EXCERPT = 80
-"""Characters of an exception's message in the list."""
+from django_shedlock.models import LockRun, LockRunQuerySet
 
 
 @admin.register(LockRun)
-class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class LockRunAdmin(LargeTableAdmin):
     """A read-only view of the runs, quick even with a million of them."""
 
     list_display = (
@@ -39,96 +34,113 @@ class LockRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         "lock",
         "how_it_ended",
         "took",
+        "cause",
         "worker",
         "exception",
     )
     list_display_links = ("started_at",)
-    list_filter = (OutcomeFilter, HostFilter, "started")
-    list_per_page = 50
+    list_filter = (ProviderFilter, OutcomeFilter, HostFilter, "started")
     date_hierarchy = "started"
     search_fields = ("name", "exception_type", "locked_by")
     search_help_text = gettext_lazy("Search by lock, exception or holder")
-    ordering = ("-pk",)
-    sortable_by = ()
-    actions = None
-    paginator = CappedPaginator
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/django_shedlock/lockrun/change_list.html"
-    fields = readonly_fields = (
+    details = ("host", "pid", "locked_by", "provider", "fencing_token", "skips")
+    exception_fields = ("exception_type", "message", "traceback")
+    readonly_fields = (
         "lock",
         "how_it_ended",
-        "exception_type",
-        "exception_message",
+        "took",
         "started_at",
         "finished_at",
-        "took",
-        "host",
-        "pid",
-        "locked_by",
-        "provider",
-        "fencing_token",
-        "skips",
+        "worker",
+        "cause",
+        "why",
+        *exception_fields,
+        *details,
     )
 
-    started_at = instant_column("started", gettext_lazy("started"))
-    finished_at = instant_column("finished", gettext_lazy("finished"))
+    started_at = instant_column("started", pgettext_lazy("shedlock", "started"))
+    finished_at = instant_column("finished", pgettext_lazy("shedlock", "finished"))
 
-    class Media:
-        css = {"all": ("django_shedlock/console.css",)}
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return what everybody asks first; the exception if any; the rest folded."""
+        has_exception = obj is not None and obj.exception_type
+        has_reason = obj is not None and obj.reason
+        first = [
+            name
+            for name in self.readonly_fields
+            if name not in {*self.exception_fields, *self.details}
+            and (name != "why" or has_reason)
+        ]
+        exception = (
+            pgettext_lazy("shedlock", "Exception"),
+            {"fields": self.exception_fields},
+        )
+        details = (
+            pgettext_lazy("shedlock", "Details"),
+            {"fields": self.details, "classes": ["collapse"]},
+        )
+        return [
+            (None, {"fields": first}),
+            *([exception] if has_exception else []),
+            details,
+        ]
 
-    @admin.display(description=gettext_lazy("lock"))
+    @admin.display(description=pgettext_lazy("shedlock", "lock"))
     def lock(self, run: Any) -> SafeString:
         """Return the lock's name, as a link where the site shows locks."""
-        if not self.admin_site.is_registered(LockRecord):
-            return format_html("<bdi>{}</bdi>", run.name)
-        page = reverse(
-            "admin:django_shedlock_lockrecord_change",
-            args=[quote(run.name)],
-            current_app=self.admin_site.name,
-        )
-        return format_html('<a href="{}"><bdi>{}</bdi></a>', page, run.name)
+        return lock_link(self.admin_site, run.name, run.provider)
 
-    @admin.display(description=gettext_lazy("outcome"))
+    @admin.display(description=pgettext_lazy("shedlock", "outcome"))
     def how_it_ended(self, run: Any) -> SafeString:
         """Return the outcome's label."""
         return outcome_badge(RunOutcome(run.current_outcome))
 
-    @admin.display(description=gettext_lazy("duration"))
-    def took(self, run: Any) -> str:
-        """Return how long the run took."""
-        return length(run.duration)
+    @admin.display(description=pgettext_lazy("shedlock", "duration"))
+    def took(self, run: Any) -> str | SafeString:
+        """Return how long the run took or, if it goes on, has taken so far."""
+        return took(run)
 
-    @admin.display(description=gettext_lazy("host"))
+    @admin.display(description=pgettext_lazy("shedlock", "host"))
     def worker(self, run: Any) -> SafeString:
         """Return the host and the process of the run."""
         return holder(run.locked_by, run.host, run.pid)
 
-    @admin.display(description=gettext_lazy("exception"))
-    def exception(self, run: Any) -> str | SafeString:
+    @admin.display(description=pgettext_lazy("shedlock", "started by"))
+    def cause(self, run: Any) -> SafeString:
+        """Return what started the run and, if a person did, who."""
+        return started_by(run)
+
+    @admin.display(description=pgettext_lazy("shedlock", "reason"))
+    def why(self, run: Any) -> SafeString:
+        """Return why somebody started the run."""
+        return format_html("<bdi>{}</bdi>", run.reason)
+
+    @admin.display(description=pgettext_lazy("shedlock", "exception"))
+    def exception(self, run: Any) -> SafeString:
         """Return the exception's type and the beginning of its message."""
-        if not run.exception_type:
+        return excerpt(run)
+
+    @admin.display(description=pgettext_lazy("shedlock", "message"))
+    def message(self, run: Any) -> SafeString:
+        """Return the whole message, with its lines."""
+        return format_html(
+            '<div class="shedlock-message" dir="auto">{}</div>', run.exception_message
+        )
+
+    @admin.display(description=pgettext_lazy("shedlock", "traceback"))
+    def traceback(self, run: Any) -> SafeString:
+        """Return the traceback with its causes, in a box that scrolls."""
+        if not run.exception_traceback:
             return NOTHING
         return format_html(
-            '<bdi title="{}">{}</bdi> {}',
-            run.exception_type,
-            run.exception_type.rpartition(".")[2],
-            Truncator(run.exception_message).chars(EXCERPT),
+            '<details class="shedlock-traceback" open><summary>{}</summary>'
+            '<pre dir="ltr" tabindex="0">{}</pre></details>',
+            pgettext_lazy("shedlock", "The last call comes last"),
+            run.exception_traceback,
         )
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
         """Return the runs with their outcomes, from the provider's database."""
-        runs = SpannedRunQuerySet(LockRun, using=admin_provider().using)
-        return runs.with_outcome()
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: a run is recorded when its job starts."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: nobody rewrites history."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: ``shedlock prune`` deletes old runs."""
-        return False
+        runs = SpannedRunQuerySet(LockRun, using=admin_provider(request).using)
+        return with_excerpts(runs.with_outcome().with_elapsed())

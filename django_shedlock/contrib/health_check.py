@@ -6,37 +6,42 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import connections
-from health_check.base import HealthCheck
+from health_check.base import HealthCheck as BaseHealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from django_shedlock.clocks import TOLERANCE
 from django_shedlock.monitoring.findings import Severity
-from django_shedlock.monitoring.health import find_problems
+from django_shedlock.monitoring.health import DEADLINE, KEEP_FOR, HealthCheck
 
 
 @dataclass
-class ShedLock(HealthCheck):
+class ShedLock(BaseHealthCheck):
     """
-    Whether the locks of a provider work; see ``find_problems()`` for the options.
+    Whether the locks of a provider work; see ``HealthCheck`` for the options.
 
     A store that can't be read is unavailable, all else is a warning. The report names
-    no locks, because anyone may see it.
+    no locks, because anyone may see it. A store that has not answered after
+    ``deadline`` is unavailable; what is found is kept for ``keep_for``.
     """
 
     provider: str = "default"
     clock_tolerance: timedelta = TOLERANCE
     stuck_after: timedelta | None = None
     overdue_after: timedelta | None = None
+    keep_for: timedelta = KEEP_FOR
+    deadline: timedelta = DEADLINE
 
     def run(self) -> None:
         """Raise ``ServiceUnavailable`` or ``ServiceWarning`` if something is wrong."""
         try:
-            problems = find_problems(
-                self.provider,
-                clock_tolerance=self.clock_tolerance,
-                stuck_after=self.stuck_after,
-                overdue_after=self.overdue_after,
+            check = HealthCheck(
+                self.clock_tolerance,
+                self.stuck_after,
+                self.overdue_after,
+                keep_for=self.keep_for,
+                deadline=self.deadline,
             )
+            problems = check.verdict([self.provider]).findings
         finally:
             _close_connections()
         kinds = dict.fromkeys(problem.kind for problem in problems)

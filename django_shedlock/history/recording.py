@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
+from traceback import format_exception
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,8 @@ from django.db.models import Subquery
 from django.dispatch import receiver
 
 from django_shedlock import conf
-from django_shedlock.fields import DatabaseNow
+from django_shedlock.exceptions import message_of
+from django_shedlock.fields import DatabaseNow, storable
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.states import RunOutcome, is_success
@@ -39,6 +41,14 @@ T = TypeVar("T")
 
 LONGEST_MESSAGE = 2000
 LONGEST_TYPE = 255
+LONGEST_TRACEBACK = 16_000
+"""Of a longer one the end is kept. MySQL's TEXT has 65,535 bytes, four a character."""
+NO_EXCEPTION = dict.fromkeys(
+    ("exception_type", "exception_message", "exception_traceback"), ""
+)
+CAUSE = ("trigger", "operator", "reason")
+"""What started a run, who, and why: see ``Start``."""
+LONGEST_OPERATOR = 255
 MOST_NAMES = 10_000
 """Arguments can make any number of names; skips of more are not counted."""
 
@@ -136,25 +146,23 @@ def outcome_of(*, released: bool, exception: BaseException | None) -> RunOutcome
 def described(exception: BaseException | None) -> dict[str, str]:
     """Return the exception's columns, in text that every database accepts."""
     if exception is None:
-        return {"exception_type": "", "exception_message": ""}
+        return NO_EXCEPTION
     kind = type(exception)
     name = kind.__qualname__
     if kind.__module__ != "builtins":
         name = f"{kind.__module__}.{name}"
-    try:
-        message = str(exception)
-    except Exception as error:
-        message = f"(no message: str() raised {type(error).__name__})"
     return {
-        "exception_type": _storable(name)[:LONGEST_TYPE],
-        "exception_message": _storable(message)[:LONGEST_MESSAGE],
+        "exception_type": storable(name)[:LONGEST_TYPE],
+        "exception_message": storable(message_of(exception))[:LONGEST_MESSAGE],
+        "exception_traceback": storable(_traceback(exception))[-LONGEST_TRACEBACK:],
     }
 
 
-def _storable(text: str) -> str:
-    # PostgreSQL accepts no NUL, and no database half of a surrogate pair.
-    escaped = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return escaped.replace("\0", "\\0")
+def _traceback(exception: BaseException) -> str:
+    try:
+        return "".join(format_exception(exception))
+    except Exception as error:
+        return f"(no traceback: {type(error).__name__} was raised)"
 
 
 def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
@@ -166,6 +174,12 @@ def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
 
 def _creation(lock: Lock, skipped: int = 0, *, ago: timedelta = ZERO) -> Work[Any]:
     host, pid = split_identity(lock.locked_by)
+    start = lock.configuration.start
+    cause = {
+        "trigger": start.trigger.value,
+        "operator": storable(start.operator)[:LONGEST_OPERATOR],
+        "reason": storable(start.reason)[:LONGEST_MESSAGE],
+    }
     run = {
         "name": lock.name,
         "provider": lock.provider.alias,
@@ -177,7 +191,7 @@ def _creation(lock: Lock, skipped: int = 0, *, ago: timedelta = ZERO) -> Work[An
             for (row,) in FIND(connection, **run):
                 return int(row)
         own = {"host": host, "pid": pid, "skips": skipped, "ago": ago}
-        return BEGIN(connection, **run, **own)
+        return BEGIN(connection, **run, **own, **cause)
 
     return create
 
@@ -203,20 +217,20 @@ def _begin() -> tuple[type[LockRun], dict[str, Any]]:
     )
     return LockRun, {
         **{
-            column: text(column) for column in ("name", "provider", "locked_by", "host")
+            column: text(column)
+            for column in ("name", "provider", "locked_by", "host", *CAUSE)
         },
         "pid": number("pid"),
         "fencing_token": Subquery(record.values("fencing_token")[:1]),
         "started": DatabaseNow() - duration("ago"),
         "outcome": RunOutcome.RUNNING.value,
-        "exception_type": "",
-        "exception_message": "",
+        **NO_EXCEPTION,
         "skips": number("skips"),
     }
 
 
 def _finish() -> tuple[LockRunQuerySet, dict[str, Any]]:
-    texts = ("outcome", "exception_type", "exception_message")
+    texts = ("outcome", *NO_EXCEPTION)
     return LockRun.objects.filter(asynchronous_commit(), pk=number("row")), {
         **{column: text(column) for column in texts},
         "finished": DatabaseNow(),

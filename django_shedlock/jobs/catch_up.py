@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.jobs.named import NamedJob, named_jobs
+from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import LockState, LockStatus, is_success
+from django_shedlock.locks.states import (
+    LockState,
+    LockStatus,
+    is_success,
+    log_unreadable,
+)
 from django_shedlock.operators import OperatorAction
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
@@ -24,7 +29,6 @@ logger = logging.getLogger("django_shedlock")
 
 Jobs = dict[str, dict[Schedule, NamedJob]]
 """Each lock's jobs by schedule; entries of ``CRONJOBS`` may share a lock."""
-Start = Callable[[Trigger], bool]
 
 # Note [Other time zones]
 # Hosts may read one schedule in several time zones. If each registered its own, no tick
@@ -43,6 +47,7 @@ class Result(StrEnum):
     """The result for an overdue job."""
 
     SUCCEEDED = "ran"
+    DUE = "would run"
     FAILED = "failed"
     SKIPPED = (
         "was skipped: another worker runs it, or has already caught up, or "
@@ -72,7 +77,11 @@ class CaughtUp:
 
 
 def catch_up(
-    provider: LockProvider, *, include_expired: Collection[str] = (), operator: str = ""
+    provider: LockProvider,
+    *,
+    include_expired: Collection[str] = (),
+    operator: str = "",
+    dry_run: bool = False,
 ) -> Iterator[CaughtUp]:
     """
     Run each overdue job of the provider once, under its lock, one after the other.
@@ -81,26 +90,30 @@ def catch_up(
     counts from now on. A job whose scheduler counts in another time zone is left to
     other hosts. A job whose lock has expired is not run, unless the lock's name is, or
     matches, a pattern in ``include_expired``: then the lock is released first, by the
-    ``operator``. With ``SHEDLOCK_ENABLED = False`` nothing is done. Raises
-    ``LockProviderError`` if the store fails.
+    ``operator``. With ``dry_run`` nothing is changed, only told. With
+    ``SHEDLOCK_ENABLED = False`` nothing is done. Raises ``LockProviderError`` if the
+    store fails.
     """
     if not conf.ENABLED.value:
         return
     jobs = _scheduled_jobs(provider)
-    _register(provider, jobs)
+    if not dry_run:
+        _register(provider, jobs)
     grace = default_duration(conf.GRACE)
-    for status in provider.statuses():
+    for status in sorted(provider.late(grace), key=lambda status: status.name):
         since = status.overdue_since(grace)
         # The statement that acquires the lock decides again.
-        if since is not None and status.may_catch_up(grace):
+        if since is not None and _may_run(status, grace):
             found = _find(status, jobs.get(status.name, {}))
             if status.state is LockState.EXPIRED and not isinstance(found, Result):
-                if _is_included(status.name, include_expired):
-                    _release(provider, status, operator)
-                else:
+                if not _is_included(status.name, include_expired):
                     found = Result.EXPIRED
+                elif not dry_run:
+                    _release(provider, status, operator)
             if isinstance(found, Result):
                 yield CaughtUp(status.name, since, found)
+            elif dry_run:
+                yield CaughtUp(status.name, since, Result.DUE)
             else:
                 yield CaughtUp(status.name, since, *_run(status.name, found))
 
@@ -113,8 +126,16 @@ def _scheduled_jobs(provider: LockProvider) -> Jobs:
     return jobs
 
 
+def _may_run(status: LockStatus, grace: timedelta) -> bool:
+    try:
+        return status.may_catch_up(grace)
+    except Exception as error:  # what somebody wrote into one record
+        log_unreadable(status.name, f"{type(error).__name__}: {error}")
+        return False
+
+
 def _register(provider: LockProvider, jobs: Jobs) -> None:
-    known = {status.name: status.schedule for status in provider.statuses()}
+    known = {status.name: status.schedule for status in provider.statuses_of(jobs)}
     for name, schedules in jobs.items():
         before = known.get(name)
         # See Note [Other time zones].
@@ -134,7 +155,7 @@ def _release(provider: LockProvider, status: LockStatus, operator: str) -> None:
     OperatorAction(provider, *expired, operator, reason).release(running=True)
 
 
-def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Start | Result:
+def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Result:
     counted = status.schedule
     if counted is None:
         return Result.UNKNOWN
@@ -159,7 +180,7 @@ def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Start | Resu
     return Result.ELSEWHERE
 
 
-def _run(name: str, start: Start) -> tuple[Result, BaseException | None]:
+def _run(name: str, start: Starter) -> tuple[Result, BaseException | None]:
     try:
         was_executed = start(Trigger.CATCH_UP)
     except (Exception, SystemExit) as error:  # the other overdue jobs must run, too

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.core.management import BaseCommand, CommandError, call_command
@@ -19,24 +19,30 @@ from django_shedlock.jobs.discovery import import_decorated_modules
 from django_shedlock.jobs.registry import Job, invoked_by, registered_jobs
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.starts import StartedBy, Trigger
 
 logger = logging.getLogger("django_shedlock")
 
 
+class Starter(Protocol):
+    """
+    Runs a job here and now; returns whether it was executed.
+
+    ``by`` tells who starts it and why, if a person does. It raises what the job raises.
+    """
+
+    def __call__(self, trigger: Trigger, /, **by: Unpack[StartedBy]) -> bool:
+        """Run the job."""
+
+
 @dataclass(frozen=True)
 class NamedJob:
-    """
-    A job by the full name of its lock.
-
-    ``start`` runs it here and now, and returns whether it was executed; it is ``None``
-    if the job needs arguments. It raises what the job raises.
-    """
+    """A job by the full name of its lock; without ``start`` if it needs arguments."""
 
     name: str
     provider: str
     schedule: Schedule | None
-    start: Callable[[Trigger], bool] | None
+    start: Starter | None
 
 
 def decorated_jobs() -> Iterator[NamedJob]:
@@ -49,9 +55,7 @@ def decorated_jobs() -> Iterator[NamedJob]:
                 yield named_job(job.request, _starter(job))
 
 
-def named_job(
-    request: LockRequest, start: Callable[[Trigger], bool] | None
-) -> NamedJob:
+def named_job(request: LockRequest, start: Starter | None) -> NamedJob:
     """Return the job of this lock; the settings are read for it."""
     configuration = request.configuration()
     schedule = configuration.start.schedule
@@ -71,7 +75,7 @@ def named_jobs(provider: str) -> Iterator[NamedJob]:
             logger.exception("Not all jobs of %s are known.", source.__qualname__)
 
 
-def _starter(job: Job) -> Callable[[Trigger], bool] | None:
+def _starter(job: Job) -> Starter | None:
     if job.command is not None:
         start = partial(_start_command, job, job.command)
         return start if _parses_nothing(job.command) else None
@@ -94,8 +98,8 @@ def _parses_nothing(command: type[BaseCommand]) -> bool:
     return True
 
 
-def _start_function(job: Job, trigger: Trigger) -> bool:
-    with invoked_by(trigger, job):
+def _start_function(job: Job, trigger: Trigger, **by: Unpack[StartedBy]) -> bool:
+    with invoked_by(trigger, job, **by):
         request = job.request_for((), {})
     return run_locked(request, job.function)
 
@@ -116,7 +120,9 @@ def run_locked(
     return execute_request(task, request).was_executed
 
 
-def _start_command(job: Job, command: type[BaseCommand], trigger: Trigger) -> bool:
-    with invoked_by(trigger, job) as call:
+def _start_command(
+    job: Job, command: type[BaseCommand], trigger: Trigger, **by: Unpack[StartedBy]
+) -> bool:
+    with invoked_by(trigger, job, **by) as call:
         call_command(command())
     return call.was_executed is True

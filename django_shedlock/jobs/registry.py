@@ -150,13 +150,15 @@ class Invocation:
     What starts a target, and whether the target was executed, once that is known.
 
     Without a target it is for every job. ``schedule`` is for a target that has none of
-    its own; for ``asked_at`` see ``Start``.
+    its own; for what follows it see ``Start``.
     """
 
     trigger: Trigger
     target: object = None
     schedule: Schedule | str | None = None
     asked_at: datetime | None = None
+    operator: str = ""
+    reason: str = ""
     was_executed: bool | None = None
 
 
@@ -172,9 +174,11 @@ def invoked_by(
     *,
     schedule: Schedule | str | None = None,
     asked_at: datetime | None = None,
+    operator: str = "",
+    reason: str = "",
 ) -> Iterator[Invocation]:
     """Tell the target in the body what starts it; ``report()`` tells the result."""
-    invocation = Invocation(trigger, target, schedule, asked_at)
+    invocation = Invocation(trigger, target, schedule, asked_at, operator, reason)
     token = _invocation.set(invocation)
     try:
         yield invocation
@@ -193,6 +197,8 @@ def apply(target: object, request: LockRequest) -> LockRequest:
         with_schedule(request, invocation.schedule),
         trigger=invocation.trigger,
         asked_at=invocation.asked_at,
+        operator=invocation.operator,
+        reason=invocation.reason,
     )
 
 

@@ -94,7 +94,8 @@ class LockRequest:
     """
     A name and options, parsed and checked as far as no setting is needed.
 
-    ``trigger`` and ``asked_at`` differ from call to call, so they are no options.
+    What follows ``history`` differs from call to call, so it is no option: see
+    ``Start``.
     """
 
     name: str
@@ -107,6 +108,8 @@ class LockRequest:
     history: bool | None = None
     trigger: Trigger = Trigger.SCHEDULER
     asked_at: datetime | None = None
+    operator: str = ""
+    reason: str = ""
 
     def configuration(self) -> LockConfiguration:
         """
@@ -142,7 +145,14 @@ def _configuration(
     schedule = request.schedule
     if schedule is not None and schedule.time_zone is None:
         schedule = replace(schedule, time_zone=time_zone)
-    start = Start(request.trigger, schedule, grace, request.asked_at)
+    start = Start(
+        request.trigger,
+        schedule,
+        grace,
+        request.asked_at,
+        request.operator,
+        request.reason,
+    )
     return LockConfiguration(
         _in_namespace(namespace, request.name),
         at_most,

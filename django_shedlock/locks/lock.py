@@ -363,6 +363,10 @@ def _call(watcher: Callable[[], None]) -> None:
         logger.exception("%r failed when it was told that a lock is lost.", watcher)
 
 
+LONGEST_PID = 20
+"""Python refuses to read numbers of thousands of digits."""
+
+
 def new_identity() -> str:
     """Return a new ``host:pid:random``, short enough for its column."""
     return f"{socket.gethostname()[:200]}:{os.getpid()}:{secrets.token_hex(8)}"
@@ -371,6 +375,6 @@ def new_identity() -> str:
 def split_identity(locked_by: str) -> tuple[str, int | None]:
     """Return host and process of a ``host:pid:random``; any other text is a host."""
     host, *rest = locked_by.rsplit(":", 2)
-    if len(rest) == 2 and rest[0].isdecimal():
+    if len(rest) == 2 and rest[0].isdecimal() and len(rest[0]) < LONGEST_PID:
         return host, int(rest[0])
     return locked_by, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from functools import cache
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
 from django_shedlock.schedules.state import Decision, ScheduleState
@@ -19,12 +21,17 @@ UNUSUAL = 3
 """A job that runs this many times longer than usual may be stuck."""
 SOON = timedelta(minutes=1)
 """A job that has run for less than this needs no look."""
+MOST_LOGGED = 1000
+
+logger = logging.getLogger("django_shedlock")
+_logged: set[str] = set()
 
 
 class LockState(StrEnum):
     """The state of a record, by the store's clock."""
 
     RUNNING = "running"
+    PAUSED = "paused"
     HELD_AT_LEAST = "held at least"
     EXPIRED = "expired"
     FREE = "free"
@@ -32,7 +39,7 @@ class LockState(StrEnum):
     @property
     def is_held(self) -> bool:
         """Whether nobody can acquire the lock now."""
-        return self in {LockState.RUNNING, LockState.HELD_AT_LEAST}
+        return self in {LockState.RUNNING, LockState.PAUSED, LockState.HELD_AT_LEAST}
 
     @property
     def is_running(self) -> bool:
@@ -45,12 +52,28 @@ class LockState(StrEnum):
         return self in {LockState.RUNNING, LockState.EXPIRED}
 
 
+def state_of(locked_by: str, *, is_held: bool, is_released: bool) -> LockState:
+    """
+    Return the state of a lock, from what every store keeps.
+
+    ``is_held`` tells whether the lease goes on, ``is_released`` whether anybody has
+    released the lock since it was acquired.
+    """
+    if is_released:
+        return LockState.HELD_AT_LEAST if is_held else LockState.FREE
+    if Pause.parse(locked_by) is not None:
+        return LockState.PAUSED if is_held else LockState.FREE
+    return LockState.RUNNING if is_held else LockState.EXPIRED
+
+
 @dataclass(frozen=True)
 class LockStatus:
     """
     One lock at one instant of the store's ``clock``.
 
-    ``remaining`` is zero unless the lock is held.
+    ``remaining`` is zero unless the lock is held. If the record can't be read,
+    ``unreadable`` says why, and only the name and the state are known. ``heartbeat_at``
+    is when the holder extended its lease last, where the store keeps that.
     """
 
     name: str
@@ -62,6 +85,8 @@ class LockStatus:
     clock: datetime = field(default_factory=host_now)
     schedule_state: ScheduleState = field(default_factory=ScheduleState)
     fencing_token: int = 0
+    unreadable: str = ""
+    heartbeat_at: datetime | None = None
 
     def holder(self, tick: datetime | None = None) -> LockHolder:
         """Return the holder, as a caller that did not get the lock learns of it."""
@@ -92,9 +117,21 @@ class LockStatus:
         age = self.lock_until - self.locked_at - self.remaining
         return max(age, timedelta(0))
 
+    @property
+    def pause(self) -> Pause | None:
+        """Who paused the job, and why; ``None`` if it is not paused."""
+        is_paused = self.state is LockState.PAUSED
+        return Pause.parse(self.locked_by) if is_paused else None
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the lease is that of a pause without an end."""
+        # The store reads its clock twice, for the lease and for its end.
+        return self.lock_until - self.locked_at > FOREVER - timedelta(days=1)
+
     def overdue_since(self, grace: timedelta) -> datetime | None:
-        """Return the first tick that should have succeeded, unless the job runs."""
-        if self.state.is_running:
+        """Return the first tick that should have succeeded, unless it can't now."""
+        if self.state in {LockState.RUNNING, LockState.PAUSED}:
             return None
         return self.schedule_state.overdue_since(aware(self.clock), grace)
 
@@ -102,6 +139,17 @@ class LockStatus:
         """Return how long ago that tick was; zero if none is late."""
         since = self.overdue_since(grace)
         return timedelta(0) if since is None else aware(self.clock) - since
+
+    def is_late(self, grace: timedelta | None, held_for: timedelta | None) -> bool:
+        """Return whether the job is overdue, or has run for longer than that."""
+        is_overdue = grace is not None and self.overdue_since(grace) is not None
+        if held_for is None or not self.state.is_running:
+            return is_overdue
+        return is_overdue or self.held_for > held_for
+
+    def is_candidate(self, grace: timedelta) -> bool:
+        """Return whether the lock is held, expired or overdue: others need no look."""
+        return self.state is not LockState.FREE or self.is_late(grace, None)
 
     def skips_since(self, grace: timedelta) -> datetime | None:
         """Return the tick of a job that still runs, though a later one is overdue."""
@@ -134,6 +182,18 @@ class LockStatus:
         return self.schedule_state.next_tick(aware(self.clock))
 
 
+def log_unreadable(name: str, reason: str) -> None:
+    """Log that the record of this lock can't be read: once, since monitors go on."""
+    if name not in _logged and len(_logged) < MOST_LOGGED:
+        _logged.add(name)
+        logger.warning(
+            "The record of lock %r can't be read: %s. Correct its row in the table "
+            "shedlock.",
+            name,
+            reason,
+        )
+
+
 def is_unusual(state: LockState, age: timedelta, usual: timedelta | None) -> bool:
     """Return whether a job that began so long ago runs for much longer than usual."""
     if not state.is_running or usual is None:
@@ -162,7 +222,8 @@ class LockHolder:
         if self.is_expired:
             return f"its lease is over, but {self.locked_by} never released it"
         if self.tick is None or self.remaining:
-            return f"held by {self.locked_by}"
+            is_paused = Pause.parse(self.locked_by) is not None
+            return self.locked_by if is_paused else f"held by {self.locked_by}"
         tick = self.tick.isoformat(sep=" ", timespec="minutes")
         return f"its tick of {tick} is done, last run by {self.locked_by}"
 

@@ -46,6 +46,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "extended_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="extended at"
+                    ),
+                ),
+                (
                     "fencing_token",
                     models.BigIntegerField(db_default=0, verbose_name="fencing token"),
                 ),
@@ -84,8 +90,71 @@ class Migration(migrations.Migration):
                 "permissions": [
                     ("release_lockrecord", "Can release lock"),
                     ("extend_lockrecord", "Can extend lock"),
+                    ("pause_lockrecord", "Can pause and resume job of lock"),
+                    ("run_lockrecord", "Can run job of lock"),
                 ],
                 "default_permissions": ("view", "delete"),
+            },
+        ),
+        migrations.CreateModel(
+            name="LockAction",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                (
+                    "name",
+                    django_shedlock.fields.LockNameField(
+                        max_length=255, verbose_name="name"
+                    ),
+                ),
+                ("provider", models.CharField(max_length=100, verbose_name="provider")),
+                ("kind", models.CharField(max_length=20, verbose_name="action")),
+                (
+                    "operator",
+                    models.CharField(
+                        blank=True, max_length=255, verbose_name="operator"
+                    ),
+                ),
+                ("reason", models.TextField(blank=True, verbose_name="reason")),
+                (
+                    "locked_by",
+                    models.CharField(
+                        blank=True, max_length=255, verbose_name="locked by"
+                    ),
+                ),
+                (
+                    "began",
+                    django_shedlock.fields.UTCDateTimeField(verbose_name="began"),
+                ),
+                (
+                    "ended",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="ended"
+                    ),
+                ),
+                ("result", models.CharField(max_length=20, verbose_name="result")),
+                ("detail", models.TextField(blank=True, verbose_name="detail")),
+            ],
+            options={
+                "verbose_name": "operator's action",
+                "verbose_name_plural": "operators' actions",
+                "db_table": "shedlock_action",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        fields=["name", "provider", "id"], name="shedlock_action_name"
+                    ),
+                    models.Index(
+                        fields=["result", "id"], name="shedlock_action_result"
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -139,7 +208,24 @@ class Migration(migrations.Migration):
                     "exception_message",
                     models.TextField(blank=True, verbose_name="message"),
                 ),
+                (
+                    "exception_traceback",
+                    models.TextField(blank=True, verbose_name="traceback"),
+                ),
                 ("skips", models.PositiveIntegerField(default=0, verbose_name="skips")),
+                (
+                    "trigger",
+                    models.CharField(
+                        blank=True, max_length=20, verbose_name="started by"
+                    ),
+                ),
+                (
+                    "operator",
+                    models.CharField(
+                        blank=True, max_length=255, verbose_name="operator"
+                    ),
+                ),
+                ("reason", models.TextField(blank=True, verbose_name="reason")),
             ],
             options={
                 "verbose_name": "run",
@@ -156,6 +242,57 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(fields=["host", "id"], name="shedlock_run_host"),
                     models.Index(fields=["started"], name="shedlock_run_started"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ReportedFinding",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("provider", models.CharField(max_length=100, verbose_name="provider")),
+                (
+                    "lock",
+                    django_shedlock.fields.LockNameField(
+                        blank=True, max_length=255, verbose_name="name"
+                    ),
+                ),
+                ("kind", models.CharField(max_length=20, verbose_name="finding")),
+                ("text", models.TextField(verbose_name="text")),
+                (
+                    "found_at",
+                    django_shedlock.fields.UTCDateTimeField(verbose_name="found at"),
+                ),
+                (
+                    "told_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="told at"
+                    ),
+                ),
+                (
+                    "gone_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="gone at"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "reported finding",
+                "verbose_name_plural": "reported findings",
+                "db_table": "shedlock_finding",
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("provider", "lock", "kind"),
+                        name="shedlock_finding_once",
+                    )
                 ],
             },
         ),

@@ -1,12 +1,24 @@
-"""The tables of locks and of their runs."""
+"""The tables of locks, of their runs, and of what operators did."""
 
+from django_shedlock.models.actions import (
+    ActionKind,
+    ActionResult,
+    LockAction,
+    LockActionQuerySet,
+)
+from django_shedlock.models.findings import ReportedFinding
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet, with_last_run
 
 __all__ = [
+    "ActionKind",
+    "ActionResult",
+    "LockAction",
+    "LockActionQuerySet",
     "LockRecord",
     "LockRecordQuerySet",
     "LockRun",
     "LockRunQuerySet",
+    "ReportedFinding",
     "with_last_run",
 ]

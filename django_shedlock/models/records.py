@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Case, F, Max, Q, Value, When
+from django.db.models import Case, Count, F, Max, Q, Value, When
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from django_shedlock.clocks import aware
 from django_shedlock.fields import (
@@ -19,6 +20,7 @@ from django_shedlock.fields import (
     UTCDateTimeField,
 )
 from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.pauses import PAUSED_BY
 from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState
@@ -29,8 +31,10 @@ RELEASED = Q(released_at__gte=F("locked_at"))
 # ShedLock releases by lock_until alone, so of its own acquisitions nobody can tell
 # whether they were released: when the lease is over, the lock is free. It writes the
 # host's name into locked_by, where this package writes host:pid:random.
-UNRELEASED = Q(locked_by__contains=":") & ~RELEASED
-"""Whether this package acquired the lock, and nobody has released it since."""
+PAUSED = Q(locked_by__startswith=PAUSED_BY)
+"""Whether an operator acquired the lock to pause its job."""
+UNRELEASED = ~RELEASED & Q(locked_by__contains=":") & ~PAUSED
+"""Whether a job of this package acquired the lock, and nobody has released it since."""
 
 # Note [A clock that was set back]
 # A release ends the lease at the instant at which it began. So a released lock is free,
@@ -41,6 +45,11 @@ OVER = Q(lock_until=F("locked_at"))
 
 def _held() -> Q:
     return Q(lock_until__gt=DatabaseNow()) & ~OVER
+
+
+def _overdue(grace: timedelta) -> Q:
+    is_not_running = Q(lock_until__lte=DatabaseNow()) | RELEASED
+    return is_not_running & Q(due_at__lte=DatabaseNow() - grace)
 
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
@@ -76,7 +85,29 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def overdue(self, grace: timedelta) -> Self:
         """Only locks with a tick that has not succeeded ``grace`` after it."""
-        return self.not_running().filter(due_at__lte=DatabaseNow() - grace)
+        return self.filter(_overdue(grace))
+
+    def late(self, grace: timedelta | None, held_for: timedelta | None) -> Self:
+        """Only locks that are overdue, or whose job has run for longer than that."""
+        is_late = Q(pk__in=())
+        if grace is not None:
+            is_late |= _overdue(grace)
+        if held_for is not None:
+            began = Q(locked_at__lt=DatabaseNow() - held_for)
+            is_late |= _held() & ~RELEASED & ~PAUSED & began
+        return self.filter(is_late)
+
+    def candidates(self, grace: timedelta) -> Self:
+        """Only locks that are held, expired or overdue: no other needs a look."""
+        return self.filter(_held() | UNRELEASED | _overdue(grace))
+
+    def by_urgency(self, grace: timedelta | None) -> Self:
+        """The overdue ones first, then the expired ones; each the oldest first."""
+        is_overdue = [] if grace is None else [When(_overdue(grace), then=0)]
+        is_expired = When(~_held() & UNRELEASED, then=1)
+        is_running = When(~RELEASED & ~PAUSED, then=2)
+        rank = Case(*is_overdue, is_expired, is_running, default=3)
+        return self.order_by(rank, "locked_at", "name")
 
     def unused(self, duration: timedelta) -> Self:
         """Only locks whose last lease ended longer ago than this."""
@@ -89,6 +120,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         return self.annotate(
             state=Case(
                 When(held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
+                When(held & PAUSED, then=Value(LockState.PAUSED.value)),
                 When(held, then=Value(LockState.RUNNING.value)),
                 When(UNRELEASED, then=Value(LockState.EXPIRED.value)),
                 default=Value(LockState.FREE.value),
@@ -96,6 +128,16 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
             ),
             remaining=TimeUntil(F("lock_until"), DatabaseNow()),
         )
+
+    def state_counts(self) -> dict[str, int]:
+        """Return the number of records in each state, with two statements."""
+        total = self.count()
+        # Most locks are free: to tell their state, too, would take four times as long.
+        added: Any = self.held_or_expired().with_status().order_by()
+        states = added.values("state")
+        counts = dict(states.annotate(n=Count("pk")).values_list("state", "n"))
+        free = max(0, total - sum(counts.values()))
+        return {**counts, LockState.FREE.value: free}
 
     def with_clock(self) -> Self:
         """Add ``clock``, the database's now."""
@@ -121,37 +163,56 @@ class LockRecord(models.Model):
     One lock: a row of the table ``shedlock``.
 
     The first four columns are those of ShedLock, with their meaning; all others have
-    database defaults, so a Java service can insert only these four. ``tick`` is the
-    newest one with a run, ``due_at`` the first one that has not succeeded, and
-    ``caught_up_tick`` the newest one that ran because it was overdue.
+    database defaults, so a Java service can insert only these four. ``extended_at`` is
+    when the holder itself extended its lease last, ``tick`` the newest one with a run,
+    ``due_at`` the first one that has not succeeded, and ``caught_up_tick`` the newest
+    one that ran because it was overdue.
     """
 
-    name = LockNameField(_("name"), max_length=255, primary_key=True)
-    lock_until = UTCDateTimeField(_("lock until"))
-    locked_at = UTCDateTimeField(_("locked at"))
-    locked_by = models.CharField(_("locked by"), max_length=255)
+    name = LockNameField(
+        pgettext_lazy("shedlock", "name"), max_length=255, primary_key=True
+    )
+    lock_until = UTCDateTimeField(pgettext_lazy("shedlock", "lock until"))
+    locked_at = UTCDateTimeField(pgettext_lazy("shedlock", "locked at"))
+    locked_by = models.CharField(pgettext_lazy("shedlock", "locked by"), max_length=255)
     lock_at_least_until = UTCDateTimeField(
         _("lock at least until"), null=True, db_default=None
     )
-    released_at = UTCDateTimeField(_("released at"), null=True, db_default=None)
-    fencing_token = models.BigIntegerField(_("fencing token"), db_default=0)
-    schedule = models.CharField(  # noqa: DJ001
-        _("schedule"), max_length=255, null=True, db_default=None
+    released_at = UTCDateTimeField(
+        pgettext_lazy("shedlock", "released at"), null=True, db_default=None
     )
-    tick = UTCDateTimeField(_("tick"), null=True, db_default=None)
-    due_at = UTCDateTimeField(_("due at"), null=True, db_default=None)
+    extended_at = UTCDateTimeField(
+        pgettext_lazy("shedlock", "extended at"), null=True, db_default=None
+    )
+    fencing_token = models.BigIntegerField(
+        pgettext_lazy("shedlock", "fencing token"), db_default=0
+    )
+    schedule = models.CharField(  # noqa: DJ001
+        pgettext_lazy("shedlock", "schedule"),
+        max_length=255,
+        null=True,
+        db_default=None,
+    )
+    tick = UTCDateTimeField(
+        pgettext_lazy("shedlock", "tick"), null=True, db_default=None
+    )
+    due_at = UTCDateTimeField(
+        pgettext_lazy("shedlock", "due at"), null=True, db_default=None
+    )
     caught_up_tick = UTCDateTimeField(_("caught up tick"), null=True, db_default=None)
 
     objects = LockRecordQuerySet.as_manager()
 
     class Meta:
         db_table = "shedlock"
-        verbose_name = _("lock")
-        verbose_name_plural = _("locks")
+        verbose_name = pgettext_lazy("shedlock", "lock")
+        verbose_name_plural = pgettext_lazy("shedlock", "locks")
         default_permissions = ("view", "delete")
         permissions = [
             ("release_lockrecord", "Can release lock"),
             ("extend_lockrecord", "Can extend lock"),
+            ("pause_lockrecord", "Can pause and resume job of lock"),
+            ("run_lockrecord", "Can run job of lock"),
         ]
 
     def __str__(self) -> str:
@@ -168,6 +229,28 @@ class LockRecord(models.Model):
         )
 
     @property
+    def heartbeat_at(self) -> datetime | None:
+        """When the holder extended its lease last, if it did."""
+        # Java's ShedLock acquires locks, and does not clear our column.
+        is_of_holder = self.extended_at and self.extended_at >= self.locked_at
+        return self.extended_at if is_of_holder else None
+
+    @property
+    def lease_used(self) -> float:
+        """
+        The used part of a held lock's lease, from 0 to 1, by the database's clock.
+
+        It counts from the last extension, so a healthy job with ``keep_alive`` uses
+        little of it. Needs ``with_status()``.
+        """
+        record: Any = self
+        whole = record.lock_until - (self.heartbeat_at or record.locked_at)
+        if whole <= ZERO:
+            return 1.0
+        used: float = 1 - record.remaining / whole
+        return min(max(used, 0.0), 1.0)
+
+    @property
     def status(self) -> LockStatus:
         """The lock when it was read; needs ``with_status()`` and ``with_clock()``."""
         record: Any = self
@@ -181,6 +264,7 @@ class LockRecord(models.Model):
             clock=record.clock,
             schedule_state=record.schedule_state,
             fencing_token=record.fencing_token,
+            heartbeat_at=record.heartbeat_at,
         )
 
 

@@ -6,12 +6,39 @@ from datetime import timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Case, Exists, F, Func, OuterRef, Q, Subquery, Value, When
-from django.utils.translation import gettext_lazy as _
+from django.db.models import (
+    Case,
+    Count,
+    Exists,
+    F,
+    Func,
+    Max,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce
+from django.utils.translation import pgettext_lazy
 
-from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
+from django_shedlock.fields import (
+    DatabaseNow,
+    LockNameField,
+    StatementNow,
+    TimeUntil,
+    UTCDateTimeField,
+)
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models.records import RELEASED, LockRecord, LockRecordQuerySet
+
+BAD_OR_RUNNING = [
+    outcome for outcome in RunOutcome if outcome.is_bad or not outcome.is_end
+]
+SAMPLE = 100
+"""Old runs that are looked at to find out whether anybody prunes."""
 
 
 class LockRunQuerySet(models.QuerySet["LockRun"]):
@@ -35,6 +62,10 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
             )
         )
 
+    def with_elapsed(self) -> Self:
+        """Add what ``elapsed`` needs, by the database's clock."""
+        return self.annotate(until_start=TimeUntil(F("started"), DatabaseNow()))
+
     def of_outcome(self, outcome: RunOutcome) -> Self:
         """Only runs with this ``current_outcome``, found by an index."""
         if outcome is RunOutcome.RUNNING:
@@ -43,25 +74,91 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
             return self.filter(Q(outcome=outcome) | self._abandoned())
         return self.filter(outcome=outcome)
 
+    def may_have(self, outcome: RunOutcome) -> Self:
+        """Only runs that may have this ``current_outcome``, without a look at locks."""
+        stored = {outcome}
+        if outcome is RunOutcome.ABANDONED:
+            stored.add(RunOutcome.RUNNING)
+        return self.filter(outcome__in=stored)
+
+    def bad(self) -> Self:
+        """Only runs that failed, lost their lock, or are abandoned."""
+        bad = [outcome for outcome in RunOutcome if outcome.is_bad]
+        return self.filter(Q(outcome__in=bad) | self._abandoned())
+
     def ended(self) -> Self:
         """Only runs that ended or are abandoned; adds ``current_outcome``."""
         return self.with_outcome().filter(
             ~Q(outcome=RunOutcome.RUNNING) | self._abandoned()
         )
 
+    def last_bad(self, provider: str) -> QuerySet[LockRun, Any]:
+        """
+        Only the ``name`` of each lock of the provider whose last ended run was bad.
+
+        ``newest`` is the key of its last run with one bad outcome; the newest of all
+        comes first. A lock is there once for each outcome since its last success.
+        """
+        # By itself, as then every database reads only the outcome's part of an index.
+        parts: list[Any] = [self._last_of(each, provider) for each in BAD_OR_RUNNING]
+        found: QuerySet[LockRun, Any] = parts[0].union(*parts[1:], all=True)
+        return found.order_by("-newest")  # type: ignore[misc]
+
+    def _last_of(self, outcome: RunOutcome, provider: str) -> QuerySet[LockRun, Any]:
+        runs = self.filter(outcome=outcome, provider=provider)
+        if outcome is RunOutcome.RUNNING:
+            runs = runs.filter(self._abandoned())
+        names: Any = runs.order_by().values("name").annotate(newest=Max("pk"))
+        successes = LockRun.objects.using(self.db).filter(
+            name=OuterRef("name"), provider=provider, outcome=RunOutcome.SUCCEEDED
+        )
+        # Inside the subquery, so that it is asked once for each name, not for each run.
+        success = _newest(successes, default=0)
+        bad: QuerySet[LockRun, Any] = names.alias(success=success).filter(
+            newest__gt=F("success")
+        )
+        return bad
+
+    def since(self, age: timedelta) -> Self:
+        """Only runs that began since then, found by an index."""
+        return self.filter(started__gte=StatementNow() - age)
+
+    def totals(self) -> QuerySet[LockRun, Any]:
+        """Return the runs, skips and duration of each ``name`` and ``outcome``."""
+        grouped: Any = self.order_by().values("name", "outcome")
+        return grouped.annotate(  # type: ignore[no-any-return]
+            runs=Count("pk"),
+            skips=Sum("skips"),
+            duration=Coalesce(Sum("duration"), timedelta(0)),
+        )
+
+    def outgrown(self, age: timedelta) -> QuerySet[LockRun]:
+        """
+        Return some runs that began longer ago than this, and that nobody needs.
+
+        Of those that are so old only the newest are looked at: where nobody prunes,
+        nearly all of them can go.
+        """
+        old = self.filter(started__lt=StatementNow() - age).order_by("-started")
+        keys = list(old.values_list("pk", flat=True)[:SAMPLE])
+        return self.filter(pk__in=keys).prunable(age)
+
     def record_abandoned(self) -> int:
         """Record which runs are abandoned; return their number."""
         abandoned = self.filter(self._abandoned())
         return abandoned.update(outcome=RunOutcome.ABANDONED)
 
-    def prunable(self, older_than: timedelta) -> Self:
+    def prunable(
+        self, older_than: timedelta, records: LockRecordQuerySet | None = None
+    ) -> Self:
         """
         Only runs that began longer ago than this, and that nobody needs any more.
 
         Needed are the runs that still run, and the last run and the last success of
-        each lock that has a record.
+        each lock that has a record, or one of these ``records``.
         """
-        record = LockRecord.objects.using(self.db).filter(name=OuterRef("name"))
+        kept = LockRecord.objects.using(self.db) if records is None else records
+        record = kept.filter(name=OuterRef("name"))
         later = LockRun.objects.using(self.db).filter(
             name=OuterRef("name"), provider=OuterRef("provider"), pk__gt=OuterRef("pk")
         )
@@ -70,7 +167,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         is_superseded = Q(later_end) & (
             ~Q(outcome=RunOutcome.SUCCEEDED) | Q(later_success)
         )
-        old = self.filter(started__lt=DatabaseNow() - older_than)
+        old = self.filter(started__lt=StatementNow() - older_than)
         return old.ended().filter(~Exists(record) | is_superseded)
 
     def _abandoned(self) -> Q:
@@ -83,29 +180,46 @@ class LockRun(models.Model):
 
     ``started`` and ``finished`` are by the database's clock, ``duration`` by the
     worker's monotonic clock. ``skips`` is how often the worker's process has skipped
-    the job since its own previous run.
+    the job since its own previous run. ``trigger`` is a ``Trigger``; ``operator`` and
+    ``reason`` tell who started the run and why, if a person did.
     """
 
-    name = LockNameField(_("name"), max_length=255)
-    provider = models.CharField(_("provider"), max_length=100)
-    locked_by = models.CharField(_("locked by"), max_length=255)
-    host = models.CharField(_("host"), max_length=255)
-    pid = models.BigIntegerField(_("process"), null=True)
-    fencing_token = models.BigIntegerField(_("fencing token"), null=True)
-    started = UTCDateTimeField(_("started"))
-    finished = UTCDateTimeField(_("finished"), null=True)
-    duration = models.DurationField(_("duration"), null=True)
-    outcome = models.CharField(_("outcome"), max_length=20)
-    exception_type = models.CharField(_("exception"), max_length=255, blank=True)
-    exception_message = models.TextField(_("message"), blank=True)
-    skips = models.PositiveIntegerField(_("skips"), default=0)
+    name = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    provider = models.CharField(pgettext_lazy("shedlock", "provider"), max_length=100)
+    locked_by = models.CharField(pgettext_lazy("shedlock", "locked by"), max_length=255)
+    host = models.CharField(pgettext_lazy("shedlock", "host"), max_length=255)
+    pid = models.BigIntegerField(pgettext_lazy("shedlock", "process"), null=True)
+    fencing_token = models.BigIntegerField(
+        pgettext_lazy("shedlock", "fencing token"), null=True
+    )
+    started = UTCDateTimeField(pgettext_lazy("shedlock", "started"))
+    finished = UTCDateTimeField(pgettext_lazy("shedlock", "finished"), null=True)
+    duration = models.DurationField(pgettext_lazy("shedlock", "duration"), null=True)
+    outcome = models.CharField(pgettext_lazy("shedlock", "outcome"), max_length=20)
+    exception_type = models.CharField(
+        pgettext_lazy("shedlock", "exception"), max_length=255, blank=True
+    )
+    exception_message = models.TextField(
+        pgettext_lazy("shedlock", "message"), blank=True
+    )
+    exception_traceback = models.TextField(
+        pgettext_lazy("shedlock", "traceback"), blank=True
+    )
+    skips = models.PositiveIntegerField(pgettext_lazy("shedlock", "skips"), default=0)
+    trigger = models.CharField(
+        pgettext_lazy("shedlock", "started by"), max_length=20, blank=True
+    )
+    operator = models.CharField(
+        pgettext_lazy("shedlock", "operator"), max_length=255, blank=True
+    )
+    reason = models.TextField(pgettext_lazy("shedlock", "reason"), blank=True)
 
     objects = LockRunQuerySet.as_manager()
 
     class Meta:
         db_table = "shedlock_run"
-        verbose_name = _("run")
-        verbose_name_plural = _("runs")
+        verbose_name = pgettext_lazy("shedlock", "run")
+        verbose_name_plural = pgettext_lazy("shedlock", "runs")
         default_permissions = ("view",)
         indexes = [
             models.Index(fields=["name", "provider", "id"], name="shedlock_run_name"),
@@ -120,26 +234,39 @@ class LockRun(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.outcome})"
 
+    @property
+    def elapsed(self) -> timedelta:
+        """How long ago the run began; needs ``with_elapsed()``."""
+        run: Any = self
+        elapsed: timedelta = max(-run.until_start, timedelta(0))
+        return elapsed
+
 
 def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuerySet:
     """
-    Add the outcome and the duration of the provider's last ended run of each lock.
+    Add the key, outcome and duration of the provider's last ended run of each lock.
 
     ``usual_duration`` is that of the last run that succeeded.
     """
     all_runs = LockRun.objects.using(records.db)
     runs = all_runs.filter(name=OuterRef("name"), provider=provider)
     last: models.QuerySet[Any] = runs.ended().order_by("-pk")
-    # MAX, because MariaDB merges two indexes and sorts for an order and a limit.
-    success = runs.filter(outcome=RunOutcome.SUCCEEDED).annotate(
-        newest=Func(F("pk"), function="MAX", output_field=models.BigIntegerField())
-    )
+    success = _newest(runs.filter(outcome=RunOutcome.SUCCEEDED))
     usual = all_runs.filter(pk=OuterRef("last_success"))
-    return records.alias(last_success=Subquery(success.values("newest"))).annotate(
+    return records.alias(last_success=success).annotate(
+        last_run_pk=Subquery(last.values("pk")[:1]),
         last_outcome=Subquery(last.values("current_outcome")[:1]),
         last_duration=Subquery(last.values("duration")[:1]),
         usual_duration=Subquery(usual.values("duration")[:1]),
     )
+
+
+def _newest(runs: models.QuerySet[Any], default: int | None = None) -> Subquery:
+    # MAX, because MariaDB merges two indexes and sorts for an order and a limit.
+    number = models.BigIntegerField()
+    newest: Any = Func(F("pk"), function="MAX", output_field=number)
+    newest = newest if default is None else Coalesce(newest, Value(default))
+    return Subquery(runs.annotate(newest=newest).values("newest"))
 
 
 def _not_held_by_run(runs: models.QuerySet[LockRun]) -> models.QuerySet[LockRecord]:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
-from fnmatch import fnmatchcase
-from shlex import quote
+from itertools import islice
 from typing import Self
 
-from django.utils import timezone
-
-from django_shedlock.clocks import TOLERANCE, aware, clock_difference
+from django_shedlock import conf
+from django_shedlock.clocks import TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration, format_seconds
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
-from django_shedlock.monitoring.summaries import LockSummary, summarize
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.locks.states import (
+    LockState,
+    LockStatus,
+    RunOutcome,
+    log_unreadable,
+)
+from django_shedlock.monitoring import texts
+from django_shedlock.monitoring.summaries import (
+    LockSummary,
+    badly_ended,
+    has_outgrown,
+    summarize,
+    with_last_runs,
+)
+from django_shedlock.providers.base import LockProvider, matches_any
 
 
 class Severity(StrEnum):
@@ -29,18 +39,21 @@ class Severity(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is found, each with a summary that names no lock."""
+    """What is found, the most urgent first, each with a summary that names no lock."""
 
     summary: str
 
     UNREACHABLE = "unreachable", "The locks can't be read."
-    CLOCK = "clock", "The clocks differ."
-    LONG = "long", "A job runs for too long."
     OVERDUE = "overdue", "A job is overdue."
-    EXPIRED = "expired", "A lock has expired."
     FAILED = "failed", "A job failed."
+    EXPIRED = "expired", "A lock has expired."
+    LONG = "long", "A job runs for too long."
     LOST = "lost", "A job lost its lock."
     ABANDONED = "abandoned", "A worker died."
+    UNREADABLE = "unreadable", "A record can't be read."
+    CLOCK = "clock", "The clocks differ."
+    HISTORY = "history", "Old runs are not pruned."
+    MORE = "more", "There are more findings."
 
     def __new__(cls, value: str, summary: str) -> Self:
         """Return the kind of this value; Python's recipe for enums with attributes."""
@@ -50,6 +63,11 @@ class Kind(StrEnum):
         return kind
 
     @property
+    def rank(self) -> int:
+        """Its place in the order of urgency; 0 is the most urgent."""
+        return list(Kind).index(self)
+
+    @property
     def severity(self) -> Severity:
         """Without its store no job runs; all else can wait until working hours."""
         is_critical = self is Kind.UNREACHABLE
@@ -57,14 +75,14 @@ class Kind(StrEnum):
 
 
 BAD_ENDS = {
-    RunOutcome.FAILED: (Kind.FAILED, "its last run failed with {exception}{again}."),
-    RunOutcome.LOST: (
-        Kind.LOST,
-        "its last run lost the lock before it ended{again}; it may have run twice at "
-        "the same time.",
-    ),
-    RunOutcome.ABANDONED: (Kind.ABANDONED, "the worker of its last run died{again}."),
+    RunOutcome.FAILED: Kind.FAILED,
+    RunOutcome.LOST: Kind.LOST,
+    RunOutcome.ABANDONED: Kind.ABANDONED,
 }
+MOST = 10_000
+"""Locks with findings that are told of at the most."""
+MARGIN = timedelta(days=7)
+"""A history that is so much older than its retention is not pruned each week."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +100,18 @@ Found = dict[Kind, str | None]
 
 
 @dataclass(frozen=True)
+class Attention:
+    """
+    The findings of each lock that needs somebody, the most urgent first.
+
+    Unless it ``is_complete``, there may be further locks, which are not more urgent.
+    """
+
+    findings: dict[str, list[Finding]]
+    is_complete: bool = True
+
+
+@dataclass(frozen=True)
 class Search:
     """
     What to look for.
@@ -90,46 +120,110 @@ class Search:
     too long if it runs for longer than ``held_for``; without that, if it runs for much
     longer than usual, or still runs ``grace`` after its next tick. Locks whose names
     match a pattern in ``ignored``, as in ``"import:*"``, are left out.
+
+    The store is asked for the locks that may need somebody, and only these are read.
     """
 
     grace: timedelta
     held_for: timedelta | None = None
     ignored: tuple[str, ...] = ()
 
-    def findings(self, provider: LockProvider) -> Iterator[Finding]:
-        """Look at the provider's store, its clock, and each of its locks."""
+    def findings(self, provider: LockProvider, limit: int = MOST) -> Iterator[Finding]:
+        """Look at the provider's store, its clock, its history, and at its locks."""
         try:
             yield from find_clock(provider, TOLERANCE)
-            summaries = summarize(provider)
+            attention = self.attention(provider, limit)
+            yield from find_outgrown_history(provider)
         except LockProviderError as error:
             yield Finding(Kind.UNREACHABLE, provider.alias, str(error))
             return
-        for summary in summaries:
-            if not any(fnmatchcase(summary.name, pattern) for pattern in self.ignored):
-                found = self._of_lock(provider, summary)
-                yield from _as_findings(provider, summary.name, found)
+        for found in attention.findings.values():
+            yield from found
+        if not attention.is_complete:
+            text = (
+                f"More than {limit} locks may need somebody; the most urgent ones are "
+                "told of. --ignore leaves names out."
+            )
+            yield Finding(Kind.MORE, provider.alias, text)
+
+    def of_locks(
+        self, provider: LockProvider, names: Collection[str]
+    ) -> dict[str, list[Finding]]:
+        """
+        Return the findings of these locks, the most urgent first of each.
+
+        Locks without findings are left out. Raises ``LockProviderError`` if the store
+        failed.
+        """
+        wanted = [name for name in names if not matches_any(name, self.ignored)]
+        return self._found(provider, summarize(provider, wanted))
+
+    def attention(self, provider: LockProvider, limit: int = 1000) -> Attention:
+        """
+        Return the findings of the locks that need somebody, ``limit`` at the most.
+
+        Raises ``LockProviderError`` if the store failed.
+        """
+        reach = limit + 1
+        candidates = provider.candidates(self.grace, limit=reach, ignored=self.ignored)
+        bad = self._badly_ended(provider, reach)
+        known = {status.name for status in candidates}
+        others = provider.statuses_of(set(bad) - known)
+        names = known.union(bad)
+        summaries = with_last_runs(provider, [*candidates, *others], names)
+        found = self._found(provider, summaries)
+        urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
+        is_complete = max(map(len, (candidates, bad, urgent))) <= limit
+        return Attention({name: found[name] for name in urgent[:limit]}, is_complete)
+
+    def _badly_ended(self, provider: LockProvider, limit: int) -> Sequence[str]:
+        if not self.ignored:
+            return badly_ended(provider, limit)
+        names = badly_ended(provider)
+        wanted = (name for name in names if not matches_any(name, self.ignored))
+        return list(islice(wanted, limit))
+
+    def _found(
+        self, provider: LockProvider, summaries: Iterable[LockSummary]
+    ) -> dict[str, list[Finding]]:
+        found = {
+            summary.name: _as_findings(
+                provider, summary.name, self._of_lock(provider, summary)
+            )
+            for summary in summaries
+        }
+        return {name: findings for name, findings in found.items() if findings}
 
     def _of_lock(self, provider: LockProvider, summary: LockSummary) -> Found:
-        found = _bad_end(summary)
         status = summary.status
         if status is None:
-            return found
-        return {
-            Kind.LONG: self._long(summary, status),
-            Kind.OVERDUE: overdue(provider, status, self.grace),
-            Kind.EXPIRED: _expired(provider, status),
-            **found,
-        }
+            return _bad_end(provider, summary)
+        if status.unreadable:
+            return _unreadable(status.unreadable)
+        try:
+            return {
+                Kind.OVERDUE: texts.overdue(provider, status, self.grace),
+                Kind.EXPIRED: texts.expired(provider, status),
+                Kind.LONG: self._long(provider, summary, status),
+                **_bad_end(provider, summary),
+            }
+        except Exception as error:  # what somebody wrote into one record
+            return _senseless(status, error)
 
-    def _long(self, summary: LockSummary, status: LockStatus) -> str | None:
+    def _long(
+        self, provider: LockProvider, summary: LockSummary, status: LockStatus
+    ) -> str | None:
         usual = summary.usual_duration
         if self.held_for is not None:
-            return too_long(status, self.held_for)
+            return texts.too_long(provider, status, self.held_for)
         if usual is not None and summary.takes_long:
-            return f"{running(status)}, usually for {format_seconds(usual)}."
+            often = f", usually for {format_seconds(usual)}."
+            return (
+                f"{texts.running(status)}{often} {texts.if_it_hangs(provider, status)}"
+            )
         if usual is not None and status.held_for <= usual:
             return None
-        return skipping(status, self.grace)
+        return texts.skipping(provider, status, self.grace)
 
 
 def find_clock(provider: LockProvider, tolerance: timedelta) -> Iterator[Finding]:
@@ -150,122 +244,93 @@ def find_clock(provider: LockProvider, tolerance: timedelta) -> Iterator[Finding
     yield Finding(Kind.CLOCK, provider.alias, text)
 
 
+def find_outgrown_history(provider: LockProvider) -> Iterator[Finding]:
+    """
+    Find out if runs that nobody needs are much older than their retention.
+
+    Raises ``LockProviderError`` if the store failed.
+    """
+    if history_is_outgrown(provider):
+        retention = default_duration(conf.HISTORY_RETENTION)
+        prune = texts.command(provider, "prune")
+        text = (
+            f"The history of provider {provider.alias!r} has outgrown its retention, "
+            f"{conf.HISTORY_RETENTION.name} = {format_duration(retention)}. "
+            f"{prune} deletes old runs: let a scheduler run it each day."
+        )
+        yield Finding(Kind.HISTORY, provider.alias, text)
+
+
+def history_is_outgrown(provider: LockProvider) -> bool:
+    """
+    Return whether runs that nobody needs are much older than their retention.
+
+    Raises ``LockProviderError`` if the store failed.
+    """
+    return has_outgrown(provider, default_duration(conf.HISTORY_RETENTION) + MARGIN)
+
+
 def find_late(
-    provider: LockProvider, *, held_for: timedelta | None, grace: timedelta | None
+    provider: LockProvider,
+    *,
+    held_for: timedelta | None,
+    grace: timedelta | None,
+    limit: int | None = None,
 ) -> Iterator[Finding]:
     """
     Find each job that runs for longer than ``held_for``, or is overdue by ``grace``.
 
-    ``None`` leaves that search out. Raises ``LockProviderError`` if the store failed.
+    ``None`` leaves that search out; ``limit`` is the number of locks at the most.
+    Raises ``LockProviderError`` if the store failed.
     """
     if held_for is None and grace is None:
         return
-    for status in provider.statuses():
-        found = {
-            Kind.LONG: None if held_for is None else too_long(status, held_for),
-            Kind.OVERDUE: None if grace is None else overdue(provider, status, grace),
-        }
-        yield from _as_findings(provider, status.name, found)
+    for status in provider.late(grace, held_for, limit=limit):
+        yield from _as_findings(
+            provider, status.name, _late(provider, status, held_for, grace)
+        )
 
 
-def _as_findings(provider: LockProvider, name: str, found: Found) -> Iterator[Finding]:
-    for kind, text in found.items():
-        if text is not None:
-            yield Finding(kind, provider.alias, f"Lock {name!r}: {text}", name)
+def _late(
+    provider: LockProvider,
+    status: LockStatus,
+    held_for: timedelta | None,
+    grace: timedelta | None,
+) -> Found:
+    if status.unreadable:
+        return _unreadable(status.unreadable)
+    try:
+        late = None if grace is None else texts.overdue(provider, status, grace)
+        long = None if held_for is None else texts.too_long(provider, status, held_for)
+    except Exception as error:  # what somebody wrote into one record
+        return _senseless(status, error)
+    return {Kind.OVERDUE: late, Kind.LONG: long}
 
 
-def _expired(provider: LockProvider, status: LockStatus) -> str | None:
-    if status.state is not LockState.EXPIRED:
-        return None
-    release = _command(provider, f"release {quote(status.name)} --force")
-    return (
-        f"its lease is over and {status.locked_by} never released it: the worker "
-        "died, or its job runs for longer than lock_at_most_for. The next start "
-        "acquires it, but not `shedlock catch-up`. If the worker is dead, "
-        f"{release} releases it."
-    )
+def _as_findings(provider: LockProvider, name: str, found: Found) -> list[Finding]:
+    return [
+        Finding(kind, provider.alias, f"Lock {name!r}: {text}", name)
+        for kind, text in sorted(found.items(), key=lambda item: item[0].rank)
+        if text is not None
+    ]
 
 
-def _bad_end(summary: LockSummary) -> Found:
-    status, outcome, again = summary.status, summary.last_outcome, ""
-    if outcome is None or outcome not in BAD_ENDS:
+def _senseless(status: LockStatus, error: Exception) -> Found:
+    reason = f"{type(error).__name__}: {error}"
+    log_unreadable(status.name, reason)
+    return _unreadable(reason)
+
+
+def _unreadable(reason: str) -> Found:
+    text = f"its record can't be read ({reason}). Correct its row in table shedlock."
+    return {Kind.UNREADABLE: text}
+
+
+def _bad_end(provider: LockProvider, summary: LockSummary) -> Found:
+    status, text = summary.status, texts.bad_end(provider, summary)
+    if summary.last_outcome is None or text is None:
         return {}
-    kind, text = BAD_ENDS[outcome]
+    kind = BAD_ENDS[summary.last_outcome]
     # An expired lock tells the same.
     is_expired = status is not None and status.state is LockState.EXPIRED
-    if kind is Kind.ABANDONED and is_expired:
-        return {}
-    if summary.failures > 1:
-        again = f", and {summary.failures} runs in a row have not succeeded"
-    return {kind: text.format(exception=summary.last_exception_type, again=again)}
-
-
-def too_long(status: LockStatus, held_for: timedelta) -> str | None:
-    """Return the text if the job runs for longer than this."""
-    if not status.state.is_running or status.held_for <= held_for:
-        return None
-    return f"{running(status)}."
-
-
-def skipping(status: LockStatus, grace: timedelta) -> str | None:
-    """Return the text if the job still runs, and a tick after its own is overdue."""
-    tick = status.skips_since(grace)
-    if tick is None:
-        return None
-    return (
-        f"{running(status)}, since the tick of {_local(tick)} ({status.schedule}), so "
-        "later ones are skipped."
-    )
-
-
-def running(status: LockStatus) -> str:
-    """Return for how long the job has run, and where, without a full stop."""
-    return (
-        f"its job has run for {format_seconds(status.held_for)} as {status.locked_by}"
-    )
-
-
-def overdue(provider: LockProvider, status: LockStatus, grace: timedelta) -> str | None:
-    """Return the text if the job is overdue by ``grace``: why, and what helps."""
-    since = status.overdue_since(grace)
-    if since is None:
-        return None
-    # Without cronsim nobody can read the schedule.
-    schedule = f" ({status.schedule})" if status.schedule else ""
-    return (
-        f"it is overdue: the tick of {_local(since)}{schedule} has not succeeded, "
-        f"{_why(status, since, grace)}. If it is a job of this project"
-        f"{_remedy(provider, status, grace)} runs it now."
-    )
-
-
-def _why(status: LockStatus, since: datetime, grace: timedelta) -> str:
-    tick = status.schedule_state.tick
-    if tick is None:
-        return "and no run ever began. Check whether its scheduler runs"
-    if not status.schedule_state.was_started(aware(status.clock), grace):
-        begun = f"and no run began since that of {_local(tick)}"
-        return f"{begun}. Check whether its scheduler runs"
-    if tick == since:
-        return "although its job ran. Find out why"
-    return f"and neither has the last one that ran, {_local(tick)}. Find out why"
-
-
-def _remedy(provider: LockProvider, status: LockStatus, grace: timedelta) -> str:
-    subcommand = "catch-up" if status.may_catch_up(grace) else "trigger"
-    if status.state is not LockState.EXPIRED:
-        return f", {_command(provider, subcommand)}"
-    name = quote(status.name)
-    exactly = f"catch-up --include-expired {name}"
-    command = exactly if subcommand == "catch-up" else f"trigger {name}"
-    return f", and its worker is dead, {_command(provider, command)}"
-
-
-def _command(provider: LockProvider, arguments: str) -> str:
-    if provider.alias == "default":
-        return f"`shedlock {arguments}`"
-    return f"`shedlock --provider {provider.alias} {arguments}`"
-
-
-def _local(moment: datetime) -> str:
-    return timezone.localtime(moment).isoformat(sep=" ", timespec="seconds")
+    return {} if kind is Kind.ABANDONED and is_expired else {kind: text}

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import Error, connections, models
 from django.db.models import Case, F, Func, Max, OuterRef, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
+from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.states import LockStatus, RunOutcome, is_unusual
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.states import (
+    SOON,
+    LockStatus,
+    RunOutcome,
+    is_unusual,
+)
 from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.errors import describe
+from django_shedlock.providers.database.statuses import batches
 
-MOST_FAILURES = 1000
+T = TypeVar("T")
+
+MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
 BATCH = 10_000
 """Locks per statement: SQLite limits the number of parameters."""
@@ -32,7 +43,8 @@ class LockSummary:
 
     ``status`` is ``None`` if the lock has runs but no record. The last run is the last
     one that ended; the usual duration is that of the last one that succeeded.
-    ``failures`` counts the runs that ended since then, up to ``MOST_FAILURES``.
+    ``failures`` counts the runs that ended since then, up to ``MOST_FAILURES``. Nothing
+    is known of them if the lock was acquired since without a run in the history.
     """
 
     name: str
@@ -50,6 +62,11 @@ class LockSummary:
         return self.status is not None and self.status.state.is_held
 
     @property
+    def is_unreadable(self) -> bool:
+        """Whether there is a record, but its values make no sense."""
+        return self.status is not None and bool(self.status.unreadable)
+
+    @property
     def takes_long(self) -> bool:
         """Whether the job runs for much longer than it usually does."""
         return self.status is not None and is_unusual(
@@ -57,41 +74,151 @@ class LockSummary:
         )
 
 
-def summarize(provider: LockProvider) -> Sequence[LockSummary]:
+def summarize(
+    provider: LockProvider, names: Collection[str] | None = None
+) -> Sequence[LockSummary]:
     """
-    Return all locks of the provider, in the order of their names.
+    Return all locks of the provider, or those of these names, in their order.
 
     It sends three statements, however many locks and runs there are; each lock costs
-    some look-ups in an index. Without the table of runs only the locks are known.
-    Raises ``LockProviderError`` if the store failed.
+    some look-ups in an index. So all locks are too many where there are a million.
+    Without the table of runs only the locks are known. Raises ``LockProviderError`` if
+    the store failed.
     """
+    if names is None:
+        return with_last_runs(provider, provider.statuses())
+    return with_last_runs(provider, provider.statuses_of(names), names)
+
+
+def with_last_runs(
+    provider: LockProvider,
+    statuses: Iterable[LockStatus],
+    names: Collection[str] | None = None,
+) -> Sequence[LockSummary]:
+    """Return these locks with their last runs, see summarize()."""
     columns: dict[str, dict[str, Any]] = {
-        status.name: {"name": status.name, "status": status}
-        for status in provider.statuses()
+        status.name: {"name": status.name, "status": status} for status in statuses
     }
-    for last in _last_runs(provider):
+    for last in _last_runs(provider, names):
         columns.setdefault(last["name"], {}).update(last)
-    return [LockSummary(**columns[name]) for name in sorted(columns)]
+    return [_summary(**columns[name]) for name in sorted(columns)]
 
 
-def _last_runs(provider: LockProvider) -> Iterator[dict[str, Any]]:
+def _summary(*, newest_by: str | None = None, **columns: Any) -> LockSummary:
+    summary = LockSummary(**columns)
+    if newest_by is None or not _ran_since(summary.status, newest_by):
+        return summary
+    unknown = LockSummary(summary.name)
+    return replace(
+        summary,
+        last_outcome=unknown.last_outcome,
+        last_duration=unknown.last_duration,
+        last_exception_type=unknown.last_exception_type,
+        failures=unknown.failures,
+    )
+
+
+def _ran_since(status: LockStatus | None, newest_by: str) -> bool:
+    # The history is switched off by now, or another provider or Java acquired the lock.
+    if status is None or status.unreadable or Pause.parse(status.locked_by):
+        return False
+    # The row of a run is written a moment after its lock is acquired.
+    is_settled = aware(status.clock) - aware(status.locked_at) > SOON
+    return is_settled and status.locked_by != newest_by
+
+
+def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
+    """
+    Return the names whose last ended run was bad, the newest first.
+
+    One statement, which reads only the index of the bad runs. Without the table of
+    runs there are none. Raises ``LockProviderError`` if the store failed.
+    """
+
+    def read(runs: LockRunQuerySet) -> list[str]:
+        reach = None if limit is None else limit * len(BAD_OR_RUNNING)
+        found = runs.last_bad(provider.alias)[:reach]
+        names = dict.fromkeys(each["name"] for each in found)
+        return list(names)[:limit]
+
+    return _read_runs(provider, read)
+
+
+@dataclass(frozen=True)
+class RecentRuns:
+    """How many runs of a lock with this outcome began lately, and for how long."""
+
+    name: str
+    outcome: RunOutcome
+    runs: int
+    skips: int
+    duration: timedelta
+
+
+def recent_runs(
+    provider: LockProvider, names: Collection[str], age: timedelta
+) -> list[RecentRuns]:
+    """
+    Return how the runs of these locks ended that began since then.
+
+    A run of a worker that died still counts as running. One statement for each thousand
+    names. Raises ``LockProviderError`` if the store failed.
+    """
+
+    def read(runs: LockRunQuerySet) -> list[RecentRuns]:
+        found: list[Any] = []
+        for some in batches(names):
+            recent = runs.since(age).filter(provider=provider.alias, name__in=some)
+            found += recent.totals()
+        return [
+            RecentRuns(**{**each, "outcome": RunOutcome(each["outcome"])})
+            for each in found
+        ]
+
+    return _read_runs(provider, read)
+
+
+def has_outgrown(provider: LockProvider, age: timedelta) -> bool:
+    """Return whether runs that nobody needs are older than this."""
+
+    def read(runs: LockRunQuerySet) -> list[Any]:
+        return list(runs.outgrown(age).filter(provider=provider.alias)[:1])
+
+    return bool(_read_runs(provider, read))
+
+
+def _last_runs(
+    provider: LockProvider, names: Collection[str] | None
+) -> Iterator[dict[str, Any]]:
     # What the runs of each lock tell, by the names of LockSummary.
-    using = provider.history_database
-    if using is None:
+    def read(runs: LockRunQuerySet) -> list[int]:
+        return _newest(runs, provider.alias, names)
+
+    newest = _read_runs(provider, read)
+    if not newest:
         return
-    runs = LockRun.objects.using(using)
-    try:
-        newest = _read(provider, partial(_newest, runs, provider.alias))
-    except LockProviderError:
-        if _has_table(using):
-            raise
-        return
+    runs = LockRun.objects.using(provider.history_database)
     for start in range(0, len(newest), BATCH):
         batch = runs.filter(pk__in=newest[start : start + BATCH])
         found = _with_last_runs(batch, provider.alias)
-        for last in _read(provider, partial(list, found)):
+        read_found: Callable[[], list[dict[str, Any]]] = partial(list, found)
+        for last in _read(provider, read_found):
             outcome = last["last_outcome"]
             yield {**last, "last_outcome": RunOutcome(outcome) if outcome else None}
+
+
+def _read_runs(
+    provider: LockProvider, read: Callable[[LockRunQuerySet], list[T]]
+) -> list[T]:
+    using = provider.history_database
+    if using is None:
+        return []
+    try:
+        return _read(provider, partial(read, LockRun.objects.using(using)))
+    except LockProviderError:
+        if _has_table(using):
+            raise
+        return []
 
 
 def _has_table(using: str) -> bool:
@@ -99,7 +226,7 @@ def _has_table(using: str) -> bool:
     return LockRun._meta.db_table in tables
 
 
-def _read(provider: LockProvider, statement: Callable[[], list[Any]]) -> list[Any]:
+def _read(provider: LockProvider, statement: Callable[[], list[T]]) -> list[T]:
     try:
         return run_here(statement, str(provider.history_database))
     except Error as error:
@@ -111,15 +238,16 @@ def _read(provider: LockProvider, statement: Callable[[], list[Any]]) -> list[An
 
 # Note [The newest run of each lock]
 # GROUP BY is enough for MariaDB and MySQL: they leap through the index from name to
-# name. PostgreSQL and SQLite would read the whole index, and leap only if a recursion
-# makes them. With the recursion MariaDB would read the whole index.
+# name. PostgreSQL and SQLite would read the whole index, and leap only if a recursion,
+# or a list of names, makes them. With the recursion MariaDB would read the whole index.
+NAMES = """
+    SELECT MIN(name) FROM shedlock_run
+    UNION ALL
+    SELECT (SELECT MIN(run.name) FROM shedlock_run run WHERE run.name > names.name)
+    FROM names WHERE names.name IS NOT NULL
+"""
 LEAPS = """
-    WITH RECURSIVE names (name) AS (
-        SELECT MIN(name) FROM shedlock_run
-        UNION ALL
-        SELECT (SELECT MIN(run.name) FROM shedlock_run run WHERE run.name > names.name)
-        FROM names WHERE names.name IS NOT NULL
-    ),
+    WITH RECURSIVE names (name) AS ({names}),
     newest (id) AS (
         SELECT (
             SELECT MAX(run.id) FROM shedlock_run run
@@ -132,12 +260,30 @@ LEAPS = """
 NEEDS_RECURSION = {"postgresql", "sqlite"}
 
 
-def _newest(runs: LockRunQuerySet, alias: str) -> list[int]:
+def _newest(
+    runs: LockRunQuerySet, alias: str, names: Collection[str] | None
+) -> list[int]:
+    if names is None:
+        return _newest_of(runs, alias, None)
+    return [key for some in batches(names) for key in _newest_of(runs, alias, some)]
+
+
+def _newest_of(
+    runs: LockRunQuerySet, alias: str, names: Sequence[str] | None
+) -> list[int]:
     # See Note [The newest run of each lock].
     if connections[runs.db].vendor in NEEDS_RECURSION:
-        return [run.pk for run in runs.raw(LEAPS, [alias])]
-    names = runs.filter(provider=alias).values("name").order_by()
-    return list(names.annotate(newest=Max("pk")).values_list("newest", flat=True))
+        listed = NAMES if names is None else f"VALUES {_placeholders(names)}"
+        parameters = [*(names or ()), alias]
+        return [run.pk for run in runs.raw(LEAPS.format(names=listed), parameters)]
+    runs = runs.filter(provider=alias)
+    runs = runs if names is None else runs.filter(name__in=names)
+    newest = runs.values("name").order_by().annotate(newest=Max("pk"))
+    return list(newest.values_list("newest", flat=True))
+
+
+def _placeholders(names: Sequence[str]) -> str:
+    return ", ".join(["(%s)"] * len(names))
 
 
 def _with_last_runs(runs: LockRunQuerySet, alias: str) -> Iterable[dict[str, Any]]:
@@ -148,6 +294,7 @@ def _with_last_runs(runs: LockRunQuerySet, alias: str) -> Iterable[dict[str, Any
     found: Any = runs.with_outcome().alias(success=success)
     return found.values(  # type: ignore[no-any-return]
         "name",
+        newest_by=F("locked_by"),
         last_outcome=_first(ended, "current_outcome"),
         last_duration=_first(ended, "duration"),
         last_exception_type=Coalesce(_first(ended, "exception_type"), Value("")),
@@ -161,17 +308,35 @@ def _first(runs: models.QuerySet[Any], column: str) -> Subquery:
     return Subquery(runs.values(column)[:1])
 
 
+# Note [A count with a limit]
+# PostgreSQL expects a third of a lock's runs since its success. With a million runs it
+# then compiles the statement by its JIT, which takes longer than all else. A limit
+# tells it better; MySQL and MariaDB can't look at the lock from within it.
+class LimitedCount(Subquery):
+    """The number of rows of a query with a limit."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) limited)"
+    output_field = models.BigIntegerField()
+
+
+def _count(runs: LockRunQuerySet) -> Subquery:
+    # See Note [A count with a limit].
+    if connections[runs.db].vendor in NEEDS_RECURSION:
+        return LimitedCount(runs.values("pk")[:MOST_FAILURES])
+    count = Func(F("pk"), function="COUNT")
+    return Subquery(runs.annotate(count=count).values("count"))
+
+
 def _failures(same: LockRunQuerySet) -> Case:
     # Every run since the last success is bad, except one that is still running, which
     # can only be the newest. So counting needs only the index, and one look-up tells
     # whether there are too many runs to count.
     beyond = same.order_by("-pk").values("pk")[MOST_FAILURES : MOST_FAILURES + 1]
     since = same.filter(pk__gt=OuterRef("success"))
-    count = since.annotate(count=Func(F("pk"), function="COUNT")).values("count")
     running = Case(When(current_outcome=RunOutcome.RUNNING, then=1), default=0)
     return Case(
         When(success=F("pk"), then=0),
         When(success__lt=Subquery(beyond), then=MOST_FAILURES),
-        default=Subquery(count) - running,
+        default=_count(since) - running,
         output_field=models.BigIntegerField(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -51,6 +52,18 @@ def _configured(alias: str) -> LockProvider:
             f"{', '.join(map(repr, table)) or 'none at all'}."
         )
     return _create(alias, table[alias])
+
+
+def provider_instances() -> dict[str, LockProvider]:
+    """Return the providers that were made so far, by alias."""
+    return _providers.copy()
+
+
+def use_instances(instances: Mapping[str, LockProvider]) -> None:
+    """Go on with these providers, and make the others anew."""
+    with _creating:
+        _providers.clear()
+        _providers.update(instances)
 
 
 def provider_aliases() -> list[str]:

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import islice
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
+from django_shedlock.clocks import aware
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.locks.states import LockHolder, LockState, LockStatus
 from django_shedlock.schedules.cron import Schedule
+
+
+@dataclass(frozen=True)
+class LockFilter:
+    """Only locks whose names match a pattern, as in ``"import:*"``, and in a state."""
+
+    patterns: tuple[str, ...] = ()
+    state: LockState | None = None
+
+    def accepts(self, status: LockStatus) -> bool:
+        """Return whether this is such a lock."""
+        from django_shedlock.patterns import matches  # which a job does not need
+
+        is_in_state = self.state in {None, status.state}
+        return is_in_state and matches(status.name, self.patterns)
 
 
 class LockProvider(ABC):
@@ -70,6 +91,15 @@ class LockProvider(ABC):
         """See take()."""
         return await sync_to_async(self.take)(lock)
 
+    def take_over(self, lock: Lock, locked_by: str) -> bool:
+        """
+        Acquire the lock that ``locked_by`` holds; return whether it was so.
+
+        Override it where that can be one step: between these two a job may come.
+        """
+        was_held = self.force_release(lock.name, running=True, locked_by=locked_by)
+        return was_held and self.take(lock) is None
+
     @abstractmethod
     def extend(
         self,
@@ -124,6 +154,66 @@ class LockProvider(ABC):
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """Return all locks, or the one of this name, in the order of their names."""
 
+    def statuses_of(self, names: Collection[str]) -> Sequence[LockStatus]:
+        """Return the locks of these names, in the order of their names."""
+        wanted = set(names)
+        return [status for status in self.statuses() if status.name in wanted]
+
+    def candidates(
+        self,
+        grace: timedelta,
+        *,
+        limit: int | None = None,
+        ignored: Collection[str] = (),
+    ) -> Sequence[LockStatus]:
+        """
+        Return only the locks that are held, expired or overdue by ``grace``.
+
+        The overdue ones come first, then the expired ones, then the running ones, and
+        in each group those that were acquired longest ago. ``limit`` is their number at
+        the most. Names that match a pattern in ``ignored`` are left out.
+        """
+        found = [
+            status
+            for status in self.statuses()
+            if status.is_candidate(grace) and not matches_any(status.name, ignored)
+        ]
+        return list(islice(sorted(found, key=partial(_urgency, grace)), limit))
+
+    def count(self) -> int:
+        """Return the number of locks."""
+        return len(self.statuses())
+
+    def state_counts(self) -> dict[LockState, int]:
+        """Return the number of locks in each state."""
+        found = Counter(status.state for status in self.statuses())
+        return {state: found[state] for state in LockState}
+
+    def late(
+        self,
+        grace: timedelta | None,
+        held_for: timedelta | None = None,
+        *,
+        limit: int | None = None,
+    ) -> Sequence[LockStatus]:
+        """
+        Return only the locks that are overdue by ``grace`` or run for ``held_for``.
+
+        ``None`` leaves those out. See candidates() for the order and the ``limit``.
+        """
+        found = [
+            status for status in self.statuses() if status.is_late(grace, held_for)
+        ]
+        return list(islice(sorted(found, key=partial(_urgency, grace)), limit))
+
+    def iter_statuses(self, wanted: LockFilter) -> Iterator[LockStatus]:
+        """
+        Return the wanted locks, in the order of their names.
+
+        Override it where there may be more locks than one would read at once.
+        """
+        return filter(wanted.accepts, self.statuses())
+
     def register(self, name: str, schedule: Schedule) -> None:
         """
         Register the lock's schedule, which has a time zone.
@@ -170,3 +260,15 @@ class LockProvider(ABC):
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """Return what is wrong with the store; ``databases`` may be asked."""
         return []
+
+
+def matches_any(name: str, patterns: Collection[str]) -> bool:
+    """Return whether the name matches a pattern, as in ``"import:*"``."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _urgency(grace: timedelta | None, status: LockStatus) -> tuple[int, datetime, str]:
+    ranks = {LockState.EXPIRED: 1, LockState.RUNNING: 2}
+    is_overdue = grace is not None and status.overdue_since(grace) is not None
+    rank = 0 if is_overdue else ranks.get(status.state, 3)
+    return rank, aware(status.locked_at), status.name

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django_shedlock.clocks import host_now
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState, LockStatus
+from django_shedlock.locks.states import LockHolder, LockState, LockStatus, state_of
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState
@@ -35,6 +35,18 @@ class _Entry:
     def free(cls, now: float) -> _Entry:
         """Return the entry of a lock that nobody ever held."""
         return cls("", now, now, now, fencing_token=0, is_released=True)
+
+    def next(self, lock: Lock, now: float, ticks: ScheduleState) -> _Entry:
+        """Return the entry of the acquisition that follows this one."""
+        configuration = lock.configuration
+        return _Entry(
+            locked_by=lock.locked_by,
+            locked_at=now,
+            lock_until=now + configuration.lock_at_most_for.total_seconds(),
+            lock_at_least_until=now + configuration.lock_at_least_for.total_seconds(),
+            fencing_token=self.fencing_token + 1,
+            ticks=ticks,
+        )
 
 
 class MemoryLockProvider(LockProvider):
@@ -59,7 +71,7 @@ class MemoryLockProvider(LockProvider):
 
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take()."""
-        configuration, start = lock.configuration, lock.configuration.start
+        start = lock.configuration.start
         with self._mutex:
             now = time.monotonic()
             entry = self._entries.setdefault(lock.name, _Entry.free(now))
@@ -69,16 +81,19 @@ class MemoryLockProvider(LockProvider):
             if refusal is not None:
                 return refusal
             lock.tick = decision.tick if decision else None
-            self._entries[lock.name] = _Entry(
-                locked_by=lock.locked_by,
-                locked_at=now,
-                lock_until=now + configuration.lock_at_most_for.total_seconds(),
-                lock_at_least_until=now
-                + configuration.lock_at_least_for.total_seconds(),
-                fencing_token=entry.fencing_token + 1,
-                ticks=decision.state if decision else entry.ticks,
-            )
+            ticks = decision.state if decision else entry.ticks
+            self._entries[lock.name] = entry.next(lock, now, ticks)
             return None
+
+    def take_over(self, lock: Lock, locked_by: str) -> bool:
+        """See LockProvider.take_over()."""
+        with self._mutex:
+            entry = self._held(lock.name, locked_by)
+            if entry is None:
+                return False
+            now = time.monotonic()
+            self._entries[lock.name] = entry.next(lock, now, entry.ticks)
+            return True
 
     def extend(
         self,
@@ -146,7 +161,8 @@ class MemoryLockProvider(LockProvider):
             if entry is None or locked_by not in {None, entry.locked_by}:
                 return False
             state = _status(name, entry).state
-            if state is LockState.FREE or (state.may_run and not running):
+            is_kept_only = state is LockState.HELD_AT_LEAST
+            if state is LockState.FREE or not (is_kept_only or running):
                 return False
             entry.lock_until = entry.lock_at_least_until = time.monotonic()
             entry.is_released = True
@@ -190,7 +206,11 @@ def _status(name: str, entry: _Entry) -> LockStatus:
     remaining = timedelta(seconds=max(0.0, entry.lock_until - now))
     return LockStatus(
         name=name,
-        state=_state(is_held=remaining > ZERO, is_released=entry.is_released),
+        state=state_of(
+            entry.locked_by,
+            is_held=remaining > ZERO,
+            is_released=entry.is_released,
+        ),
         locked_by=entry.locked_by,
         locked_at=_wall_time(entry.locked_at - now),
         lock_until=_wall_time(entry.lock_until - now),
@@ -199,12 +219,6 @@ def _status(name: str, entry: _Entry) -> LockStatus:
         schedule_state=entry.ticks,
         fencing_token=entry.fencing_token,
     )
-
-
-def _state(*, is_held: bool, is_released: bool) -> LockState:
-    if is_held:
-        return LockState.HELD_AT_LEAST if is_released else LockState.RUNNING
-    return LockState.FREE if is_released else LockState.EXPIRED
 
 
 def _wall_time(seconds_from_now: float) -> datetime:

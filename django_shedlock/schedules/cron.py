@@ -21,6 +21,9 @@ A_DAY = timedelta(days=1)
 """No zone ever changed its clock twice within a day, or by more than a day."""
 A_MINUTE = timedelta(minutes=1)
 A_SECOND = timedelta(seconds=1)
+FIRST = datetime(100, 1, 1, tzinfo=UTC)
+LAST = datetime(9900, 1, 1, tzinfo=UTC)
+"""Between these two Python's calendar has room for a search in every zone."""
 BEGINNING = datetime(2000, 12, 31, 23, 59, tzinfo=UTC)
 END = datetime(2057, 1, 1, tzinfo=UTC)
 """Two ticks may be 28 years apart: then weekdays and leap years repeat."""
@@ -84,14 +87,22 @@ class Schedule:
         return self._meaning == other._meaning
 
     def ticks_after(self, moment: datetime) -> Iterator[datetime]:
-        """Return the ticks after the aware ``moment``, in UTC, the oldest first."""
-        moment = moment.astimezone(UTC)
+        """
+        Return the ticks after the aware ``moment``, in UTC, the oldest first.
+
+        What is before ``FIRST`` counts as that, and what is after ``LAST``, too.
+        """
+        moment = _within_calendar(moment)
         ticks = self._ticks(self._clock.no_later(moment))
         return dropwhile(lambda tick: tick <= moment, ticks)
 
     def ticks_until(self, moment: datetime) -> Iterator[datetime]:
-        """Return the ticks up to the aware ``moment``, in UTC, the newest first."""
-        moment = moment.astimezone(UTC)
+        """
+        Return the ticks up to the aware ``moment``, in UTC, the newest first.
+
+        See ticks_after().
+        """
+        moment = _within_calendar(moment)
         # cronsim begins before its start, but would keep microseconds.
         start = self._clock.no_earlier(moment).replace(microsecond=0) + A_SECOND
         ticks = self._ticks(start, reverse=True)
@@ -231,6 +242,10 @@ def _simulate(
         return CronSim(expression, start, reverse)
     except CronSimError as error:
         raise ValueError(f"{expression!r} is no cron expression: {error}") from error
+
+
+def _within_calendar(moment: datetime) -> datetime:
+    return min(max(moment, FIRST), LAST).astimezone(UTC)
 
 
 @dataclass(frozen=True)

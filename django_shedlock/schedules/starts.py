@@ -6,8 +6,16 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypedDict
 
 from django_shedlock.schedules.cron import Schedule
+
+
+class StartedBy(TypedDict, total=False):
+    """The name of the operator who starts a job, for people, and any reason."""
+
+    operator: str
+    reason: str
 
 
 class Trigger(StrEnum):
@@ -52,13 +60,16 @@ class Start:
     What starts a job, and its schedule with a time zone, if it has one.
 
     A job is overdue ``grace`` after its tick. ``asked_at`` is when a queue's message
-    asked for the start, by the clock of the host that published it.
+    asked for the start, by the clock of the host that published it. ``operator`` and
+    ``reason`` tell who started it and why, if a person did.
     """
 
     trigger: Trigger = Trigger.SCHEDULER
     schedule: Schedule | None = None
     grace: timedelta = timedelta(0)
     asked_at: datetime | None = None
+    operator: str = ""
+    reason: str = ""
 
     @property
     def is_out_of_turn(self) -> bool:

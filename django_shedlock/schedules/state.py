@@ -102,7 +102,8 @@ class ScheduleState:
         """Return the tick to run next, or ``None`` without a schedule."""
         if self.schedule is None:
             return None
-        return next(self.schedule.ticks_after(max(self.tick or now, now)))
+        tick = self._without_future(now, self.schedule).tick
+        return next(self.schedule.ticks_after(max(tick or now, now)))
 
     # A tick that is too far ahead was written when the store's clock was wrong. It must
     # not prevent the next ticks from running.

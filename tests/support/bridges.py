@@ -1,4 +1,4 @@
-"""A bridge to the tests' server that can freeze: then no packet passes any more."""
+"""A bridge to the tests' server that can freeze, and lose the reply to a statement."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class Bridge:
         self._passes = threading.Event()
         self._passes.set()
         self._ends: list[socket.socket] = [self._listening]
+        self._fragment, self._losses = b"", 0
+        self._mute: set[socket.socket] = set()
+        """The servers' ends whose next reply is lost."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -30,9 +33,18 @@ class Bridge:
         port = self._listening.getsockname()[1]
         return {"HOST": "127.0.0.1", "PORT": str(port)}
 
+    @property
+    def server_address(self) -> dict[str, Any]:
+        """The part of ``DATABASES`` that leads to the server without the bridge."""
+        return {key: self._server[key] for key in ("HOST", "PORT")}
+
     def freeze(self) -> None:
         """Pass nothing on any more; connections are accepted, and hear nothing."""
         self._passes.clear()
+
+    def lose_replies_to(self, fragment: str, times: int = 1) -> None:
+        """Let the server get statements with this text, and break before its reply."""
+        self._fragment, self._losses = fragment.encode(), times
 
     def close(self) -> None:
         """Break all connections, and accept none."""
@@ -54,6 +66,11 @@ class Bridge:
         with suppress(OSError):
             while data := source.recv(65536):
                 self._passes.wait()
+                if source in self._mute:
+                    break
+                if self._losses and self._fragment in data:
+                    self._losses -= 1
+                    self._mute.add(target)
                 target.sendall(data)
         with suppress(OSError):
             target.shutdown(socket.SHUT_RDWR)

@@ -12,11 +12,13 @@ import pytest
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
+from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockHolder, LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.schedules.starts import Start, Trigger
 from tests.support.waiting import PATIENCE
 
 MINUTE = timedelta(minutes=1)
@@ -26,6 +28,16 @@ LEASE = timedelta(minutes=5)
 
 class Broken(Exception):
     """What the bodies and receivers of tests raise."""
+
+
+class Silent(Exception):
+    """Has no message: its ``str()`` raises this class."""
+
+    def __init__(self, raised: type[BaseException] = SystemExit):
+        self.raised = raised
+
+    def __str__(self) -> str:
+        raise self.raised
 
 
 def configure(
@@ -52,6 +64,20 @@ def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lo
             return lock
         time.sleep(random.uniform(0.001, 0.01))
     pytest.fail(f"nobody released {configuration.name}")
+
+
+def pause(
+    name: str = "job",
+    provider: LockProvider | None = None,
+    lasting: timedelta = LEASE,
+) -> Lock:
+    """Acquire the lock as an operator does, so that its job does not run."""
+    provider = provider or get_provider()
+    start = Start(Trigger.OPERATOR)
+    lock = Lock(provider, LockConfiguration(name, lasting, start=start))
+    lock.locked_by = Pause("alice", "the mail server moves").identity()
+    assert provider.take(lock) is None
+    return lock
 
 
 def take(name: str = "job", **durations: timedelta) -> Lock:

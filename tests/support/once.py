@@ -5,8 +5,8 @@ A test that may use the database (``django_db``) runs with each store. One that 
 runs with the first store only: pytest-django lets no statement of it through. So does a
 test with the mark ``once``, to which the database is only a prop. A run of all tests
 fails if the library sends some statement to its tables in such tests only: that
-statement would be tried on one store. What fixtures send does not count, nor what
-other processes send that a test starts.
+statement would be tried on one store. What fixtures and Django's test cases send does
+not count, nor what other processes send that a test starts.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ VARIES = {
     r"\((%s(, )?)+\)": "(%s)",
     r"\bIN \([\d, ]+\)": "IN (%s)",
     r"\b\d+\b": "0",
+    # The admin's list ranks the names that need somebody; `list` takes any names.
+    r"WHEN \S+ IN \(%s\) THEN %s ": "",
+    r"(\(\S+ = %s OR \S+ LIKE [^()]*?)( OR \S+ = %s OR \S+ LIKE [^()]*?)+\)": r"\1)",
 }
 """What differs between two statements of one form, and stands for it."""
 
@@ -94,6 +97,8 @@ def _is_of_the_test(frame: FrameType | None) -> bool:
         if module.startswith(("django_shedlock", "django.core.handlers")):
             return False
         if module.startswith("tests.") and module != __name__:
+            return True
+        if module == "django.test.testcases":  # which empties the tables
             return True
         frame = frame.f_back
     return False

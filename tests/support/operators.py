@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
@@ -13,13 +14,18 @@ CHANGE = "admin:django_shedlock_lockrecord_change"
 DELETE = "admin:django_shedlock_lockrecord_delete"
 RUNS = "admin:django_shedlock_lockrun_changelist"
 RUN = "admin:django_shedlock_lockrun_change"
+ACTIONS = "admin:django_shedlock_lockaction_changelist"
+ACTION = "admin:django_shedlock_lockaction_change"
 HOSTILE = "<script>alert('n')</script>"
 ALL = (
     "view_lockrecord",
     "delete_lockrecord",
     "release_lockrecord",
     "extend_lockrecord",
+    "pause_lockrecord",
+    "run_lockrecord",
     "view_lockrun",
+    "view_lockaction",
 )
 
 
@@ -31,9 +37,12 @@ def operator(*permissions: str) -> Client:
     return client
 
 
-def ask(client: Client, *names: str, action: str = "release_selected") -> Any:
+def ask(
+    client: Client, *names: str, action: str = "release_selected", follow: bool = False
+) -> Any:
     """Choose an action for some locks, as in the list."""
-    return client.post(reverse(LIST), {"action": action, "_selected_action": names})
+    chosen = {"action": action, "_selected_action": names}
+    return client.post(reverse(LIST), chosen, follow=follow)
 
 
 def confirm(
@@ -58,3 +67,8 @@ def confirm(
         },
         follow=True,
     )
+
+
+def statements(queries: Iterable[Any]) -> list[str]:
+    """Return what a page asked; only a test's own transaction needs savepoints."""
+    return [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]

@@ -49,6 +49,11 @@ def signal_nobody() -> None:
     child.LAUNCHER = str(Path(__file__).with_name("unpermitted_launcher.py"))
 
 
+def lose_the_launcher() -> None:
+    """Let the launcher be killed before it knows that it has started the command."""
+    child.LAUNCHER = str(Path(__file__).with_name("dying_launcher.py"))
+
+
 def fail_to_pass_on() -> None:
     """Raise an error for each signal."""
 

@@ -17,6 +17,11 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
 STUCK = "billing.send_digest"
+KILLED = "reports.monthly"
+FAILING = "invoices.export"
+LATE = "feeds.import"
+KEPT = "rates.refresh"
+FREE = 300
 HOLDER = "web-2:4711:9f86d081884c7d65"
 
 
@@ -27,7 +32,7 @@ def bad_morning() -> None:
     _record(
         "search.reindex", "web-1:815:2c624232cdd22177", taken=MINUTE, left=9 * MINUTE
     )
-    _record("reports.monthly", "web-3:99:4e07408562bedb8b", taken=5 * HOUR, left=-HOUR)
+    _record(KILLED, "web-3:99:4e07408562bedb8b", taken=5 * HOUR, left=-HOUR)
     _record(
         "rates.refresh",
         "web-1:640:60303ae22b998861",
@@ -53,11 +58,49 @@ def bad_morning() -> None:
     _schedule("mirror.pull", "@hourly")
     _schedule("nightly.cleanup", "30 1 * * *", succeeded=2 * DAY)
     running = [
-        _running("reports.monthly", "web-3:99:4e07408562bedb8b", started=5 * HOUR),
+        _running(KILLED, "web-3:99:4e07408562bedb8b", started=5 * HOUR),
         _running(STUCK, HOLDER, started=2 * HOUR),
         _running("search.reindex", "web-1:815:2c624232cdd22177", started=MINUTE),
     ]
     LockRun.objects.bulk_create([*_runs(), *running])
+
+
+@transaction.atomic
+def incident() -> None:
+    """Add to the bad morning what else can go wrong, among 300 locks that are free."""
+    bad_morning()
+    _record(FAILING, HOLDER, taken=HOUR / 4, left=-HOUR / 4, released=True)
+    _record(LATE, HOLDER, taken=4 * HOUR, left=-4 * HOUR, released=True)
+    LockRecord.objects.filter(name=KEPT).update(
+        lock_at_least_until=DatabaseNow() + 2 * MINUTE, due_at=DatabaseNow() + HOUR
+    )
+    LockRecord.objects.filter(name="mirror.pull").update(due_at=DatabaseNow() + HOUR)
+    _schedule(LATE, "@hourly", succeeded=6 * HOUR)
+    LockRun.objects.bulk_create(
+        _run(
+            FAILING,
+            ended=quarters * HOUR / 4,
+            took=9 * MINUTE / quarters,
+            outcome=RunOutcome.FAILED,
+            locked_by=HOLDER,
+            exception_type="requests.exceptions.ConnectTimeout",
+            exception_message="ledger.example.net did not answer within 30 seconds",
+        )
+        for quarters in (4, 3, 2, 1)
+    )
+    LockRun.objects.bulk_create(
+        [_run(LATE, ended=hours * HOUR, took=3 * MINUTE) for hours in (6, 5, 4)]
+    )
+    LockRecord.objects.bulk_create(
+        LockRecord(
+            name=f"cron:shop.imports.nightly.customer_{number:03}",
+            locked_by=HOLDER,
+            locked_at=DatabaseNow() - 2 * HOUR,
+            lock_until=DatabaseNow() - 2 * HOUR,
+            released_at=DatabaseNow() - HOUR,
+        )
+        for number in range(FREE)
+    )
 
 
 def _runs() -> Iterator[LockRun]:
@@ -65,7 +108,7 @@ def _runs() -> Iterator[LockRun]:
         yield _run(
             STUCK, ended=days * DAY, took=timedelta(minutes=3, seconds=11 * (days % 5))
         )
-        yield _run("reports.monthly", ended=days * DAY, took=(20 + days % 7) * MINUTE)
+        yield _run(KILLED, ended=days * DAY, took=(20 + days % 7) * MINUTE)
         yield _run("nightly.cleanup", ended=days * DAY, took=(6 + days % 3) * MINUTE)
         yield _run("search.reindex", ended=days * DAY, took=(2 + days % 4) * MINUTE)
     for hours in range(24, 1, -1):
@@ -83,6 +126,7 @@ def _runs() -> Iterator[LockRun]:
         "nightly.cleanup",
         ended=7 * HOUR,
         took=12 * MINUTE,
+        locked_by="web-2:12:6b86b273ff34fce1",
         outcome=RunOutcome.FAILED,
         host="web-2",
         exception_type="django.db.utils.OperationalError",

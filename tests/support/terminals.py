@@ -90,3 +90,28 @@ def _show_no_typing(terminal: int) -> None:
     attributes = termios.tcgetattr(terminal)
     attributes[3] &= ~termios.ECHO
     termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+
+
+def in_terminal(
+    command: Sequence[str], environment: dict[str, str], *, columns: int
+) -> str:
+    """Return what the command shows in a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (50, columns))
+    size_and_colours = ("COLUMNS", "LINES", "NO_COLOR", "DJANGO_COLORS")
+    known = {name: environment[name] for name in {*environment} - {*size_and_colours}}
+    process = subprocess.Popen(
+        command,
+        env=known,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal
+        while chunk := os.read(ours, 4096):
+            shown += chunk
+    os.close(ours)
+    assert process.wait(PATIENCE) == 0, shown
+    return shown.decode().replace("\r\n", "\n")

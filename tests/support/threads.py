@@ -11,6 +11,12 @@ from django.db import connections
 from tests.support.waiting import PATIENCE
 
 
+def threads_named(name: str) -> set[threading.Thread]:
+    """Return the library's threads of this name, as in ``"keep alive"``."""
+    full = f"django_shedlock {name}"
+    return {thread for thread in threading.enumerate() if thread.name == full}
+
+
 @contextmanager
 def running_threads(count: int, work: Callable[[], None]) -> Iterator[None]:
     """Run ``work`` in that many threads beside the body; fail if one of them does."""
@@ -39,3 +45,13 @@ def run_threads(count: int, work: Callable[[], None]) -> None:
     """Run ``work`` in that many threads, and fail if one of them does."""
     with running_threads(count, work):
         pass
+
+
+class Asides:
+    """The threads of ``run_aside`` that began since then, whatever other tests left."""
+
+    def __init__(self) -> None:
+        self._before = threads_named("aside")
+
+    def __len__(self) -> int:
+        return len(threads_named("aside") - self._before)

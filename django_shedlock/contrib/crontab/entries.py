@@ -52,7 +52,11 @@ class Entry:
         return cls(*parts)
 
     def __str__(self) -> str:
-        return f"The entry {self.path} ({self.time}) of CRONJOBS"
+        try:
+            call = self.call
+        except (TypeError, ValueError):  # another check reports its arguments
+            call = f"{self.path} with {[*self.args, self.kwargs]!r}"
+        return f"The entry {call} ({self.time}) of CRONJOBS"
 
     @property
     def call(self) -> str:

@@ -3,143 +3,159 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
+from functools import cache, partial
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from django_shedlock import conf
-from django_shedlock.clocks import timestamp
+from django_shedlock.contrib.prometheus.gauges import (
+    GAUGES,
+    RECENT,
+    RECENT_GAUGES,
+    STORE_GAUGES,
+)
 from django_shedlock.contrib.prometheus.labels import LABELS, label_of
+from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.monitoring.summaries import LockSummary, summarize
+from django_shedlock.locks.states import log_unreadable
+from django_shedlock.monitoring.findings import history_is_outgrown
+from django_shedlock.monitoring.selection import Selection, select
+from django_shedlock.monitoring.summaries import LockSummary, RecentRuns, recent_runs
 from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.base import LockProvider
 
 logger = logging.getLogger("django_shedlock")
 
 
-class Gauge(NamedTuple):
-    """A metric of each lock: its value, and that of locks that share a label."""
-
-    name: str
-    documentation: str
-    value: Callable[[LockSummary, timedelta], float | None]
-    combine: Callable[[list[float]], float] = max
-
-
 class StoreCollector(Collector):
     """
-    All locks of all providers, also those of processes that nobody scrapes.
+    The locks of all providers, also those of processes that nobody scrapes.
 
-    Three statements for each provider. A store that fails is logged, and
-    ``shedlock_store_up`` is 0. Where names share a label, the metrics are the number of
-    locks held, the longest time, the newest success, the most failures, and the soonest
-    tick.
+    Seven statements for each provider, and at most ``SHEDLOCK_METRICS_MAX_LOCKS`` of
+    its locks: the most urgent ones, then those of the project's jobs. A store that
+    fails is logged, and ``shedlock_store_up`` is 0. Where names share a label, the
+    metrics are the number of locks held or expired, the longest time, the newest
+    success, the most failures, and the soonest tick.
     """
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Read the stores; never raise."""
-        up, *families = self.describe()
+        families = Families()
         for alias in provider_aliases():
             try:
-                locks = summarize(get_provider(alias))
-                grace = default_duration(conf.GRACE)
+                provider = get_provider(alias)
+                told = _read(provider)
             except Exception as error:  # a broken store breaks no other metric
                 logger.warning("The locks of provider %r: %s", alias, error)
-                up.add_metric([alias], 0)
+                families.add("shedlock_store_up", [alias], 0)
             else:
-                up.add_metric([alias], 1)
-                _add_locks(families, alias, locks, grace)
-        return [up, *families]
+                families.add("shedlock_store_up", [alias], 1)
+                families.add_store(alias, told)
+        return families.all
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Return the metrics without values, and ask no store."""
-        documentation = "Whether the locks can be read."
-        up = GaugeMetricFamily("shedlock_store_up", documentation, labels=["provider"])
-        return [up, *(GaugeMetricFamily(*g[:2], labels=LABELS) for g in GAUGES)]
+        return Families().all
 
 
-def _add_locks(
-    families: Sequence[GaugeMetricFamily],
-    alias: str,
-    locks: Iterable[LockSummary],
-    grace: timedelta,
-) -> None:
-    groups: defaultdict[str, list[LockSummary]] = defaultdict(list)
-    for lock in locks:
-        groups[label_of(lock.name)].append(lock)
-    for label, group in sorted(groups.items()):
-        for gauge, family in zip(GAUGES, families, strict=True):
-            values = [gauge.value(lock, grace) for lock in group]
-            # What never happened has no value, so an alert can ask for absent().
-            if known := [value for value in values if value is not None]:
-                family.add_metric([alias, label], gauge.combine(known))
+@dataclass(frozen=True)
+class Told:
+    """What a scrape tells of one provider."""
+
+    selection: Selection
+    recent: list[RecentRuns]
+    has_outgrown: bool
+    grace: timedelta
 
 
-def _held_seconds(lock: LockSummary, grace: timedelta) -> float:
-    return lock.status.held_for.total_seconds() if lock.status else 0
+def _read(provider: LockProvider) -> Told:
+    grace = default_duration(conf.GRACE)
+    most = max(0, conf.METRICS_MAX_LOCKS.value)
+    selection = select(provider, grace, most, partial(known_names, provider.alias))
+    names = [lock.name for lock in selection.locks]
+    return Told(
+        selection,
+        recent_runs(provider, names, RECENT),
+        history_is_outgrown(provider),
+        grace,
+    )
 
 
-def _last_success(lock: LockSummary, grace: timedelta) -> float | None:
-    return timestamp(lock.last_success) if lock.last_success else None
+@cache
+def known_names(alias: str) -> tuple[str, ...]:
+    """Return the names of the project's jobs; once, as it imports their modules."""
+    return tuple(job.name for job in named_jobs(alias))
 
 
-def _last_duration(lock: LockSummary, grace: timedelta) -> float | None:
-    duration = lock.last_duration
-    return None if duration is None else duration.total_seconds()
+class Families:
+    """The metrics, to which values are added."""
 
+    def __init__(self) -> None:
+        self._families = {
+            name: GaugeMetricFamily(name, documentation, labels=labels)
+            for name, documentation, labels in [
+                *STORE_GAUGES,
+                *((gauge.name, gauge.documentation, LABELS) for gauge in GAUGES),
+                *RECENT_GAUGES,
+            ]
+        }
 
-def _overdue_seconds(lock: LockSummary, grace: timedelta) -> float | None:
-    if lock.status is None or lock.status.schedule_state.due_at is None:
-        return None
-    return lock.status.overdue_for(grace).total_seconds()
+    @property
+    def all(self) -> list[GaugeMetricFamily]:
+        """All of them, also those without a value."""
+        return list(self._families.values())
 
+    def add(self, name: str, labels: Sequence[str], value: float) -> None:
+        """Add a value to the metric of this name."""
+        self._families[name].add_metric(labels, value)
 
-def _next_tick(lock: LockSummary, grace: timedelta) -> float | None:
-    tick = lock.status.next_tick if lock.status else None
-    return timestamp(tick) if tick else None
+    def add_store(self, alias: str, told: Told) -> None:
+        """Add what is told of the provider and of its locks."""
+        for state, count in told.selection.states.items():
+            self.add("shedlock_locks", [alias, state.value], count)
+        self.add("shedlock_locks_left_out", [alias], told.selection.left_out)
+        self.add("shedlock_history_outgrown", [alias], told.has_outgrown)
+        self._add_locks(alias, told.selection.locks, told.grace)
+        self._add_recent(alias, told.recent)
 
+    def _add_locks(
+        self, alias: str, locks: Iterable[LockSummary], grace: timedelta
+    ) -> None:
+        groups: defaultdict[str, list[LockSummary]] = defaultdict(list)
+        unreadable = set()
+        for lock in locks:
+            groups[label_of(lock.name)].append(lock)
+        for label, group in sorted(groups.items()):
+            for gauge in GAUGES:
+                values = []
+                for lock in group:
+                    try:
+                        values.append(gauge.value(lock, grace))
+                    except Exception as error:  # what somebody wrote into one record
+                        unreadable.add(lock.name)
+                        log_unreadable(lock.name, f"{type(error).__name__}: {error}")
+                # What never happened has no value, so an alert can ask for absent().
+                if known := [value for value in values if value is not None]:
+                    self.add(gauge.name, [alias, label], gauge.combine(known))
+            unreadable.update(lock.name for lock in group if lock.is_unreadable)
+        self.add("shedlock_unreadable", [alias], len(unreadable))
 
-GAUGES = (
-    Gauge(
-        "shedlock_held",
-        "Locks that nobody can acquire now.",
-        lambda lock, grace: lock.is_held,
-        sum,
-    ),
-    Gauge(
-        "shedlock_held_seconds",
-        "How long ago the lock was acquired; 0 if it is not held.",
-        _held_seconds,
-    ),
-    Gauge(
-        "shedlock_last_success_timestamp_seconds",
-        "When the last success ended.",
-        _last_success,
-    ),
-    Gauge(
-        "shedlock_last_duration_seconds",
-        "How long the last run took that ended.",
-        _last_duration,
-    ),
-    Gauge(
-        "shedlock_consecutive_failures",
-        "Runs in a row that did not succeed.",
-        lambda lock, grace: lock.failures,
-    ),
-    Gauge(
-        "shedlock_overdue_seconds",
-        "How long ago the first tick was that should have succeeded; 0 if none is "
-        "late.",
-        _overdue_seconds,
-    ),
-    Gauge(
-        "shedlock_next_tick_timestamp_seconds",
-        "When the next tick is due.",
-        _next_tick,
-        min,
-    ),
-)
+    def _add_recent(self, alias: str, recent: Iterable[RecentRuns]) -> None:
+        runs: Counter[tuple[str, str]] = Counter()
+        skips: Counter[str] = Counter()
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for each in recent:
+            label = label_of(each.name)
+            runs[label, each.outcome.value] += each.runs
+            skips[label] += each.skips
+            seconds[label] += each.duration.total_seconds()
+        for (label, outcome), count in sorted(runs.items()):
+            self.add("shedlock_recent_runs", [alias, label, outcome], count)
+        for label in sorted(seconds):
+            self.add("shedlock_recent_skips", [alias, label], skips[label])
+            self.add("shedlock_recent_run_seconds", [alias, label], seconds[label])

@@ -11,6 +11,8 @@ from django_shedlock import conf
 LABELS = ("provider", "lock")
 UNLABELLED = "(unlabelled)"
 """The label of names for which ``SHEDLOCK_METRICS_LABEL`` fails."""
+OTHERS = "(others)"
+"""The label of names for which the counts of a process have no room."""
 
 logger = logging.getLogger("django_shedlock")
 

@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 from django.dispatch import receiver
 from prometheus_client import Counter, Gauge, Histogram
 
-from django_shedlock.contrib.prometheus.labels import LABELS, label_of
+from django_shedlock import conf
+from django_shedlock.contrib.prometheus.labels import LABELS, OTHERS, label_of
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
@@ -51,6 +52,7 @@ class _Beginning:
     labels: tuple[str, str]
 
 
+_known: set[tuple[str, str]] = set()
 _begun: WeakKeyDictionary[Lock, _Beginning] = WeakKeyDictionary()
 _mutex = threading.RLock()
 
@@ -104,7 +106,13 @@ def observe_duration(*, lock: Lock, **kwargs: Any) -> None:
 
 
 def _labels(provider: Any, name: str) -> tuple[str, str]:
-    return provider.alias, label_of(name)
+    labels = provider.alias, label_of(name)
+    if labels not in _known:
+        # Each label is kept, and sent to Prometheus, for as long as the process lives.
+        if len(_known) >= conf.METRICS_MAX_LOCKS.value:
+            return provider.alias, OTHERS
+        _known.add(labels)
+    return labels
 
 
 def _count_running(labels: tuple[str, str]) -> None:

@@ -20,6 +20,8 @@ PASSED_ON = [
 ]
 LONGEST_RELEASE = 5.0
 """Seconds after which a signal ends the release of a lock."""
+AGAIN = 1.0
+"""Seconds until it rings again: a ring just before a wait in C ends no wait."""
 SOON = 0.001
 """Seconds until an alarm rings that was due meanwhile."""
 
@@ -102,9 +104,13 @@ class SignalForwarder:
 
 def _alarmed(seconds: float, call: Callable[[], None]) -> Callable[[], None]:
     # Return what restores the process's own alarm.
+    def ring(number: int, frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        call()
+
     begun = time.monotonic()
-    handler = signal.signal(signal.SIGALRM, lambda *_: call())
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    handler = signal.signal(signal.SIGALRM, ring)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
 
     def restore() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)

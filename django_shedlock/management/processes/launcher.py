@@ -62,11 +62,6 @@ class Guardian:
         self._status: int | None = None
         self._killing_at: float | None = None
 
-    def tell(self, orders: int) -> None:
-        """Tell the process that asked what to kill if this one is killed."""
-        with suppress(OSError):  # it has died, which watch() notices
-            os.write(orders, b"%d" % self._started)
-
     def kill(self) -> None:
         """Kill the command at once, and what it has started if that can be seen."""
         with suppress(Exception):
@@ -189,10 +184,9 @@ def main(orders: int, size: int) -> int:
         _adopt_orphans()
     if _has_ended(orders):
         return ABANDONED
-    pid = _start(command, environment, has_terminal=has_terminal)
+    pid = _start(command, environment, orders, has_terminal=has_terminal)
     guardian = Guardian(command[0], pid, grace=grace, has_terminal=has_terminal)
     try:
-        guardian.tell(orders)
         return guardian.watch(orders, ends)
     except BaseException:  # nobody else would end the command
         guardian.kill()
@@ -200,7 +194,11 @@ def main(orders: int, size: int) -> int:
 
 
 def _start(
-    command: list[bytes], environment: dict[bytes, bytes], *, has_terminal: bool
+    command: list[bytes],
+    environment: dict[bytes, bytes],
+    orders: int,
+    *,
+    has_terminal: bool,
 ) -> int:
     # A signal to a whole group is none for this process: see Guardian.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -211,6 +209,9 @@ def _start(
     if not pid:
         if not has_terminal:
             os.setpgid(0, 0)
+        # Here, so that nothing runs of which the process that asked does not know.
+        if not _has_told(orders, os.getpid() if has_terminal else -os.getpid()):
+            os._exit(ABANDONED)
         for name in CHANGED_BY_PYTHON:
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), signal.SIG_DFL)
@@ -220,6 +221,15 @@ def _start(
         with suppress(OSError):  # it was faster
             os.setpgid(pid, pid)
     return pid
+
+
+def _has_told(orders: int, started: int) -> bool:
+    """Tell the process that asked what to kill if the launcher is killed."""
+    try:
+        os.write(orders, b"%d" % started)
+    except OSError:  # it has died
+        return False
+    return True
 
 
 def _become(command: list[bytes], environment: dict[bytes, bytes]) -> int:

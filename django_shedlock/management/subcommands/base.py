@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import getpass
+import glob
 import json
 import os
+import textwrap
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, ClassVar
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -16,43 +20,97 @@ from django.utils import timezone
 
 from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockStatus
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.management.statuses import ExitStatus
+from django_shedlock.management.terminal import Cell, Terminal
+from django_shedlock.management.terminal import printable as printable
+from django_shedlock.models.actions import ActionResult
+from django_shedlock.monitoring.findings import Finding, Severity
+from django_shedlock.operators import Answer
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import LockFilter, LockProvider
 
-FAILED = 1
-RUNNING = 3
+FAILED = ExitStatus.FAILED
+NOT_HELD = ExitStatus.NOT_HELD
+PAUSED = ExitStatus.PAUSED
+RUNNING = ExitStatus.RUNNING
+UNKNOWN = ExitStatus.UNKNOWN
+WRONG_CALL = ExitStatus.WRONG_CALL
 
-
-def as_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the rows below the columns' names, each column as wide as needed."""
-    lines = [columns, *(list(map(printable, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) for cell, width in zip(line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+MOST_CANDIDATES = 1000
+"""Names among which the nearest to an unknown one is looked for."""
 
 
-def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the rows as a JSON list; durations are seconds."""
-    return json.dumps(list(rows), default=_encoded, indent=2)
+MOST_COUNTED = 1000
+"""Up to so many rows that are not shown are counted."""
+OUTCOME_ROLES = {
+    RunOutcome.SUCCEEDED: "SUCCESS",
+    **dict.fromkeys(filter(lambda each: each.is_bad, RunOutcome), "ERROR"),
+}
+"""The styles of outcomes."""
+
+
+STATE_ROLES = {
+    LockState.RUNNING: "SUCCESS",
+    LockState.HELD_AT_LEAST: "HTTP_NOT_MODIFIED",
+    LockState.PAUSED: "WARNING",
+    LockState.EXPIRED: "ERROR",
+}
+"""The styles of states."""
+
+
+def status_as_dict(
+    status: LockStatus, grace: timedelta, findings: Iterable[Finding]
+) -> dict[str, Any]:
+    """Return a lock for programs."""
+    return {
+        "name": status.name,
+        "state": status.state,
+        "locked_by": status.locked_by,
+        "locked_at": status.locked_at,
+        "lock_until": status.lock_until,
+        "remaining": status.remaining,
+        "heartbeat_at": status.heartbeat_at,
+        "schedule": status.schedule and str(status.schedule),
+        "next_tick": status.next_tick,
+        "overdue_since": status.overdue_since(grace),
+        "findings": [found.kind for found in findings],
+    }
+
+
+def failure(answer: Answer) -> ExitStatus:
+    """Return the exit status for an operator's action that was not done."""
+    if answer.result is not ActionResult.REFUSED:
+        return FAILED
+    if answer.status is None:
+        return NOT_HELD
+    if answer.status.pause is not None:
+        return PAUSED
+    return RUNNING if answer.status.state.may_run else NOT_HELD
+
+
+def write_json(stdout: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the rows as a JSON list, one after the other; durations are seconds."""
+    before = "[\n"
+    for row in rows:
+        stdout.write(f"{before}{_indented(row)}", ending="")
+        before = ",\n"
+    stdout.write("[]" if before == "[\n" else "\n]")
+
+
+def as_json(value: Any) -> str:
+    """Return the value as JSON; durations are seconds."""
+    return json.dumps(value, default=_encoded, indent=2)
+
+
+def _indented(row: Mapping[str, Any]) -> str:
+    return textwrap.indent(as_json(row), "  ")
 
 
 def _encoded(value: datetime | timedelta) -> str | float:
     if isinstance(value, datetime):
         return value.isoformat()
     return value.total_seconds()
-
-
-def printable(text: str) -> str:
-    """Return the text; what could move a terminal's cursor is escaped."""
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1]
-        for character in text
-    )
 
 
 def local(moment: datetime) -> str:
@@ -62,14 +120,48 @@ def local(moment: datetime) -> str:
     return moment.isoformat(sep=" ", timespec="seconds")
 
 
+def finding_line(terminal: Terminal, found: Finding) -> str:
+    """Return the finding as a line, or wrapped on a terminal."""
+    severity = found.kind.severity
+    role = "ERROR" if severity is Severity.CRITICAL else "WARNING"
+    return terminal.paragraph(
+        f"{severity.upper()} {found.text}", indent="  ", role=role
+    )
+
+
+def instant(moment: datetime) -> Cell:
+    """Return a cell of a table; short is without the year and the time zone."""
+    text = local(moment)
+    return Cell(text, text[5:16])
+
+
+def more(rest: Iterator[Any]) -> list[str]:
+    """Return a line that says how many rows are left, if there are any."""
+    count = sum(1 for _ in islice(rest, MOST_COUNTED + 1))
+    if not count:
+        return []
+    number = f"More than {MOST_COUNTED}" if count > MOST_COUNTED else str(count)
+    return [f"{number} more: see --limit."]
+
+
+def add_names(parser: ArgumentParser) -> None:
+    """Add the names of locks."""
+    parser.add_argument(
+        "name",
+        nargs="*",
+        help='only of these locks; patterns as in "import:*" may be among them',
+    )
+
+
 class Subcommand(ABC):
     """A subcommand: its name, its arguments, and what it does."""
 
     name: ClassVar[str]
     help: ClassVar[str]
 
-    def __init__(self, stdout: OutputWrapper):
+    def __init__(self, stdout: OutputWrapper, terminal: Terminal | None = None):
         self.stdout = stdout
+        self.terminal = terminal or Terminal(stdout)
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
@@ -89,15 +181,30 @@ def find_status(provider: LockProvider, name: str) -> LockStatus:
     """Return the lock's status, or raise ``CommandError``."""
     for status in provider.statuses(name):
         return status
-    message = f"There is no lock {name!r}. `shedlock list` shows all of them."
-    raise CommandError(message, returncode=FAILED)
+    raise CommandError(
+        f"There is no lock {name!r}.{nearest(name, _candidates(provider, name))} "
+        "`shedlock list` shows all of them.",
+        returncode=UNKNOWN,
+    )
+
+
+def _candidates(provider: LockProvider, name: str) -> Iterator[str]:
+    for pattern in (f"{glob.escape(name[:3])}*", "*"):
+        found = provider.iter_statuses(LockFilter((pattern,)))
+        yield from (status.name for status in islice(found, MOST_CANDIDATES))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a question that names the nearest of the names; or no text."""
+    found = difflib.get_close_matches(name, dict.fromkeys(names), n=1)
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def history_database(provider: LockProvider) -> str:
     """Return the alias of the database with the runs, or raise ``CommandError``."""
     if provider.history_database is None:
         message = f"The provider {provider.alias!r} keeps no history."
-        raise CommandError(message, returncode=FAILED)
+        raise CommandError(message, returncode=WRONG_CALL)
     return provider.history_database
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from django.utils.text import Truncator
@@ -10,20 +14,36 @@ from django.utils.text import Truncator
 from django_shedlock.durations import format_measured
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.management.subcommands.base import (
+    MOST_COUNTED,
+    OUTCOME_ROLES,
     Subcommand,
-    as_json,
-    as_table,
+    add_names,
+    duration,
     find_status,
     history_database,
-    local,
+    instant,
+    more,
     positive,
+    write_json,
 )
-from django_shedlock.models import LockRun
+from django_shedlock.management.terminal import Cell, Column, Terminal
+from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.patterns import WILDCARD, matches, may_match
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import run_here
 
-COLUMNS = ("STARTED", "NAME", "OUTCOME", "DURATION", "LOCKED BY", "EXCEPTION")
+COLUMNS = (
+    Column("STARTED", 2, stays=True),
+    Column("NAME", 0, least=30, stays=True),
+    Column("OUTCOME", 1, stays=True),
+    Column("DURATION", 4),
+    Column("LOCKED BY", 5, least=14),
+    Column("EXCEPTION", 3, least=24),
+)
 LONGEST_EXCEPTION = 100
+LIMIT = 20
+PAGE = 500
+"""Runs that are read at once."""
 
 
 class History(Subcommand):
@@ -35,48 +55,130 @@ class History(Subcommand):
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         """Add which runs, and how many of them."""
-        parser.add_argument("name", nargs="?", help="only of this lock")
+        add_names(parser)
         parser.add_argument(
             "--outcome", choices=[outcome.value for outcome in RunOutcome]
         )
-        parser.add_argument("--limit", type=positive, default=20, help="20 by default")
+        parser.add_argument(
+            "--attention",
+            action="store_true",
+            help="only runs that failed, lost their lock, or were abandoned",
+        )
+        parser.add_argument(
+            "--since",
+            metavar="DURATION",
+            type=duration,
+            help="only runs that began no longer ago than this",
+        )
+        parser.add_argument(
+            "--limit",
+            type=positive,
+            default=LIMIT,
+            help=f"show no more runs; {LIMIT} by default",
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def run(
-        self, provider: LockProvider, *, name: str | None, json: bool, **options: Any
+        self,
+        provider: LockProvider,
+        *,
+        name: list[str],
+        limit: int,
+        json: bool,
+        **options: Any,
     ) -> None:
         """Print a table of runs, or JSON."""
-        using = history_database(provider)
-        runs = run_here(lambda: last_runs(provider, using, name, **options), using)
-        if name is not None and options["outcome"] is None and not runs:
-            find_status(provider, name)
+        runs = wanted_runs(provider, **options)
+        runs = runs if json else runs.defer("exception_traceback")
+        shown = list(islice(iter_runs(runs, name, limit), limit))
+        for each in set(name).difference(run.name for run in shown):
+            _require(provider, runs, each)
         if json:
-            self.stdout.write(as_json(map(_as_dict, runs)))
-        elif runs:
-            self.stdout.write(as_table(COLUMNS, [_row(run) for run in runs]))
+            write_json(self.stdout, map(run_as_dict, shown))
+        elif shown:
+            is_full = len(shown) == limit
+            rest = _names_before(runs, name, shown[-1]) if is_full else iter(())
+            table = runs_table(self.terminal, shown)
+            self.terminal.write("\n".join([table, *more(rest)]))
         else:
-            self.stdout.write("No runs yet.")
+            self.terminal.write(_nothing(name, **options))
 
 
-def last_runs(
+def wanted_runs(
     provider: LockProvider,
-    using: str,
-    name: str | None,
     *,
-    outcome: str | None,
-    limit: int,
+    outcome: str | None = None,
+    attention: bool = False,
+    since: timedelta | None = None,
     **options: Any,
-) -> list[Any]:
-    """Return the runs, the newest first, with their ``current_outcome``."""
-    runs = LockRun.objects.using(using).filter(provider=provider.alias)
-    if name is not None:
-        runs = runs.filter(name=name)
+) -> LockRunQuerySet:
+    """Return the runs with their ``current_outcome``."""
+    all_runs = LockRun.objects.using(history_database(provider))
+    runs = all_runs.filter(provider=provider.alias)
+    if attention:
+        runs = runs.bad()
     if outcome is not None:
         runs = runs.of_outcome(RunOutcome(outcome))
-    return list(runs.with_outcome().order_by("-pk")[:limit])
+    if since is not None:
+        runs = runs.since(since)
+    return runs.with_outcome()
 
 
-def _as_dict(run: Any) -> dict[str, Any]:
+def iter_runs(
+    runs: LockRunQuerySet, names: Sequence[str], expected: int
+) -> Iterator[Any]:
+    """Return the runs of these locks, the newest first; read a page at a time."""
+    size = PAGE if any(map(WILDCARD.search, names)) else expected
+    runs = runs.filter(may_match(names)).order_by("-pk")
+    page, read = runs, list[Any]()
+    while read := run_here(partial(list, page[:size]), runs.db):
+        yield from (run for run in read if matches(run.name, names))
+        if len(read) < size:
+            return
+        page = runs.filter(pk__lt=read[-1].pk)
+
+
+def _names_before(
+    runs: LockRunQuerySet, names: Sequence[str], last: LockRun
+) -> Iterator[str]:
+    older = runs.filter(may_match(names), pk__lt=last.pk).values_list("name", flat=True)
+    read = run_here(lambda: list(older.order_by("-pk")[: MOST_COUNTED + 1]), runs.db)
+    return (name for name in read if matches(name, names))
+
+
+def runs_table(terminal: Terminal, runs: Sequence[Any], *, named: bool = True) -> str:
+    """Return a table of runs, with the names of their locks or without."""
+    shown = [n for n, each in enumerate(COLUMNS) if named or each.title != "NAME"]
+    rows = [_row(run) for run in runs]
+    return terminal.table(
+        [COLUMNS[number] for number in shown],
+        [[row[number] for number in shown] for row in rows],
+    )
+
+
+def _require(provider: LockProvider, runs: LockRunQuerySet, name: str) -> None:
+    # A lock may have been pruned, or have no such run.
+    if WILDCARD.search(name):
+        return
+    known = LockRun.objects.using(runs.db).of_lock(name, provider.alias)
+    if not run_here(known.exists, runs.db):
+        find_status(provider, name)
+
+
+def _nothing(
+    names: Sequence[str],
+    *,
+    outcome: str | None,
+    attention: bool,
+    since: timedelta | None,
+    **options: Any,
+) -> str:
+    is_filtered = names or outcome or attention or since
+    return "There are no such runs." if is_filtered else "No runs yet."
+
+
+def run_as_dict(run: Any) -> dict[str, Any]:
+    """Return a run for programs."""
     return {
         "name": run.name,
         "outcome": run.current_outcome,
@@ -90,16 +192,26 @@ def _as_dict(run: Any) -> dict[str, Any]:
         "skips": run.skips,
         "exception_type": run.exception_type,
         "exception_message": run.exception_message,
+        "exception_traceback": run.exception_traceback,
+        "trigger": run.trigger,
+        "operator": run.operator,
+        "reason": run.reason,
     }
 
 
-def _row(run: Any) -> tuple[str, ...]:
-    exception = f"{run.exception_type}: {run.exception_message}"
+def _row(run: Any) -> tuple[Cell | str, ...]:
+    outcome = run.current_outcome
     return (
-        local(run.started),
+        instant(run.started),
         run.name,
-        run.current_outcome,
+        Cell(outcome, role=OUTCOME_ROLES.get(outcome, "")),
         "-" if run.duration is None else format_measured(run.duration),
         run.locked_by,
-        Truncator(exception).chars(LONGEST_EXCEPTION) if run.exception_type else "-",
+        _exception(run) if run.exception_type else "-",
     )
+
+
+def _exception(run: Any) -> Cell:
+    text = f"{run.exception_type}: {run.exception_message}"
+    cut = Truncator(text).chars(LONGEST_EXCEPTION)
+    return Cell(cut, cut[run.exception_type.rfind(".") + 1 :])

@@ -7,13 +7,13 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.durations import format_seconds
 from django_shedlock.locks.configuration import check_durations, parse_option
 from django_shedlock.management.subcommands.base import (
-    FAILED,
+    PAUSED,
     RUNNING,
     Subcommand,
     add_reason,
+    failure,
     find_status,
     operator,
     printable,
@@ -50,20 +50,26 @@ class Release(Subcommand):
         **options: Any,
     ) -> None:
         """Release the lock, or say why not."""
-        action = OperatorAction(provider, name, operator=operator(), reason=reason)
-        if action.release(running=force):
-            self.stdout.write(f"Lock {name!r} is released.")
-            return
         status = find_status(provider, name)
-        if status.state.may_run:
-            runs = "is running" if status.state.is_running else "may still be running"
-            raise CommandError(
-                f"Lock {name!r} is not released: its job {runs} as "
-                f"{printable(status.locked_by)}. With --force it is released all the "
-                "same, and another worker may start the job while this one goes on.",
-                returncode=RUNNING,
-            )
-        raise CommandError(f"Lock {name!r} is not held.", returncode=FAILED)
+        by = {"operator": operator(), "reason": reason}
+        action = OperatorAction(provider, name, status.locked_by, **by)
+        answer = action.release(running=force)
+        told = printable(answer.detail)
+        if answer:
+            self.stdout.write(told)
+            return
+        exit_status = failure(answer)
+        if exit_status is RUNNING:
+            told = f"{told}{WITH_FORCE}"
+        elif exit_status is PAUSED:
+            told = f"{told} `shedlock resume {name}` ends the pause."
+        raise CommandError(told, returncode=exit_status)
+
+
+WITH_FORCE = (
+    " With --force it is released all the same, and another worker may start the job "
+    "while this one goes on."
+)
 
 
 class Extend(Subcommand):
@@ -91,9 +97,9 @@ class Extend(Subcommand):
         """Extend the lease, or say why not."""
         lease = parse_option(name, "duration", duration)
         check_durations(name, lease)
-        action = OperatorAction(provider, name, operator=operator(), reason=reason)
-        if not action.extend(lease):
-            find_status(provider, name)
-            raise CommandError(f"Lock {name!r} is not held.", returncode=FAILED)
-        remaining = format_seconds(find_status(provider, name).remaining)
-        self.stdout.write(f"Lock {name!r} is held for {remaining} more at the most.")
+        status = find_status(provider, name)
+        by = {"operator": operator(), "reason": reason}
+        answer = OperatorAction(provider, name, status.locked_by, **by).extend(lease)
+        if not answer:
+            raise CommandError(printable(answer.detail), returncode=failure(answer))
+        self.stdout.write(printable(answer.detail))

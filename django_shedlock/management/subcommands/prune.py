@@ -6,23 +6,33 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.history.pruning import prune_locks, prune_runs
+from django_shedlock.history.pruning import (
+    count_prunable_actions,
+    count_prunable_locks,
+    count_prunable_runs,
+    prune_actions,
+    prune_locks,
+    prune_runs,
+)
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.management.subcommands.base import (
+    WRONG_CALL,
     Subcommand,
     duration,
     history_database,
 )
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers import get_provider, provider_aliases
 
 
 class Prune(Subcommand):
     """Deletes old rows."""
 
     name = "prune"
-    help = "delete old runs and, with --unused-for, records of unused locks"
+    help = "delete old runs and actions and, with --unused-for, records of unused locks"
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
@@ -31,7 +41,7 @@ class Prune(Subcommand):
             "--older-than",
             metavar="DURATION",
             type=duration,
-            help="delete runs that began longer ago than this; "
+            help="delete runs and operators' actions that began longer ago than this; "
             "SHEDLOCK_HISTORY_RETENTION by default",
         )
         parser.add_argument(
@@ -41,25 +51,61 @@ class Prune(Subcommand):
             help="also delete records of locks whose last lease ended longer ago than "
             "this, but not of decorated jobs with fixed names",
         )
+        parser.add_argument(
+            "--all-providers",
+            action="store_true",
+            help="in the databases of all providers, also runs of providers that are "
+            "no longer in SHEDLOCK_PROVIDERS",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="delete nothing, and say how much"
+        )
+
+    def handle(self, alias: str | None, **options: Any) -> None:
+        """Prune what is of this provider, of the default one, or of all."""
+        if not options["all_providers"]:
+            provider = get_provider(alias or "default")
+            self.run(history_database(provider), provider.alias, **options)
+            return
+        if alias is not None:
+            problem = "Give --provider or --all-providers, but not both."
+            raise CommandError(problem, returncode=WRONG_CALL)
+        found = [get_provider(each).history_database for each in provider_aliases()]
+        databases = [each for each in dict.fromkeys(found) if each is not None]
+        for using in databases:
+            where = f"Database {using!r}: " if len(databases) > 1 else ""
+            self.run(using, None, where=where, **options)
 
     def run(
         self,
-        provider: LockProvider,
+        using: str,
+        provider: str | None,
         *,
         older_than: timedelta | None,
         unused_for: timedelta | None,
+        dry_run: bool,
+        where: str = "",
         **options: Any,
     ) -> None:
         """Delete the rows, and print how many."""
-        using = history_database(provider)
         if older_than is None:
             older_than = default_duration(conf.HISTORY_RETENTION)
         if older_than < ZERO:
             raise InvalidLockConfiguration(
                 f"{conf.HISTORY_RETENTION.name} must not be negative."
             )
+        done = f"{where}{'Would delete' if dry_run else 'Deleted'}"
         if unused_for is not None:
-            locks = prune_locks(using, unused_for)
-            self.stdout.write(f"Deleted records of unused locks: {locks}.")
-        runs = prune_runs(using, older_than)
-        self.stdout.write(f"Deleted runs: {runs}.")
+            prune = count_prunable_locks if dry_run else prune_locks
+            locks = prune(using, unused_for)
+            self.stdout.write(f"{done} records of unused locks: {locks}.")
+        if dry_run:
+            runs = count_prunable_runs(
+                using, older_than, provider, unused_for=unused_for
+            )
+        else:
+            runs = prune_runs(using, older_than, provider)
+        self.stdout.write(f"{done} runs: {runs}.")
+        prune_old = count_prunable_actions if dry_run else prune_actions
+        if actions := prune_old(using, older_than, provider):
+            self.stdout.write(f"{done} actions of operators: {actions}.")

@@ -26,20 +26,25 @@ from django_shedlock.locks.states import LockHolder
 from django_shedlock.management.processes.child import Program, ended_when_lost
 from django_shedlock.management.processes.forwarding import SignalForwarder
 from django_shedlock.management.processes.inheritance import descriptors
-from django_shedlock.management.processes.launcher import CANNOT_START, NOT_FOUND
-from django_shedlock.management.subcommands.base import Subcommand, duration, status
+from django_shedlock.management.statuses import ExitStatus
+from django_shedlock.management.subcommands.base import (
+    WRONG_CALL,
+    Subcommand,
+    duration,
+    status,
+)
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.starts import Trigger
 
 LOCK_OPTIONS = ("lock_at_most_for", "lock_at_least_for", "wait")
-LOST = 123
-STORE_FAILED = 125
+LOST, STORE_FAILED = ExitStatus.LOST, ExitStatus.STORE_FAILED
 
 EPILOG = f"""
 The exit status is the command's own. If a signal ended it, 128 plus the signal's
-number; 2, wrong arguments; {LOST}, the lock was lost, so the command was ended;
-{STORE_FAILED}, the store failed, so the command did not run; {CANNOT_START} and
-{NOT_FOUND}, as in a shell, the command can't be started, or is not found.
+number; 2, wrong arguments or settings; {LOST}, the lock was lost, so the command was
+ended; {STORE_FAILED}, the store failed, so the command did not run;
+{ExitStatus.CANNOT_START} and {ExitStatus.NOT_FOUND}, as in a shell, the command can't
+be started, or is not found.
 """
 
 
@@ -149,7 +154,8 @@ def _request(
     **options: Any,
 ) -> LockRequest:
     if time_zone is not None and schedule is None:
-        raise CommandError("--time-zone needs a --schedule.")
+        problem = "--time-zone needs a --schedule."
+        raise CommandError(problem, returncode=WRONG_CALL)
     request = make_request(name, {option: options[option] for option in LOCK_OPTIONS})
     return replace(
         request,
@@ -168,7 +174,8 @@ def _jittered(request: LockRequest, jitter: timedelta) -> LockRequest:
     if jitter >= interval:
         raise CommandError(
             f"--jitter ({format_duration(jitter)}) must be shorter than the shortest "
-            f"time between two ticks of the --schedule ({format_duration(interval)})."
+            f"time between two ticks of the --schedule ({format_duration(interval)}).",
+            returncode=WRONG_CALL,
         )
     is_scheduled = request.trigger is Trigger.SCHEDULER
     return replace(request, asked_at=host_now()) if is_scheduled else request

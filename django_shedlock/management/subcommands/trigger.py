@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from django_shedlock.jobs.named import NamedJob, named_jobs
+from django_shedlock.jobs.requests import best_of, run_now
 from django_shedlock.locks.configuration import full_name
 from django_shedlock.management.subcommands.base import (
-    FAILED,
+    NOT_HELD,
     RUNNING,
+    UNKNOWN,
     Subcommand,
     add_reason,
+    failure,
+    nearest,
     operator,
+    printable,
 )
+from django_shedlock.operators import OperatorAction
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules.starts import Trigger
-
-logger = logging.getLogger("django_shedlock")
 
 
 class TriggerJob(Subcommand):
@@ -42,33 +44,34 @@ class TriggerJob(Subcommand):
         self, provider: LockProvider, *, name: str, reason: str, **options: Any
     ) -> None:
         """Run the job here, or say why not; pass on what it raises."""
-        start = _find(provider, name).start
-        if start is None:
+        job = _find(provider, name)
+        if job.start is None:
             raise CommandError(
                 f"The job of lock {name!r} needs arguments, so it can't be started by "
                 "name.",
-                returncode=FAILED,
+                returncode=UNKNOWN,
             )
-        why = f"because: {reason!r}" if reason else "without a reason"
-        logger.warning("Lock %r: %s runs its job now, %s.", name, operator(), why)
-        if not start(Trigger.OPERATOR):
+        by = {"operator": operator(), "reason": reason}
+        answer = run_now(OperatorAction(provider, job.name, **by), job.start)
+        if not answer:
+            status = failure(answer)
             raise CommandError(
-                f"The job of lock {name!r} was not started: it is running.",
-                returncode=RUNNING,
+                printable(answer.detail),
+                returncode=RUNNING if status is NOT_HELD else status,
             )
-        self.stdout.write(f"The job of lock {name!r} has run.")
+        self.stdout.write(printable(answer.detail))
 
 
 def _find(provider: LockProvider, name: str) -> NamedJob:
     known = list(named_jobs(provider.alias))
     jobs = [job for job in known if job.name in {name, full_name(name)}]
     if not jobs:
-        names = ", ".join(sorted({repr(job.name) for job in known})) or "none"
+        names = sorted({job.name for job in known})
         raise CommandError(
-            f"No job with a lock {name!r} is known here. There are {names}. Known are "
-            "decorated jobs whose locks have fixed names and, with the app "
+            f"No job with a lock {name!r} is known here.{nearest(name, names)} There "
+            f"are {', '.join(map(repr, names)) or 'none'}. Known are decorated jobs "
+            "whose locks have fixed names and, with the app "
             "django_shedlock.contrib.crontab, entries of CRONJOBS.",
-            returncode=FAILED,
+            returncode=UNKNOWN,
         )
-    # An entry of CRONJOBS may give a schedule to a job that has none of its own.
-    return max(jobs, key=lambda job: (job.start is not None, job.schedule is not None))
+    return best_of(jobs)

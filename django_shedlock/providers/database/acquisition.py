@@ -65,12 +65,7 @@ class Acquisition:
         self._read = read
         self._start = lock.configuration.start
         self._is_by_operator = self._start.trigger is Trigger.OPERATOR
-        self._lease = {
-            "name": lock.name,
-            "locked_by": lock.locked_by,
-            "at_most": lock.configuration.lock_at_most_for,
-            "at_least": lock.configuration.lock_at_least_for,
-        }
+        self._lease = lease_of(lock)
 
     def __call__(
         self, connection: BaseDatabaseWrapper, is_again: bool
@@ -136,6 +131,27 @@ class Acquisition:
     def _read_holder(self) -> LockHolder:
         record = self._read(self._lock.name)
         return UNKNOWN if record is None else record.holder()
+
+
+def lease_of(lock: Lock) -> dict[str, Any]:
+    """Return the parameters of a statement that acquires the lock."""
+    return {
+        "name": lock.name,
+        "locked_by": lock.locked_by,
+        "at_most": lock.configuration.lock_at_most_for,
+        "at_least": lock.configuration.lock_at_least_for,
+    }
+
+
+def take_over(
+    lock: Lock, locked_by: str, connection: BaseDatabaseWrapper, is_again: bool
+) -> bool:
+    """See ``LockProvider.take_over()``."""
+    if TAKE_OVER(connection, **lease_of(lock), before=locked_by):
+        return True
+    # Sent again after a lost reply, our own first try may have acquired it.
+    record = read(connection, lock.name) if is_again else None
+    return record is not None and record.locked_by == lock.locked_by
 
 
 def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
@@ -213,11 +229,17 @@ def _lease() -> dict[str, Any]:
         "locked_at": DatabaseNow(),
         "locked_by": text("locked_by"),
         "released_at": None,
+        "extended_at": None,
     }
 
 
 def _acquire(*, by_operator: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
     records = _named().not_running() if by_operator else _named().acquirable()
+    return records, {**_lease(), "fencing_token": F("fencing_token") + 1}
+
+
+def _take_over() -> tuple[LockRecordQuerySet, dict[str, Any]]:
+    records = _named().held().filter(locked_by=text("before"))
     return records, {**_lease(), "fencing_token": F("fencing_token") + 1}
 
 
@@ -276,6 +298,7 @@ def tick_statement(*, by_operator: bool, is_new: bool) -> Update:
     return Update(partial(_acquire_for_tick, by_operator=by_operator, is_new=is_new))
 
 
+TAKE_OVER = Update(_take_over)
 CREATE = Insert(_create)
 CREATE_FREE = Insert(_create_free)
 READ = Select(_read)

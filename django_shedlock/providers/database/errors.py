@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 
+from django.core.management.base import CommandError
 from django.db import (
+    DEFAULT_DB_ALIAS,
     DatabaseError,
     Error,
     IntegrityError,
     InterfaceError,
     OperationalError,
 )
+
+from django_shedlock.exceptions import LockProviderError
 
 # The statement lost against another one. It may be sent again.
 CONFLICT_STATES = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
@@ -21,6 +25,10 @@ TIMEOUT_STATES = {"55P03"}
 TIMEOUT_NUMBERS = {1205}
 # The connection ended, whatever became of the statement.
 ENDED_STATES = ("08", "57P")
+# There is no such table.
+MISSING_STATES = {"42P01"}
+MISSING_NUMBERS = {1146}
+MISSING_TEXTS = ("no such table", "ORA-00942")  # SQLite and Oracle
 ENDED_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}  # MySQL; from 2000 on the client's
 
 
@@ -33,6 +41,14 @@ class StaleTransaction(DatabaseError):
     """
 
     message = "this transaction has read, and another process writes"
+
+
+class MissingTable(LockProviderError, CommandError):
+    """
+    The table is missing, as before the first ``migrate``.
+
+    A management command that meets it ends in this one sentence, without a traceback.
+    """
 
 
 class NoAnswer(OperationalError):
@@ -67,6 +83,21 @@ def is_stale_snapshot(error: Error) -> bool:
 def is_lock_timeout(error: Error) -> bool:
     """Whether the statement waited too long for a row that somebody else has."""
     return _state(error) in TIMEOUT_STATES or _number(error) in TIMEOUT_NUMBERS
+
+
+def is_missing_table(error: BaseException) -> bool:
+    """Whether the table is missing: nobody has migrated this database yet."""
+    return isinstance(error, Error) and (
+        _state(error) in MISSING_STATES
+        or _number(error) in MISSING_NUMBERS
+        or str(error).startswith(MISSING_TEXTS)
+    )
+
+
+def migrate_command(using: str) -> str:
+    """Return the command that makes the tables in this database."""
+    option = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
+    return f"manage.py migrate{option}"
 
 
 def describe(error: Error) -> str:

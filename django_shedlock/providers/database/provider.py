@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache, partial
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from django.core.checks import CheckMessage
@@ -20,33 +21,44 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus
+from django_shedlock.locks.states import CONTENDED, LockHolder, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.models.records import OVER, RELEASED
+from django_shedlock.patterns import may_match
+from django_shedlock.providers.base import LockFilter, LockProvider, matches_any
 from django_shedlock.providers.database import checks
 from django_shedlock.providers.database.acquisition import (
     Acquisition,
     RecentNames,
     read,
     register,
+    take_over,
 )
 from django_shedlock.providers.database.connections import Work, run
 from django_shedlock.providers.database.errors import (
+    MissingTable,
     NoAnswer,
     describe,
     is_conflict,
     is_lock_timeout,
+    is_missing_table,
+    migrate_command,
 )
 from django_shedlock.providers.database.statements import (
+    Select,
     Update,
     asynchronous_commit,
     duration,
     instant,
     text,
 )
+from django_shedlock.providers.database.statuses import batches, read_statuses
 from django_shedlock.schedules.cron import Schedule
 
 T = TypeVar("T")
+
+PAGE = 500
+"""Locks that are read at once."""
 
 
 class DatabaseLockProvider(LockProvider):
@@ -74,6 +86,11 @@ class DatabaseLockProvider(LockProvider):
             if is_refused and not isinstance(error, IntegrityError | NoAnswer):
                 return CONTENDED
             self._fail("acquire", lock.name, error)
+
+    def take_over(self, lock: Lock, locked_by: str) -> bool:
+        """See LockProvider.take_over(). It is one statement."""
+        work = partial(take_over, lock, locked_by)
+        return self._do("acquire", lock.name, work)
 
     def extend(
         self,
@@ -159,15 +176,83 @@ class DatabaseLockProvider(LockProvider):
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
         """See LockProvider.statuses()."""
-        records = LockRecord.objects.using(self.using)
-        records = records if name is None else records.filter(name=name)
-        records = records.with_status().with_clock().order_by("name")
-        return self._do(
-            "read",
-            name,
-            lambda *_: [record.status for record in records.all()],
-            stays_here=True,
+        records = self._records if name is None else self._records.filter(name=name)
+        return self._statuses(records.order_by("name"), name)
+
+    def statuses_of(self, names: Collection[str]) -> Sequence[LockStatus]:
+        """See LockProvider.statuses_of(). One statement for each thousand."""
+        found: list[LockStatus] = []
+        for some in batches(names):
+            records = self._records.filter(name__in=some)
+            found += self._statuses(records.order_by("name"))
+        return found
+
+    def candidates(
+        self,
+        grace: timedelta,
+        *,
+        limit: int | None = None,
+        ignored: Collection[str] = (),
+    ) -> Sequence[LockStatus]:
+        """See LockProvider.candidates(). The database reads each record once."""
+        records = self._records.candidates(grace).by_urgency(grace)
+        if not ignored:
+            return self._statuses(records[:limit])
+        # Patterns are Python's, so that the limit counts only what they leave.
+        names = self._read_names(records)
+        wanted = (name for name in names if not matches_any(name, ignored))
+        kept = list(islice(wanted, limit))
+        found = {status.name: status for status in self.statuses_of(kept)}
+        return [found[name] for name in kept if name in found]
+
+    def count(self) -> int:
+        """See LockProvider.count()."""
+        return self._do("read", None, lambda *_: self._records.count(), stays_here=True)
+
+    def state_counts(self) -> dict[LockState, int]:
+        """See LockProvider.state_counts()."""
+        counts = self._do(
+            "read", None, lambda *_: self._records.state_counts(), stays_here=True
         )
+        return {state: counts.get(state.value, 0) for state in LockState}
+
+    def late(
+        self,
+        grace: timedelta | None,
+        held_for: timedelta | None = None,
+        *,
+        limit: int | None = None,
+    ) -> Sequence[LockStatus]:
+        """See LockProvider.late()."""
+        records = self._records.late(grace, held_for).by_urgency(grace)
+        return self._statuses(records[:limit])
+
+    @property
+    def _records(self) -> LockRecordQuerySet:
+        return LockRecord.objects.using(self.using)
+
+    def _statuses(
+        self, records: LockRecordQuerySet, name: str | None = None
+    ) -> list[LockStatus]:
+        return self._do(
+            "read", name, lambda *_: read_statuses(records), stays_here=True
+        )
+
+    def _read_names(self, records: LockRecordQuerySet) -> list[str]:
+        names = records.values_list("name", flat=True)
+        return self._do("read", None, lambda *_: list(names.all()), stays_here=True)
+
+    def iter_statuses(self, wanted: LockFilter) -> Iterator[LockStatus]:
+        """See LockProvider.iter_statuses(). It reads a page whenever it needs one."""
+        records: Any = self._records.with_status().filter(may_match(wanted.patterns))
+        if wanted.state is not None:
+            records = records.filter(state=wanted.state)
+        page = records = records.order_by("name")
+        while read := self._statuses(page[:PAGE]):
+            yield from filter(wanted.accepts, read)
+            if len(read) < PAGE:
+                return
+            page = records.filter(name__gt=read[-1].name)
 
     def remaining(self, lock: Lock) -> timedelta:
         """See LockProvider.remaining()."""
@@ -183,7 +268,15 @@ class DatabaseLockProvider(LockProvider):
         # With lock_at_least_until over, the holder's own release keeps nothing.
         over = dict.fromkeys(("lock_until", "lock_at_least_until"), F("locked_at"))
         release = Update(lambda: (records, {**over, "released_at": _released_now()}))
-        return bool(self._do("release", name, lambda c, _: release(c)))
+        released = _of_acquisition(name, locked_by).filter(RELEASED, OVER)
+
+        def work(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            # Sent again after a lost reply, our own first try may have released it.
+            was_released = is_again and locked_by is not None
+            find = Select(lambda: released.values_list("pk"))
+            return bool(release(connection) or (was_released and find(connection)))
+
+        return self._do("release", name, work)
 
     def force_extend(
         self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
@@ -224,6 +317,12 @@ class DatabaseLockProvider(LockProvider):
     def _fail(self, verb: str, name: str | None, error: Error) -> NoReturn:
         what = "the locks" if name is None else f"lock {name!r}"
         where = f"database {self.using!r} (provider {self.alias!r})"
+        if is_missing_table(error):
+            # A traceback of the statement would only hide what to do.
+            raise MissingTable(
+                f"Could not {verb} {what} in {where}: its table is missing. Run "
+                f"`{migrate_command(self.using)}`."
+            ) from None
         failure = LockProviderError(
             f"Could not {verb} {what} in {where}: {describe(error)}"
         )
@@ -248,7 +347,7 @@ def _lengthened(lock_at_most_for: Any) -> dict[str, Any]:
 
 def _extend(*, has_both: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
     at_least = {"lock_at_least_until": DatabaseNow() + duration("at_least")}
-    columns = _lengthened(duration("at_most"))
+    columns = {**_lengthened(duration("at_most")), "extended_at": DatabaseNow()}
     return _ours(), {**columns, **(at_least if has_both else {})}
 
 

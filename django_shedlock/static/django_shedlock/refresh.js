@@ -1,123 +1,103 @@
-/* Refreshes the list of locks in place: filters, selection and focus stay. */
+/* Refreshes parts of a page in place: what was typed, ticked, unfolded or focused stays.
+
+   A part is an element with an id and the attribute data-shedlock-refresh. The server is
+   asked for the page's parts alone, so it shows (and forgets) no message here. The line
+   with data-shedlock-every, in seconds, tells the time of the last answer and has the
+   button that pauses. */
 "use strict";
 {
     const PAUSED = "django_shedlock.paused";
+    const PARTS = "[data-shedlock-refresh][id]";
+    /* What the reader changes, and the server does not know. */
+    const OWN = {DETAILS: ["open"], TR: ["class"]};
 
-    function keyOf(row) {
-        const box = row.querySelector("input.action-select");
-        return box ? box.value : row.querySelector("th").textContent;
+    function hasFocus(node) {
+        return node.contains(document.activeElement);
     }
 
-    function hasFocus(element) {
-        return element.contains(document.activeElement);
+    function keyOf(element) {
+        return element.dataset ? element.dataset.shedlockKey : undefined;
     }
 
-    /* Cells are replaced one by one: the check box stays the very element that Django's
-       own script knows, and nobody's focus is taken away. */
-    function updateRow(row, fresh) {
-        Array.from(row.children).forEach((cell, index) => {
-            const next = fresh.children[index];
-            if (cell.classList.contains("action-checkbox") || hasFocus(cell)) {
-                return;
-            }
-            if (cell.innerHTML !== next.innerHTML) {
-                cell.innerHTML = next.innerHTML;
-            }
-        });
+    function isKeyed(parent) {
+        return parent.children.length > 0 && Array.from(parent.children).every(keyOf);
     }
 
-    function updateRows(body, fresh) {
-        const known = new Map(Array.from(body.rows, (row) => [keyOf(row), row]));
-        const rows = Array.from(fresh.rows, (row) => {
-            const old = known.get(keyOf(row));
-            if (!old) {
-                return document.importNode(row, true);
+    function haveSameShape(old, fresh) {
+        const kinds = (node) => Array.from(node.childNodes, (child) => child.nodeName);
+        return kinds(old).join() === kinds(fresh).join();
+    }
+
+    function updateAttributes(old, fresh) {
+        const own = OWN[old.nodeName] || [];
+        const names = [...old.getAttributeNames(), ...fresh.getAttributeNames()];
+        for (const name of names.filter((each) => !own.includes(each))) {
+            if (!fresh.hasAttribute(name)) {
+                old.removeAttribute(name);
+            } else if (old.getAttribute(name) !== fresh.getAttribute(name)) {
+                old.setAttribute(name, fresh.getAttribute(name));
             }
-            updateRow(old, row);
-            return old;
-        });
-        const same =
-            rows.length === body.rows.length &&
-            rows.every((row, index) => row === body.rows[index]);
-        /* To move rows would take the focus from whoever is in one of them. */
-        if (!same && !hasFocus(body)) {
-            body.replaceChildren(...rows);
         }
     }
 
-    function boxes() {
-        return Array.from(document.querySelectorAll("#result_list input.action-select"));
+    function updateKeyed(old, fresh) {
+        const known = new Map(Array.from(old.children, (child) => [keyOf(child), child]));
+        const children = Array.from(fresh.children, (child) => {
+            const same = known.get(keyOf(child));
+            if (!same) {
+                return document.importNode(child, true);
+            }
+            update(same, child);
+            return same;
+        });
+        const isSame =
+            children.length === old.children.length &&
+            children.every((child, index) => child === old.children[index]);
+        /* To move them would take the focus from whoever is in one of them. */
+        if (!isSame && !hasFocus(old)) {
+            old.replaceChildren(...children);
+        }
     }
 
-    /* Django's own script knows only the check boxes that came with the page. */
-    function recount() {
-        const counter = document.querySelector("span.action-counter");
-        const all = document.getElementById("action-toggle");
-        if (!counter || !all) {
+    function update(old, fresh) {
+        if (old.nodeType !== Node.ELEMENT_NODE) {
+            if (old.nodeValue !== fresh.nodeValue) {
+                old.nodeValue = fresh.nodeValue;
+            }
             return;
         }
-        const sel = boxes().filter((box) => box.checked).length;
-        const cnt = Number(counter.dataset.actionsIcnt);
-        const format = ngettext(
-            "%(sel)s of %(cnt)s selected",
-            "%(sel)s of %(cnt)s selected",
-            sel,
-        );
-        counter.textContent = interpolate(format, {sel, cnt}, true);
-        all.checked = sel > 0 && sel === boxes().length;
-    }
-
-    function selectAll(checked) {
-        for (const box of boxes()) {
-            box.checked = checked;
-            box.closest("tr").classList.toggle("selected", checked);
+        if (old.matches("input, select, textarea") || old.isEqualNode(fresh)) {
+            return;
+        }
+        updateAttributes(old, fresh);
+        if (isKeyed(old) && isKeyed(fresh)) {
+            updateKeyed(old, fresh);
+        } else if (haveSameShape(old, fresh)) {
+            const children = Array.from(fresh.childNodes);
+            children.forEach((child, index) => update(old.childNodes[index], child));
+        } else if (!hasFocus(old)) {
+            const copies = Array.from(fresh.childNodes, (child) =>
+                document.importNode(child, true),
+            );
+            old.replaceChildren(...copies);
         }
     }
 
-    function onChange(event) {
-        if (event.target.id === "action-toggle") {
-            selectAll(event.target.checked);
+    function updateParts(page) {
+        const parts = Array.from(document.querySelectorAll(PARTS));
+        const answers = parts.map((part) => page.getElementById(part.id));
+        if (!answers.every(Boolean)) {
+            throw new Error("not the parts of this page");
         }
-        recount();
+        parts.forEach((part, index) => update(part, answers[index]));
+        document.dispatchEvent(new Event("shedlock:refreshed"));
     }
 
-    function updateCounter(page) {
-        const counter = document.querySelector("span.action-counter");
-        const fresh = page.querySelector("span.action-counter");
-        if (counter && fresh) {
-            counter.dataset.actionsIcnt = fresh.dataset.actionsIcnt;
-        }
-        recount();
-    }
-
-    function isTyping() {
-        const search = document.getElementById("searchbar");
-        return search !== null && search.value !== search.defaultValue;
-    }
-
-    function update(page) {
-        const counts = document.getElementById("shedlock-counts");
-        const freshCounts = page.getElementById("shedlock-counts");
-        if (!freshCounts) {
-            throw new Error("not the list of locks");
-        }
-        if (!hasFocus(counts)) {
-            counts.innerHTML = freshCounts.innerHTML;
-        }
-        const body = document.querySelector("#result_list tbody");
-        const fresh = page.querySelector("#result_list tbody");
-        if (body) {
-            updateRows(body, fresh || document.createElement("tbody"));
-            updateCounter(page);
-        } else if (fresh && !isTyping()) {
-            window.location.reload();
-        }
-    }
-
-    async function fetchPage() {
+    async function fetchParts() {
         const response = await fetch(window.location.href, {
             credentials: "same-origin",
             cache: "no-store",
+            headers: {"X-Shedlock-Refresh": "yes"},
         });
         if (!response.ok || response.redirected) {
             throw new Error(`status ${response.status}`);
@@ -125,8 +105,7 @@
         return new DOMParser().parseFromString(await response.text(), "text/html");
     }
 
-    function start(overview) {
-        const line = overview.querySelector(".shedlock-refresh");
+    function start(line) {
         const status = line.querySelector("[data-shedlock-status]");
         const button = line.querySelector("button");
         let paused = localStorage.getItem(PAUSED) === "yes";
@@ -145,11 +124,11 @@
             }
             waiting = true;
             try {
-                const page = await fetchPage();
+                const page = await fetchParts();
                 if (paused) {
                     return;
                 }
-                update(page);
+                updateParts(page);
                 const time = new Date().toLocaleTimeString(document.documentElement.lang);
                 status.removeAttribute("role");
                 status.textContent = `${status.dataset.updated} ${time}`;
@@ -169,19 +148,15 @@
             show();
             refresh();
         });
-        const list = document.getElementById("result_list");
-        if (list) {
-            list.addEventListener("change", onChange);
-        }
         line.hidden = false;
         show();
-        window.setInterval(refresh, Number(overview.dataset.shedlockRefresh) * 1000);
+        window.setInterval(refresh, Number(line.dataset.shedlockEvery) * 1000);
     }
 
     document.addEventListener("DOMContentLoaded", () => {
-        const overview = document.querySelector("[data-shedlock-refresh]");
-        if (overview) {
-            start(overview);
+        const line = document.querySelector("[data-shedlock-every]");
+        if (line) {
+            start(line);
         }
     });
 }

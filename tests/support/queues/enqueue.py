@@ -1,4 +1,8 @@
-"""Enqueue a task twice: ``python -m tests.support.queues.enqueue <queue> <task>``."""
+"""
+Enqueue a task twice: ``python -m tests.support.queues.enqueue <queue> <task>``.
+
+With the queue ``request``, an operator asks twice for a run of this job.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,13 @@ def enqueue(queue: str, task: str) -> None:
         from tests.support.queues import django_tasks
 
         getattr(django_tasks, task).enqueue()
+    elif queue == "request":
+        from django_shedlock.jobs.requests import jobs_by_name, request_run
+        from django_shedlock.operators import OperatorAction
+        from django_shedlock.providers import get_provider
+
+        provider = get_provider()
+        request_run(OperatorAction(provider, task), jobs_by_name(provider))
     elif queue == "django-q":
         from django_q.tasks import async_task
 

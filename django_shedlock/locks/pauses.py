@@ -1,0 +1,53 @@
+"""A pause: an operator holds a lock, so that its job does not run."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+
+PAUSED_BY = "paused by "
+"""How the identity of a pause begins: no host's name has a space."""
+FOREVER = timedelta(days=36525)
+"""The lease of a pause without an end: a hundred years."""
+LONGEST_IDENTITY = 255
+LONGEST_OPERATOR = 100
+NO_REASON = "no reason given"
+
+
+@dataclass(frozen=True)
+class Pause:
+    """
+    An operator's own acquisition of a lock, so that its job does not run.
+
+    ``identity`` is what the store keeps as ``locked_by``: it tells people who paused
+    the job and why, whatever program reads it.
+    """
+
+    operator: str
+    reason: str
+
+    def identity(self) -> str:
+        """Return a new ``paused by OPERATOR: REASON (random)`` that fits its column."""
+        who = _on_one_line(self.operator).replace(": ", " ")[:LONGEST_OPERATOR]
+        why = _on_one_line(self.reason) or NO_REASON
+        token = f" ({secrets.token_hex(4)})"
+        text = f"{PAUSED_BY}{who}: {why}"
+        return _shortened(text, LONGEST_IDENTITY - len(token)) + token
+
+    @classmethod
+    def parse(cls, locked_by: str) -> Pause | None:
+        """Return the pause with this identity; ``None`` for any other holder."""
+        if not locked_by.startswith(PAUSED_BY):
+            return None
+        who, _, why = locked_by.removeprefix(PAUSED_BY).partition(": ")
+        return cls(who, why.rpartition(" (")[0] or why)
+
+
+def _on_one_line(text: str) -> str:
+    printable = (c if c.isprintable() else " " for c in text)
+    return " ".join("".join(printable).split())
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"

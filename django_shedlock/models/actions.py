@@ -1,0 +1,101 @@
+"""The table of what operators did."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Self
+
+from django.db import models
+from django.utils.translation import pgettext_lazy
+
+from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
+
+
+class ActionKind(StrEnum):
+    """What an operator does to a lock; ``CATCH_UP`` is for no single lock."""
+
+    RELEASE = "release"
+    EXTEND = "extend"
+    PAUSE = "pause"
+    RESUME = "resume"
+    RUN = "run"
+    DELETE = "delete"
+    CATCH_UP = "catch-up"
+
+
+class ActionResult(StrEnum):
+    """
+    The result of an action.
+
+    A ``REQUESTED`` one waits for a worker. Of one that has ``STARTED`` the result is
+    not known: it goes on, its process died, or the store did not answer.
+    """
+
+    REQUESTED = "requested"
+    STARTED = "started"
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class LockActionQuerySet(models.QuerySet["LockAction"]):
+    """Actions by lock and by result."""
+
+    def of_lock(self, name: str, provider: str) -> Self:
+        """Only the actions on this lock."""
+        return self.filter(name=name, provider=provider)
+
+    def requested(self, provider: str) -> Self:
+        """Only the actions that wait for a worker."""
+        return self.filter(result=ActionResult.REQUESTED, provider=provider)
+
+    def by_operators(self) -> Self:
+        """Only what people did: not that a catch-up came by."""
+        return self.exclude(kind=ActionKind.CATCH_UP)
+
+    def prunable(self, older_than: timedelta) -> Self:
+        """Only old actions of operators that are not requests which are still open."""
+        old = self.by_operators().filter(began__lt=DatabaseNow() - older_than)
+        return old.exclude(result=ActionResult.REQUESTED)
+
+
+class LockAction(models.Model):
+    """
+    What an operator did, or asked for: a row of the table ``shedlock_action``.
+
+    ``locked_by`` is the acquisition that it was about. ``began`` and ``ended`` are by
+    the database's clock; ``detail`` says what came of it, in words.
+    """
+
+    name = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    provider = models.CharField(pgettext_lazy("shedlock", "provider"), max_length=100)
+    kind = models.CharField(pgettext_lazy("shedlock", "action"), max_length=20)
+    operator = models.CharField(
+        pgettext_lazy("shedlock", "operator"), max_length=255, blank=True
+    )
+    reason = models.TextField(pgettext_lazy("shedlock", "reason"), blank=True)
+    locked_by = models.CharField(
+        pgettext_lazy("shedlock", "locked by"), max_length=255, blank=True
+    )
+    began = UTCDateTimeField(pgettext_lazy("shedlock", "began"))
+    ended = UTCDateTimeField(pgettext_lazy("shedlock", "ended"), null=True)
+    result = models.CharField(pgettext_lazy("shedlock", "result"), max_length=20)
+    detail = models.TextField(pgettext_lazy("shedlock", "detail"), blank=True)
+
+    objects = LockActionQuerySet.as_manager()
+
+    class Meta:
+        db_table = "shedlock_action"
+        verbose_name = pgettext_lazy("shedlock", "operator's action")
+        verbose_name_plural = pgettext_lazy("shedlock", "operators' actions")
+        default_permissions = ("view",)
+        indexes = [
+            models.Index(
+                fields=["name", "provider", "id"], name="shedlock_action_name"
+            ),
+            models.Index(fields=["result", "id"], name="shedlock_action_result"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} ({self.result})"

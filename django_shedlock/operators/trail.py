@@ -1,0 +1,226 @@
+"""The trail of what operators did: its rows, and when a catch-up was last seen."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_shedlock.clocks import aware
+from django_shedlock.fields import DatabaseNow, storable
+from django_shedlock.locks.lock import new_identity
+from django_shedlock.models import LockAction
+from django_shedlock.models.actions import (
+    ActionKind,
+    ActionResult,
+    LockActionQuerySet,
+)
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database.connections import Work, run, run_here
+from django_shedlock.providers.database.statements import (
+    Insert,
+    Select,
+    Update,
+    number,
+    text,
+)
+
+T = TypeVar("T")
+
+LONGEST_OPERATOR = 255
+LONGEST_TEXT = 2000
+IDENTITY = ("name", "provider", "kind", "operator", "reason", "locked_by", "result")
+"""The columns by which a row is found again, if the reply to its INSERT was lost."""
+
+logger = logging.getLogger("django_shedlock")
+
+
+@dataclass(frozen=True)
+class Trail:
+    """
+    The rows of a provider's table of actions; without a database there are none.
+
+    What can't be written is logged, and the action goes on.
+    """
+
+    provider: LockProvider
+
+    def begin(
+        self,
+        kind: ActionKind,
+        name: str,
+        *,
+        operator: str,
+        reason: str,
+        locked_by: str = "",
+        result: ActionResult = ActionResult.STARTED,
+    ) -> int | None:
+        """Write that an action begins; return the row, if there is one."""
+        values = {
+            "name": name,
+            "provider": self.provider.alias,
+            "kind": kind.value,
+            "operator": storable(operator)[:LONGEST_OPERATOR],
+            "reason": storable(reason)[:LONGEST_TEXT],
+            "locked_by": locked_by,
+            "result": result.value,
+        }
+
+        def create(connection: BaseDatabaseWrapper, is_again: bool) -> int | None:
+            if is_again:
+                for (row,) in FIND(connection, **values):
+                    return int(row)
+            return BEGIN(connection, **values)
+
+        return self._write(create, name)
+
+    def end(
+        self, row: int | None, name: str, result: ActionResult, detail: str
+    ) -> None:
+        """Write what came of the action."""
+        if row is not None:
+            values = {"row": row, "result": result.value}
+            values["detail"] = storable(detail)[:LONGEST_TEXT]
+            self._write(lambda c, _: END(c, **values), name)
+
+    def claim(self, row: int, name: str) -> bool:
+        """Return whether this process, and no other one, may carry out the request."""
+        claimed = {"row": row, "claim": f"Carried out by {new_identity()}."}
+
+        def update(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            # Sent again after a lost reply, our own first try may have claimed it.
+            is_ours = bool(CLAIM(connection, **claimed))
+            return is_ours or (is_again and bool(CLAIMED(connection, **claimed)))
+
+        return bool(self._write(update, name))
+
+    def requests(self, **columns: Any) -> Sequence[LockAction]:
+        """Return the open requests to run a job, the oldest first."""
+        if self.provider.history_database is None:
+            return []
+        found = self._rows().requested(self.provider.alias).filter(kind=ActionKind.RUN)
+        found = found.filter(**columns).order_by("pk")
+        return self._read(lambda: list(found.all()))
+
+    def close_requests(self, name: str, detail: str) -> None:
+        """Refuse the open requests for this lock: its job has run."""
+        closed = {"name": name, "provider": self.provider.alias}
+        closed["detail"] = storable(detail)[:LONGEST_TEXT]
+        self._write(lambda c, _: CLOSE(c, **closed), name)
+
+    def note_catch_up(self) -> None:
+        """Write that a catch-up came by, into the provider's one row for that."""
+        host = socket.gethostname()
+        values = {"provider": self.provider.alias, "host": storable(host)}
+
+        def note(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+            if not NOTE(connection, **values):
+                FIRST_NOTE(connection, **values)
+
+        self._write(note, "")
+
+    def last_catch_up(self) -> datetime | None:
+        """Return when a catch-up was last seen, on any host."""
+        if self.provider.history_database is None:
+            return None
+        notes = self._rows().filter(
+            name="", kind=ActionKind.CATCH_UP, provider=self.provider.alias
+        )
+        seen = self._read(lambda: list(notes.values_list("began", flat=True)))
+        return max(seen, default=None)
+
+    def age(self, moment: datetime) -> timedelta:
+        """Return how long ago that was, by the store's clock."""
+        return max(timedelta(0), aware(self.provider.now()) - aware(moment))
+
+    def _rows(self) -> LockActionQuerySet:
+        rows: LockActionQuerySet = LockAction.objects.using(
+            self.provider.history_database
+        )
+        return rows
+
+    def _read(self, work: Callable[[], list[T]]) -> list[T]:
+        return run_here(work, str(self.provider.history_database))
+
+    def _write(self, work: Work[T], name: str) -> T | None:
+        if self.provider.history_database is None:
+            return None
+        try:
+            return run(work, self.provider.history_database)
+        except Exception as error:
+            logger.warning(
+                "The trail of operators' actions lacks one on lock %r: %s",
+                name,
+                str(error).strip(),
+            )
+            return None
+
+
+def _of_row(**columns: Any) -> LockActionQuerySet:
+    rows: LockActionQuerySet = LockAction.objects.filter(pk=number("row"), **columns)
+    return rows
+
+
+def _texts(*columns: str) -> dict[str, Any]:
+    return {column: text(column) for column in columns}
+
+
+def _begin() -> tuple[type[LockAction], dict[str, Any]]:
+    return LockAction, {**_texts(*IDENTITY), "began": DatabaseNow(), "detail": ""}
+
+
+def _find() -> Any:
+    rows = LockAction.objects.filter(**_texts(*IDENTITY), ended=None)
+    return rows.order_by("-pk").values_list("pk")[:1]
+
+
+def _claim() -> tuple[LockActionQuerySet, dict[str, Any]]:
+    requested = _of_row(result=ActionResult.REQUESTED.value)
+    return requested, {"result": ActionResult.STARTED.value, "detail": text("claim")}
+
+
+def _close() -> tuple[LockActionQuerySet, dict[str, Any]]:
+    requested = LockAction.objects.filter(
+        **_texts("name", "provider"),
+        kind=ActionKind.RUN.value,
+        result=ActionResult.REQUESTED.value,
+    )
+    return requested, {
+        "result": ActionResult.REFUSED.value,
+        "detail": text("detail"),
+        "ended": DatabaseNow(),
+    }
+
+
+def _noted() -> dict[str, Any]:
+    seen = dict.fromkeys(("began", "ended"), DatabaseNow())
+    return {**seen, "result": ActionResult.DONE.value, "detail": text("host")}
+
+
+def _note() -> tuple[LockActionQuerySet, dict[str, Any]]:
+    kind = ActionKind.CATCH_UP.value
+    rows = LockAction.objects.filter(name="", kind=kind, provider=text("provider"))
+    return rows, _noted()
+
+
+def _first_note() -> tuple[type[LockAction], dict[str, Any]]:
+    whose = {"name": "", "kind": ActionKind.CATCH_UP.value, **_texts("provider")}
+    nobody = dict.fromkeys(("operator", "reason", "locked_by"), "")
+    return LockAction, {**whose, **nobody, **_noted()}
+
+
+BEGIN = Insert(_begin)
+FIND = Select(_find)
+END = Update(
+    lambda: (_of_row(), {**_texts("result", "detail"), "ended": DatabaseNow()})
+)
+CLAIM = Update(_claim)
+CLAIMED = Select(lambda: _of_row(detail=text("claim")).values_list("pk"))
+CLOSE = Update(_close)
+NOTE = Update(_note)
+FIRST_NOTE = Insert(_first_note)

@@ -1,0 +1,32 @@
+"""The time zones of a project and of its database connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connections
+from django.test import override_settings
+
+
+@contextmanager
+def project(*, use_tz: bool, zone: str, database_zone: str | None) -> Iterator[None]:
+    """Let the project and its database connection have these settings."""
+    connection = connections["default"]
+    connection.close()
+    before = connection.settings_dict["TIME_ZONE"]
+    with override_settings(USE_TZ=use_tz, TIME_ZONE=zone):
+        connection.settings_dict["TIME_ZONE"] = database_zone
+        _forget_zones()
+        try:
+            yield
+        finally:
+            connection.close()
+            connection.settings_dict["TIME_ZONE"] = before
+    _forget_zones()
+
+
+def _forget_zones() -> None:
+    connection = connections["default"]
+    for name in ("timezone", "timezone_name"):
+        connection.__dict__.pop(name, None)
