@@ -12,7 +12,8 @@ import pytest
 
 from tests.support import flushing, once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
-from tests.support.waiting import wait_for_servers
+from tests.support.threads import threads_named
+from tests.support.waiting import PATIENCE, wait_for_servers
 
 # Else each of hundreds of processes compiles all of the package and the tests anew.
 sys.dont_write_bytecode = False
@@ -72,6 +73,15 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     item.user_properties += [(once.PROPERTY, form) for form in statements.take()]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    yield
+    # A late release may have waited for the test's transaction until now. The next test
+    # may change the settings by which its thread closes its connection.
+    for thread in threads_named("releases"):
+        thread.join(PATIENCE)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         skipped.append(f"{report.nodeid}: {report.longreprtext}")
@@ -121,9 +131,11 @@ def forget_memory() -> Iterator[None]:
     """Give each test providers of its own, with no locks in memory, and no skips."""
     from django_shedlock.history.recording import skips
     from django_shedlock.keepalive import late_releases
+    from django_shedlock.monitoring.verdicts import verdicts
     from django_shedlock.providers import forget_providers
 
     skips.forget()
+    verdicts.forget()
     forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield
     forget_providers(setting="SHEDLOCK_PROVIDERS")

@@ -171,6 +171,18 @@ def test_w008_and_w010_of_a_schedule(options: Any, numbers: str) -> None:
         assert (between in message.msg) is (message.id != "shedlock.W018")
 
 
+def test_w010_says_what_happens() -> None:
+    """Its text tells for how long, and at how many ticks, nobody runs the job."""
+
+    @scheduler_lock("job.name", lock_at_most_for="1h", schedule="*/15 * * * *")
+    def job() -> None: ...
+
+    [message] = checks.check_jobs()
+    held = "If a worker dies, its lock stays held for up to 1h"
+    assert held in message.msg
+    assert "is skipped at each tick until then (4 at the most)." in message.msg
+
+
 def test_w010_and_a_provider_that_cannot_be_made() -> None:
     """What E002 tells of keeps no other check from being made."""
 
@@ -427,19 +439,41 @@ def test_w005_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "connection refused" in message.msg
 
 
-def test_first_migrate_works_without_the_table(tmp_path: Path) -> None:
-    """The warning of a missing table does not stop the command that makes it."""
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "django", "migrate", "--verbosity=0"],
+def manage(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "django", *args],
         env={
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.support.lean_settings",
             "SHEDLOCK_TEST_STORE": "sqlite",
-            "SHEDLOCK_TEST_SQLITE_FOLDER": str(tmp_path),
+            "SHEDLOCK_TEST_SQLITE_FOLDER": str(folder),
         },
         capture_output=True,
         text=True,
         check=False,
     )
-    assert run.returncode == 0, run.stderr
-    assert "shedlock.W003" in run.stderr
+
+
+@pytest.mark.once
+def test_first_migrate_prints_no_warning(tmp_path: Path) -> None:
+    """Nobody has to hear of a table that is about to be made; others still do."""
+    checked = manage(tmp_path, "check", "--database=default")
+    assert "shedlock.W003" in checked.stderr
+    migrated = manage(tmp_path, "migrate", "--verbosity=0")
+    assert (migrated.returncode, migrated.stderr) == (0, "")
+
+
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+def test_migrate_warns_of_a_table_that_it_will_not_make(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """W003 is right where a router, or somebody, has kept the table away."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
+    monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
+    try:
+        messages = found(run_checks(databases=["default"]), "W003")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
+    assert len(messages) == 1

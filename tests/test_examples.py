@@ -31,6 +31,10 @@ NOT_RUN = {
     ("CONTRIBUTING.rst", "$ python3 -m venv .venv"),
     ("CONTRIBUTING.rst", "$ python -m benchmarks.imports --rounds 20"),
     ("CONTRIBUTING.rst", "$ python -m tests"),
+    (
+        "CONTRIBUTING.rst",
+        "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.records --records 1000000",
+    ),
     ("CONTRIBUTING.rst", '$ python -m pip install -e ".[test,mutants]"'),
     (
         "CONTRIBUTING.rst",

@@ -44,7 +44,7 @@ from django_shedlock.signals import lock_acquired, lock_lost, lock_released
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
 from tests.support.clocks import SleepingClock
 from tests.support.leases import end_lease, end_own_count, pass_time
-from tests.support.locks import Broken
+from tests.support.locks import Broken, Silent
 from tests.support.waiting import PATIENCE, wait_for
 
 TWO_PROVIDERS = {
@@ -134,6 +134,22 @@ def test_failed_release_never_masks_the_bodys_exception(
         execute(break_off, "job")
     assert "could not be released: the store is gone" in caught.value.__notes__[0]
     assert [r.levelname for r in caplog.records].count("ERROR") == 1
+
+
+@pytest.mark.usefixtures("shedlock_in_memory")
+def test_message_of_a_failed_release_that_exits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a provider raises may have no message, and still masks nothing."""
+
+    def release(*args: Any, **options: Any) -> NoReturn:
+        raise Silent
+
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    with pytest.raises(Broken, match="by the body") as caught:
+        execute(break_off, "job")
+    assert "str() raised SystemExit" in caught.value.__notes__[0]
+    assert "str() raised SystemExit" in caplog.text
 
 
 def test_failed_release_is_no_failure_of_the_job(

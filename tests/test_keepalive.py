@@ -45,6 +45,7 @@ from tests.support.leases import (
     lease_end,
     pass_time,
 )
+from tests.support.threads import threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
 LEASE = timedelta(hours=1)
@@ -61,8 +62,8 @@ def in_memory() -> Iterator[None]:
     wait_for(lambda: not heartbeats())
 
 
-def heartbeats() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "django_shedlock keep alive"]
+def heartbeats() -> set[threading.Thread]:
+    return threads_named("keep alive")
 
 
 def test_lock_outlives_its_lease() -> None:

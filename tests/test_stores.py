@@ -131,9 +131,10 @@ def test_mariadb_without_url_is_missing(monkeypatch: pytest.MonkeyPatch) -> None
 def run_tests(
     store: str, tests: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run tests on another store, with no plugin but that of Django."""
+    """Run tests on another store, with no plugin that no test needs."""
     others = {k: v for k, v in os.environ.items() if not k.startswith("SHEDLOCK_")}
-    options = ["-p", "pytest_django.plugin", "-p", "no:cacheprovider"]
+    plugins = ["pytest_django.plugin", "pytest_timeout", "no:cacheprovider"]
+    options = [part for plugin in plugins for part in ("-p", plugin)]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, tests],
         env={

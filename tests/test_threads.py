@@ -14,7 +14,7 @@ from django.utils.asyncio import async_unsafe
 
 from django_shedlock import threads
 from django_shedlock.threads import Timetable, outside_event_loop, run_aside
-from tests.support.threads import running_threads
+from tests.support.threads import running_threads, threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
 SOON = 0.01
@@ -50,9 +50,8 @@ def timetable() -> Iterator[Timetable]:
     wait_for(lambda: not threads_of(made))
 
 
-def threads_of(timetable: Timetable) -> list[threading.Thread]:
-    name = f"django_shedlock {timetable.name}"
-    return [thread for thread in threading.enumerate() if thread.name == name]
+def threads_of(timetable: Timetable) -> set[threading.Thread]:
+    return threads_named(timetable.name)
 
 
 def test_entries_are_called_until_they_end(timetable: Timetable) -> None:

@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from gettext import GNUTranslations
 from pathlib import Path
 
 import pytest
 from django.test import Client, override_settings
 from django.urls import reverse
+from django.utils.translation import gettext, override
 
 from django_shedlock.locks.states import RunOutcome
 from tests.support.lateness import DAILY, be_overdue
@@ -22,6 +24,8 @@ from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "django_shedlock"
 LANGUAGES = ("en", "de", "ar")
+NONSENSE = "Unsinn"
+UTF8 = "Content-Type: text/plain; charset=UTF-8\\n"
 
 needs_gettext = pytest.mark.skipif(
     shutil.which("msgfmt") is None, reason="gettext is not installed"
@@ -30,6 +34,11 @@ needs_gettext = pytest.mark.skipif(
 
 def catalog(folder: Path, language: str) -> Path:
     return folder / "locale" / language / "LC_MESSAGES" / "django.po"
+
+
+def short(words: Iterable[str]) -> list[str]:
+    """Return the messages of one or two words."""
+    return sorted(word for word in words if len(word.split()) <= 2)
 
 
 def messages(path: Path) -> set[tuple[str, str]]:
@@ -63,6 +72,14 @@ def test_catalogs_have_what_the_code_says(tmp_path: Path) -> None:
         assert messages(catalog(copy, language)) == messages(catalog(PACKAGE, language))
 
 
+def test_no_message_hides_in_an_f_string() -> None:
+    """Not each version of gettext looks for messages there."""
+    hidden = re.compile(r"\{[np]*gettext")
+    sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    assert len(sources) > 100
+    assert [path for path, text in sources.items() if hidden.search(text)] == []
+
+
 @needs_gettext
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_catalog_is_complete_and_compiled(language: str, tmp_path: Path) -> None:
@@ -80,6 +97,44 @@ def translated(compiled: Path) -> list[object]:
     with compiled.open("rb") as file:
         translations = GNUTranslations(file)
     return [translations._catalog, translations.info()]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_short_messages_have_a_context(language: str) -> None:
+    """One or two words may mean something else in another app's catalog."""
+    without = [m for c, m in messages(catalog(PACKAGE, language)) if c != "shedlock"]
+    assert without
+    assert short(without) == []
+
+
+@needs_gettext
+@pytest.mark.once
+@pytest.mark.django_db
+def test_another_catalog_changes_no_word_of_ours(tmp_path: Path) -> None:
+    """The words of another app have no context, and Django has one catalog for all."""
+    client: Client = operator(*ALL)
+    take("job")
+    add_run("job", RunOutcome.FAILED)
+    # Django's own pages have this one, too.
+    words = {m for _, m in messages(catalog(PACKAGE, "de"))} - {"Home"}
+    entries = "".join(f'msgid "{m}"\nmsgstr "{NONSENSE}"\n\n' for m in short(words))
+    source = catalog(tmp_path, "de")
+    source.parent.mkdir(parents=True)
+    source.write_text(f'msgid ""\nmsgstr "{UTF8}"\n\n{entries}', encoding="utf-8")
+    command = ["msgfmt", "-o", source.with_suffix(".mo"), source]
+    subprocess.run(command, check=True)
+    with override_settings(LANGUAGE_CODE="de", LOCALE_PATHS=[tmp_path / "locale"]):
+        with override("de"):
+            assert gettext("Release") == NONSENSE
+        pages = [
+            client.get(reverse(LIST)),
+            client.get(reverse(CHANGE, args=["job"])),
+            client.get(reverse(RUNS)),
+            ask(client, "job"),
+        ]
+        texts = [page.content.decode() for page in pages]
+    assert "Freigeben" in texts[3]
+    assert not any(NONSENSE in text for text in texts)
 
 
 @pytest.mark.once

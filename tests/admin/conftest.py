@@ -10,7 +10,7 @@ from tests.support.operators import ALL, operator
 
 @pytest.fixture
 def viewer() -> Client:
-    return operator("view_lockrecord", "view_lockrun")
+    return operator("view_lockrecord", "view_lockrun", "view_lockaction")
 
 
 @pytest.fixture

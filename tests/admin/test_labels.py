@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_shedlock.admin.labels import (
+    KINDS,
+    NOTHING,
     OUTCOMES,
     STATES,
     holder,
@@ -15,9 +17,11 @@ from django_shedlock.admin.labels import (
     outcome_badge,
     rough_length,
     short_instant,
+    short_name,
     state_badge,
 )
 from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.monitoring.findings import Kind
 
 MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
 
@@ -43,7 +47,7 @@ def test_length(seconds: float, shown: str) -> None:
 
 def test_length_of_nothing() -> None:
     """A run that has not ended has no duration."""
-    assert length(None) == "-"
+    assert length(None) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -62,8 +66,9 @@ def test_rough_length(duration: timedelta, shown: str) -> None:
 
 def test_instants_are_in_the_users_zone() -> None:
     """An instant is shown to the second; a recent one by its time alone."""
-    assert ">03/02/2026 09:00:01<" in instant(MOMENT)
-    assert instant(None) == "-"
+    assert "<bdi>03/02/2026</bdi>" in instant(MOMENT)
+    assert 'dir="ltr">09:00:01</bdi>' in instant(MOMENT)
+    assert instant(None) == NOTHING
     assert ">09:00:01<" in short_instant(MOMENT, timedelta(hours=3))
     assert ">03/02/2026<" in short_instant(MOMENT, timedelta(days=3))
 
@@ -72,3 +77,30 @@ def test_holder_without_a_process() -> None:
     """A holder of another form is shown as it is."""
     assert "<bdi>java</bdi>" in holder("java", "java", None)
     assert "(" not in holder("java", "java", None)
+
+
+def test_every_finding_of_a_lock_has_a_label() -> None:
+    """The labels are in the order of urgency; the others concern no lock."""
+    of_the_store = {Kind.UNREACHABLE, Kind.CLOCK, Kind.HISTORY, Kind.MORE}
+    assert list(KINDS) == [kind for kind in Kind if kind not in of_the_store]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("billing.send_digest", "billing.send_digest"),
+        ("cron:shop.jobs.nightly", "cron:nightly"),
+        ('cron:shop.jobs.remind("a.b", x=1.5)', 'cron:remind("a.b", x=1.5)'),
+        ("eu.cron:shop.jobs.nightly~0a1b", "eu.cron:nightly~0a1b"),
+        ('cron:django.core.management.call_command("clean")', "cron:clean"),
+        (
+            'cron:django.core.management.call_command("clean", "x", days=3)',
+            'cron:clean("x", days=3)',
+        ),
+        ("acron:shop.jobs.nightly", "acron:shop.jobs.nightly"),
+        ("cron:", "cron:"),
+    ],
+)
+def test_entries_of_cronjobs_have_short_names(name: str, shown: str) -> None:
+    """Of the path only the function, or the command, is in the list."""
+    assert short_name(name) == shown

@@ -24,14 +24,14 @@ def main() -> None:
     from django.contrib.auth.models import User
     from django.test.utils import get_runner, setup_test_environment
 
-    from tests.support.scenes import bad_morning
+    from tests.support.scenes import incident
 
     setup_test_environment()
     runner = get_runner(settings)(verbosity=0, interactive=False)
     databases = runner.setup_databases()
     try:
         User.objects.create_superuser("operator", password=PASSWORD)
-        bad_morning()
+        incident()
         take_pictures()
     finally:
         runner.teardown_databases(databases)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core.management import BaseCommand, CommandError
+from django.core.management import BaseCommand, CommandError, call_command
 from django.core.management.base import CommandParser
 from django.test import override_settings
 
 from django_shedlock import execute, hold, scheduler_lock, signals
 from django_shedlock.jobs import named
 from django_shedlock.jobs.named import NamedJob
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.operators import OperatorAction
 from django_shedlock.providers import get_provider
@@ -23,8 +25,9 @@ from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
-from tests.support.locks import configure, expire
+from tests.support.locks import Silent, configure, expire
 from tests.support.processes import Parent, worker
+from tests.support.records import counted_records
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,6 +59,38 @@ def test_job_that_never_ran_becomes_overdue() -> None:
     assert ran == ["report"]
 
 
+def test_only_overdue_and_known_locks_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many there are: those of the project's jobs, and what is overdue."""
+    for number in range(20):
+        with hold(f"import:{number}"):
+            pass
+    make_late("report")
+    with counted_records(monkeypatch) as read:
+        assert run("catch-up").count(": ran.") == 1
+    assert set(read) == set(NAMES)
+
+
+def test_record_that_makes_no_sense_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and the other overdue jobs run."""
+    make_late("failing")
+    make_late("report")
+    may_catch_up = LockStatus.may_catch_up
+
+    def may(status: LockStatus, grace: timedelta) -> bool:
+        if status.name == "failing":
+            raise OverflowError("date value out of range")
+        return may_catch_up(status, grace)
+
+    monkeypatch.setattr(LockStatus, "may_catch_up", may)
+    assert run("catch-up").count(": ran.") == 1
+    assert ran == ["report"]
+    assert "The record of lock 'failing' can't be read: OverflowError" in caplog.text
+
+
 def test_overdue_job_runs_once_for_all_its_ticks(jobs: Jobs) -> None:
     """Of all ticks that were missed only the newest is run, and only once."""
     jobs.report()
@@ -64,6 +99,39 @@ def test_overdue_job_runs_once_for_all_its_ticks(jobs: Jobs) -> None:
     assert run("catch-up").endswith(": ran.\n")
     assert run("catch-up") == ""
     assert ran == ["report"]
+
+
+def test_dry_run_changes_nothing() -> None:
+    """What would run is told, and neither run, registered nor released."""
+    make_late("report")
+    make_late("fetch")
+    expire_unreleased("fetch")
+
+    @scheduler_lock("new", **DAILY)
+    def new() -> None: ...
+
+    before = list(LockRecord.objects.order_by("name").values())
+    told = run("catch-up", "--dry-run", "--include-expired", "*").splitlines()
+    assert [re.sub(", overdue since .*: ", ": ", line) for line in told] == [
+        "Lock 'fetch': would run.",
+        "Lock 'report': would run.",
+    ]
+    [expired, _] = run("catch-up", "--dry-run").splitlines()
+    assert "'fetch'" in expired
+    assert "is not run" in expired
+    assert list(LockRecord.objects.order_by("name").values()) == before
+    assert ran == []
+
+
+def test_dry_run_without_overdue_jobs() -> None:
+    """It is said that there is nothing to do."""
+    assert run("catch-up", "--dry-run") == "No job is overdue.\n"
+
+
+def expire_unreleased(name: str) -> None:
+    """Let the worker of the lock have died."""
+    LockRecord.objects.filter(name=name).update(locked_by="web-1:7:a", released_at=None)
+    expire(name)
 
 
 def test_overdue_command_and_coroutine_run() -> None:
@@ -79,7 +147,7 @@ def test_job_that_failed_is_tried_once_more(jobs: Jobs) -> None:
     with pytest.raises(ZeroDivisionError):
         jobs.failing()
     make_late("failing")
-    with pytest.raises(CommandError, match="Overdue jobs that failed: 1") as failure:
+    with pytest.raises(CommandError, match="Jobs that failed: 1") as failure:
         run("catch-up")
     assert failure.value.returncode == 1
     assert run("catch-up") == ""
@@ -93,6 +161,23 @@ def test_failure_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(CommandError):
         run("catch-up")
     assert ran == ["failing", "report"]
+
+
+def test_message_that_exits_does_not_stop_the_others() -> None:
+    """An exception whose ``str()`` ends the process is told without its message."""
+
+    @scheduler_lock("a silent job", **DAILY)
+    def silent() -> None:
+        raise Silent
+
+    run("catch-up")
+    make_late("a silent job")
+    make_late("report")
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="failed: 1"):
+        call_command("shedlock", "catch-up", stdout=out)
+    assert "failed with Silent: (no message: str() raised SystemExit)" in out.getvalue()
+    assert ran == ["report"]
 
 
 @pytest.mark.parametrize("status", [0, 3])
@@ -315,7 +400,7 @@ def test_command_that_is_broken_does_not_stop_the_others() -> None:
     run("catch-up")
     make_late("broken")
     make_late("report")
-    with pytest.raises(CommandError, match="Overdue jobs that failed: 1"):
+    with pytest.raises(CommandError, match="Jobs that failed: 1"):
         run("catch-up")
     assert ran == ["report"]
 

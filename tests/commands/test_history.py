@@ -13,6 +13,7 @@ from django.test import override_settings
 
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
+from django_shedlock.management.subcommands import base, history
 from django_shedlock.models import LockRecord
 from tests.support.commands import run
 from tests.support.locks import add_run, take
@@ -60,11 +61,10 @@ def test_history_of_one_lock() -> None:
 
 def test_history_of_an_unknown_lock() -> None:
     """A misspelt name is said to be unknown; one that has never run is not."""
-    with pytest.raises(CommandError, match="There is no lock 'jbo'") as caught:
-        run("history", "jbo")
-    assert caught.value.returncode == 1
     take("job")
-    assert run("history", "job") == "No runs yet.\n"
+    with pytest.raises(CommandError, match="no lock 'jbo'. Did you mean 'job'?"):
+        run("history", "jbo")
+    assert run("history", "job") == "There are no such runs.\n"
 
 
 def test_history_of_another_provider() -> None:
@@ -97,16 +97,16 @@ def test_commands_look_into_the_database_of_the_provider() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_history_without_its_table() -> None:
-    """A database that fails is said in words: exit status 1."""
+    """The text names the command that makes the table."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shedlock_run RENAME TO elsewhere")
     try:
-        with pytest.raises(CommandError, match="The database failed") as caught:
+        with pytest.raises(CommandError, match="Run `manage.py migrate`") as caught:
             run("history")
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock_run")
-    assert caught.value.returncode == 1
+    assert caught.value.returncode == 125
 
 
 def test_history_is_in_the_order_of_beginning() -> None:
@@ -197,22 +197,63 @@ def test_history_without_time_zones() -> None:
 
 @override_settings(SHEDLOCK_PROVIDERS=IN_MEMORY)
 def test_provider_without_history() -> None:
-    """A provider that keeps no history is said to have none: exit status 1."""
+    """A provider that keeps no history is said to have none: exit status 2."""
     with pytest.raises(CommandError, match="'default' keeps no history") as caught:
         run("history")
-    assert caught.value.returncode == 1
+    assert caught.value.returncode == 2
 
 
 @pytest.mark.django_db(transaction=True)
-def test_history_costs_one_statement(django_assert_num_queries: Any) -> None:
-    """However many runs there are, one statement fetches those that are shown."""
+def test_history_reads_only_what_it_shows(django_assert_num_queries: Any) -> None:
+    """One statement fetches the runs that are shown, one counts some that are not."""
     for number in range(25):
         add_run(f"job-{number}")
+    with django_assert_num_queries(2):
+        assert run("history").endswith("\n5 more: see --limit.\n")
     with django_assert_num_queries(1):
-        run("history")
+        assert "more" not in run("history", "--limit", "26")
+
+
+def test_history_counts_the_rest_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million runs nobody needs to know the number."""
+    for module in (base, history):
+        monkeypatch.setattr(module, "MOST_COUNTED", 2)
+    for _ in range(5):
+        add_run("job")
+    assert "\n2 more: see" in run("history", "--limit", "3")
+    assert "\nMore than 2 more: see" in run("history", "--limit", "2")
+
+
+def test_history_of_several_locks_and_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names and patterns may be mixed; the pages that they need are read."""
+    monkeypatch.setattr(history, "PAGE", 2)
+    for name in ("import:1", "nightly", "import:2", "Import:3", "import", "[x]"):
+        add_run(name)
+    assert names("import:*") == ["import:2", "import:1"]
+    assert names("import:?", "nightly") == ["import:2", "nightly", "import:1"]
+    assert names("*ight*", "[x]") == ["[x]", "nightly"]
+    assert run("history", "none:*") == "There are no such runs.\n"
+
+
+def test_history_since() -> None:
+    """Only runs that began within a time, by the database's clock."""
+    add_run("old", started=DatabaseNow() - 2 * DAY)
+    add_run("new", started=DatabaseNow() - timedelta(hours=1))
+    assert names("--since", "1d") == ["new"]
+    assert names("--since", "3d") == ["new", "old"]
+
+
+def test_history_of_what_needs_attention() -> None:
+    """Only runs with a bad end, also if nobody has written that end down."""
+    for outcome in (RunOutcome.FAILED, RunOutcome.LOST, RunOutcome.SUCCEEDED):
+        add_run(outcome.value, outcome)
+    add_run("dead", RunOutcome.RUNNING)
+    take("dead").release()
+    add_run("alive", RunOutcome.RUNNING, locked_by=take("alive").locked_by)
+    assert names("--attention") == ["dead", "lost", "failed"]
 
 
 def test_history_of_a_lock_without_record_by_outcome() -> None:
     """A name that has only runs is known, whatever their outcomes."""
     add_run("gone")
-    assert run("history", "gone", "--outcome", "failed") == "No runs yet.\n"
+    assert run("history", "gone", "--outcome", "failed") == "There are no such runs.\n"

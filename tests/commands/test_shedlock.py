@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -20,14 +21,23 @@ from django.test import override_settings
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.management.subcommands import listing
+from django_shedlock.management.subcommands import base, listing
 from django_shedlock.management.subcommands.base import operator, printable
-from django_shedlock.models import LockRecord
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import provider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.commands import run
 from tests.support.lateness import DAILY, be_on_time, be_overdue
-from tests.support.locks import LEASE, MINUTE, add_run, state, take
+from tests.support.locks import (
+    LEASE,
+    MINUTE,
+    add_run,
+    configure,
+    state,
+    take,
+    take_from,
+)
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db
@@ -50,7 +60,7 @@ def test_list_is_a_table() -> None:
     lock = take("billing")
     take("a.much.longer.name").release()
     add_run("a.much.longer.name", RunOutcome.FAILED)
-    header, first, second = run("list").splitlines()
+    header, first, second, advice = run("list").splitlines()
     assert header.split() == [
         "NAME",
         "STATE",
@@ -61,11 +71,13 @@ def test_list_is_a_table() -> None:
         "REMAINING",
         "LAST",
         "RUN",
+        "FINDINGS",
     ]
     assert first.startswith("a.much.longer.name  free")
     assert second.startswith("billing             running  " + lock.locked_by)
-    assert first.endswith("-          failed")
-    assert re.search(r"  (5m|4m(\d+s)?) +-$", second)
+    assert first.endswith("-          failed    failed")
+    assert re.search(r"  (5m|4m(\d+s)?) +- +-$", second)
+    assert advice.startswith("1 lock has findings. `shedlock check`, or")
 
 
 def test_list_as_json() -> None:
@@ -87,9 +99,10 @@ def test_list_of_schedules() -> None:
         take(name).release()
     be_overdue("late")
     be_on_time("quick")
-    header, *lines = run("list").splitlines()
-    assert header.endswith("LAST RUN  NEXT")
-    texts = [line[header.index("NEXT") :] for line in lines]
+    header, *lines, _ = run("list").splitlines()
+    assert header.endswith("FINDINGS")
+    columns = slice(header.index("NEXT"), header.index("FINDINGS"))
+    texts = [line[columns].rstrip() for line in lines]
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:00-0[56]:00"
     assert re.fullmatch(moment + r" \(overdue\)", texts[0])
     assert re.fullmatch(moment, texts[1])
@@ -154,12 +167,8 @@ def test_list_of_one_state(wanted: str, name: str) -> None:
     take("expired")
     LockRecord.objects.filter(name="expired").update(lock_until=DatabaseNow())
     take("free").release()
-    assert [
-        line.split()[0] for line in run("list", "--state", wanted).splitlines()
-    ] == [
-        "NAME",
-        name,
-    ]
+    header, line, *_ = run("list", "--state", wanted).splitlines()
+    assert (header.split()[0], line.split()[0]) == ("NAME", name)
     listed = json.loads(run("list", "--state", wanted, "--json"))
     assert [lock["name"] for lock in listed] == [name]
 
@@ -176,6 +185,87 @@ def test_list_of_an_unknown_state() -> None:
         run("list", "--state", "held")
 
 
+def listed(*args: str) -> list[str]:
+    return [lock["name"] for lock in json.loads(run("list", "--json", *args))]
+
+
+def test_list_of_some_names() -> None:
+    """Several names and patterns may be mixed; case and brackets count."""
+    for name in ("import:1", "import:2", "Import:3", "nightly", "[x]"):
+        take(name)
+    assert listed("import:*") == ["import:1", "import:2"]
+    assert listed("nightly", "import:?", "[x]") == [
+        "[x]",
+        "import:1",
+        "import:2",
+        "nightly",
+    ]
+    assert listed("[!i]*:3", "*ght*") == ["Import:3", "nightly"]
+    assert run("list", "none:*") == "No lock has a name like none:*.\n"
+
+
+def test_list_of_an_unknown_name() -> None:
+    """A misspelt name is an error with a suggestion; it is no empty list."""
+    take("import:1")
+    with pytest.raises(CommandError, match="Did you mean 'import:1'?"):
+        run("list", "impotr:1")
+
+
+def test_list_begins_with_what_needs_somebody() -> None:
+    """The most urgent locks come first, and --attention shows only these."""
+    for name in ("a", "failed", "late", "z"):
+        take(name).release()
+    add_run("failed", RunOutcome.FAILED, exception_type="ValueError")
+    be_overdue("late")
+    assert listed() == ["late", "failed", "a", "z"]
+    assert listed("--attention") == ["late", "failed"]
+    assert listed("--attention", "--state", "running") == []
+    assert listed("f*", "z", "--attention") == ["failed"]
+    rows = json.loads(run("list", "--json"))
+    assert [row["findings"] for row in rows] == [["overdue"], ["failed"], [], []]
+    assert "\n2 locks have findings." in run("list")
+    LockRecord.objects.exclude(name="a").delete()
+    LockRun.objects.all().delete()
+    assert run("list", "--attention") == "No lock has findings.\n"
+
+
+def test_list_has_a_limit() -> None:
+    """A last line says how many more there are; programs get all."""
+    for number in range(7):
+        take(f"import:{number}")
+    short = run("list", "--limit", "3")
+    assert len(short.splitlines()) == 5
+    assert short.endswith("\n4 more: see --limit.\n")
+    assert "more" not in run("list", "--limit", "7")
+    assert len(listed()) == 7
+    assert listed("--limit", "2") == ["import:0", "import:1"]
+
+
+def test_list_reads_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many locks there are, few are read at once, and none is left out."""
+    monkeypatch.setattr(provider, "PAGE", 2)
+    monkeypatch.setattr(listing, "PAGE", 2)
+    monkeypatch.setattr(base, "MOST_COUNTED", 3)
+    names = [f"import:{number}" for number in range(5)]
+    for name in names:
+        take(name)
+    assert listed() == names
+    assert "\n3 more: see" in run("list", "--limit", "2")
+    assert "\nMore than 3 more: see" in run("list", "--limit", "1")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_list_asks_only_for_what_it_shows(django_assert_max_num_queries: Any) -> None:
+    """The number of statements does not grow with the number of locks."""
+    for number in range(60):
+        take(f"import:{number}")
+        add_run(f"import:{number}", RunOutcome.FAILED)
+    with django_assert_max_num_queries(12):
+        run("list")
+    with django_assert_max_num_queries(12):
+        run("list", "import:1*", "--state", "running")
+
+
 @override_settings(USE_TZ=False)
 def test_list_without_time_zones() -> None:
     """Projects with naive datetimes see their locks as well."""
@@ -185,8 +275,10 @@ def test_list_without_time_zones() -> None:
 
 def test_release_of_a_kept_lock() -> None:
     """A lock that is only held by lock_at_least_for is released at once."""
-    take("job", lock_at_least_for=MINUTE).release()
-    assert run("release", "job") == "Lock 'job' is released.\n"
+    lock = take("job", lock_at_least_for=MINUTE)
+    lock.release()
+    told = f"Lock 'job' is released. {lock.locked_by} held it.\n"
+    assert run("release", "job") == told
     assert state("job") is LockState.FREE
 
 
@@ -270,14 +362,14 @@ def test_watch_shows_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_watch_goes_on_when_the_store_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error is shown in place of the table; the next time it may work again."""
     take("job")
-    provider = get_provider()
-    statuses = provider.statuses
+    failing = get_provider()
+    candidates = failing.candidates
 
-    def fail(name: str | None = None) -> None:
-        monkeypatch.setattr(provider, "statuses", statuses)
+    def fail(*args: object, **options: object) -> None:
+        monkeypatch.setattr(failing, "candidates", candidates)
         raise LockProviderError("the store is gone")
 
-    monkeypatch.setattr(provider, "statuses", fail)
+    monkeypatch.setattr(failing, "candidates", fail)
     monkeypatch.setattr(listing, "time", Watcher(lambda: None))
     shown = run("list", "--watch")
     assert shown.startswith("the store is gone\n")
@@ -329,19 +421,22 @@ def test_reader_that_stops_early(args: list[str]) -> None:
 
 @pytest.mark.parametrize("args", [("release", "job"), ("extend", "job", "1m")])
 def test_free_lock_is_not_held(args: tuple[str, ...]) -> None:
-    """There is nothing to release or extend: exit status 1."""
+    """There is nothing to release or extend: exit status 5."""
     take("job").release()
     with pytest.raises(CommandError, match="'job' is not held") as caught:
         run(*args)
-    assert caught.value.returncode == 1
+    assert caught.value.returncode == 5
 
 
 @pytest.mark.parametrize("args", [("release", "jbo"), ("extend", "jbo", "1m")])
 def test_unknown_lock(args: tuple[str, ...]) -> None:
-    """A misspelt name is said to be unknown: exit status 1."""
-    with pytest.raises(CommandError, match="There is no lock 'jbo'") as caught:
+    """A misspelt name is said to be unknown, with the nearest one: exit status 4."""
+    take("job")
+    take("import:7")
+    with pytest.raises(CommandError, match="no lock 'jbo'. Did you mean") as caught:
         run(*args)
-    assert caught.value.returncode == 1
+    assert "'job'?" in str(caught.value)
+    assert caught.value.returncode == 4
 
 
 def test_extend() -> None:
@@ -355,17 +450,50 @@ def test_extend() -> None:
 
 @pytest.mark.parametrize("duration", ["soon", "0s", ""])
 def test_bad_duration(duration: str) -> None:
-    """A duration that is none changes nothing: exit status 1."""
+    """A duration that is none changes nothing: exit status 2."""
     take("job")
     with pytest.raises(CommandError, match="'job'") as caught:
         run("extend", "job", duration)
-    assert caught.value.returncode == 1
+    assert caught.value.returncode == 2
 
 
 def test_unknown_provider() -> None:
     """A misspelt provider is said to be unknown."""
     with pytest.raises(CommandError, match="no lock provider 'redis'"):
         run("--provider", "redis", "list")
+
+
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"},
+        "shop": {"BACKEND": "django_shedlock.providers.database.DatabaseLockProvider"},
+    }
+)
+def test_options_may_stand_after_the_subcommand() -> None:
+    """Wherever it stands, an option counts; the second one if there are two."""
+    take_from(get_provider("shop"), configure("job"))
+    assert "job" in run("list", "--provider", "shop")
+    assert "job" in run("--provider", "default", "list", "--provider", "shop")
+    assert "job" in run("--provider", "shop", "list", "--verbosity", "2")
+    assert run("list", "--provider=default") == "There are no locks yet.\n"
+    for option in ("--settings=tests.settings", "--pythonpath=.", "--traceback"):
+        assert "job" in run("list", option, "--provider", "shop")
+
+
+@pytest.mark.once
+def test_settings_after_the_subcommand() -> None:
+    """Django finds them there, as everywhere in its own commands."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "no.such.module"}
+    command = [sys.executable, "-m", "django", "shedlock", "list", "--settings"]
+    done = subprocess.run(
+        [*command, "tests.support.lean_settings", "--provider", "gone"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2
+    assert "There is no lock provider 'gone'" in done.stderr
 
 
 def test_missing_subcommand() -> None:
@@ -376,15 +504,15 @@ def test_missing_subcommand() -> None:
 
 @override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": "no.such.Provider"}})
 def test_broken_provider_is_no_traceback() -> None:
-    """A provider that can't be made is said in words: exit status 1."""
+    """A provider that can't be made is said in words: exit status 2."""
     with pytest.raises(CommandError, match="no.such.Provider") as caught:
         run("list")
-    assert caught.value.returncode == 1
+    assert caught.value.returncode == 2
 
 
 @override_settings(SHEDLOCK_PROVIDERS=OF_NO_DATABASE)
 def test_unknown_database_is_no_traceback() -> None:
-    """A misspelt alias of a database is said in words: exit status 1."""
+    """A misspelt alias of a database is said in words: exit status 2."""
     with pytest.raises(CommandError, match="'gone' doesn't exist") as caught:
         run("list")
-    assert caught.value.returncode == 1
+    assert caught.value.returncode == 2

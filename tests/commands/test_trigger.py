@@ -30,7 +30,7 @@ def test_job_runs_though_its_tick_is_done(jobs: Jobs) -> None:
     jobs.report()
     jobs.report()
     assert ran == ["report"]
-    assert run("trigger", "report") == "The job of lock 'report' has run.\n"
+    assert "The job of lock 'report' has run, for " in run("trigger", "report")
     assert ran == ["report", "report"]
 
 
@@ -69,7 +69,7 @@ def test_command_and_coroutine(name: str) -> None:
 def test_running_job_is_not_started_again() -> None:
     """A job never runs twice at a time: exit status 3."""
     with held_elsewhere("report"):
-        with pytest.raises(CommandError, match="it is running") as refusal:
+        with pytest.raises(CommandError, match="its job is running as") as refusal:
             run("trigger", "report")
     assert refusal.value.returncode == 3
     assert ran == []
@@ -78,7 +78,9 @@ def test_running_job_is_not_started_again() -> None:
 def test_force_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The log says who ran a job out of turn, and why."""
     run("trigger", "report", "--reason", "the mail of 8:00 was lost")
-    assert "runs its job now, because: 'the mail of 8:00 was lost'." in caplog.text
+    assert (
+        "wants its job to run now, because: 'the mail of 8:00 was lost'." in caplog.text
+    )
     assert "by force, whatever its tick and lock_at_least_for" in caplog.text
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
@@ -86,7 +88,7 @@ def test_force_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_force_without_a_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The log says that none was given."""
     run("trigger", "report")
-    assert "runs its job now, without a reason." in caplog.text
+    assert "wants its job to run now, without a reason." in caplog.text
 
 
 def test_failure_is_raised() -> None:
@@ -99,7 +101,9 @@ def test_unknown_job() -> None:
     """A name that no job has is refused, and those that there are are told."""
     with pytest.raises(CommandError, match="No job with a lock 'typo'") as refusal:
         run("trigger", "typo")
-    assert refusal.value.returncode == 1
+    with pytest.raises(CommandError, match="Did you mean 'report'?"):
+        run("trigger", "reprot")
+    assert refusal.value.returncode == 4
     assert "There are 'digest now', 'failing', 'fetch', 'remind', " in str(
         refusal.value
     )
@@ -109,7 +113,7 @@ def test_job_that_needs_arguments() -> None:
     """A job can't be started without the arguments that it needs."""
     with pytest.raises(CommandError, match="needs arguments") as refusal:
         run("trigger", "remind")
-    assert refusal.value.returncode == 1
+    assert refusal.value.returncode == 4
     assert ran == []
 
 

@@ -12,7 +12,7 @@ from collections import Counter as Counted
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
-from threading import active_count, enumerate
+from threading import active_count
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -46,6 +46,7 @@ from tests.support.leases import (
 from tests.support.locks import MINUTE, configure, take_at_last, take_from
 from tests.support.processes import Parent, worker
 from tests.support.servers import Server, own_server
+from tests.support.threads import threads_named
 from tests.support.waiting import PATIENCE, wait_for, wait_for_servers
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
@@ -456,7 +457,7 @@ def keep_many_alive(parent: Parent) -> dict[str, Any]:
             beat_now(stack.enter_context(hold(f"job {number}", **options)))
         wait_for(lambda: len(extended) == 300)
         return {
-            "threads": sum(t.name == "django_shedlock keep alive" for t in enumerate()),
+            "threads": len(threads_named("keep alive")),
             "held": LockRecord.objects.held().count(),
             "extensions of each": set(extended.values()),
         }

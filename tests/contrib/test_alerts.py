@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +21,15 @@ from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.durations import parse_duration
 from django_shedlock.test import free, held_elsewhere
 from tests.support.paths import ROOT
+from tests.support.prometheus import needs
 
 pytestmark = pytest.mark.once
 
 FOLDER = ROOT / "docs" / "operations"
+PLAYED = "alerts_test.yml"
 METRIC = re.compile(r"\bshedlock_\w+")
-LABELS = re.compile(r"by \(([\w, ]+)\)|\{([^}]*)\}|label_values\(.*, (\w+)\)")
+LABELS = re.compile(r"by \(([\w, ]+)\)|label_values\(.*, (\w+)\)")
+SELECTOR = re.compile(r"\b(shedlock_\w+)\{([^}]*)\}")
 IN_TEXT = re.compile(r"\{\{ ?\$labels\.(\w+)")
 
 urlpatterns = [path("metrics", MetricsView.as_view(public=True))]
@@ -90,18 +95,19 @@ def test_expression_asks_for_what_there_is(
     assert metrics
     for metric in metrics:
         assert metric in exposed
-        assert labels_in(expression) <= exposed[metric]
+        assert grouped_by(expression) <= exposed[metric]
+    for metric, matched in SELECTOR.findall(expression):
+        assert set(re.findall(r"(\w+) ?=", matched)) <= exposed[metric]
 
 
 def labels_in(expression: str) -> set[str]:
-    return set(_labels_in(expression))
+    matched = re.findall(r"(\w+) ?=~?\"", expression)
+    return grouped_by(expression) | set(matched)
 
 
-def _labels_in(expression: str) -> Iterator[str]:
-    for grouped, matched, asked in LABELS.findall(expression):
-        yield from filter(None, grouped.split(", "))
-        yield from re.findall(r"(\w+) ?=", matched)
-        yield from filter(None, [asked])
+def grouped_by(expression: str) -> set[str]:
+    found = [grouped or asked for grouped, asked in LABELS.findall(expression)]
+    return {label for labels in found for label in labels.split(", ")}
 
 
 @pytest.mark.parametrize("expression", expressions())
@@ -173,4 +179,41 @@ def test_documentation_lists_the_alerts() -> None:
     """The page on monitoring says of each alert when it fires."""
     page = (ROOT / "docs" / "monitoring.rst").read_text(encoding="utf-8")
     listed = re.findall(r"``(ShedLock[A-Z]\w+)``", page)
-    assert listed == [rule["alert"] for rule in rules()]
+    assert listed == [*(rule["alert"] for rule in rules()), *examples()]
+
+
+def examples() -> list[str]:
+    """Return the alerts that stand behind # signs, with a lock's name to be set."""
+    text = (FOLDER / "alerts.yml").read_text(encoding="utf-8")
+    return re.findall(r"^  # .*alert: (\w+)$", text, re.MULTILINE)
+
+
+def test_no_rule_names_a_lock() -> None:
+    """A rule for a lock that nobody has would fire in each project for ever."""
+    assert not any("lock=" in rule["expr"] for rule in rules())
+    assert len(examples()) == 2
+
+
+def test_examples_are_rules(exposed: dict[str, set[str]]) -> None:
+    """What stands behind # signs asks for what there is, once they are removed."""
+    text = (FOLDER / "alerts.yml").read_text(encoding="utf-8")
+    marked = text[text.index("  # - name:") :]
+    [group] = yaml.safe_load(re.sub(r"^  # ?", "", marked, flags=re.MULTILINE))
+    for rule in group["rules"]:
+        test_rule_is_complete(rule)
+        test_expression_asks_for_what_there_is(rule["expr"], exposed)
+
+
+@needs("promtool")
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    """Prometheus' own tool plays incidents minute by minute: see alerts_test.yml."""
+    for file in (FOLDER / "alerts.yml", Path(__file__).with_name("alerts_test.yml")):
+        shutil.copy(file, tmp_path)
+    for command in (["check", "rules", "alerts.yml"], ["test", "rules", PLAYED]):
+        done = subprocess.run(
+            ["promtool", *command], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    played = (tmp_path / PLAYED).read_text(encoding="utf-8")
+    for rule in rules():
+        assert f"alertname: {rule['alert']}\n" in played

@@ -160,13 +160,16 @@ def test_e007_arguments_that_do_not_work(entry: Any, text: str) -> None:
     [message] = messages(entry)
     assert message.id == "shedlock.E007"
     assert text in message.msg
+    assert str(entry[1]) in message.msg
 
 
 @pytest.mark.parametrize("name", ["coroutine", "decorated_coroutine"])
 def test_e008_coroutine_function(name: str) -> None:
     """E008 finds what django-crontab would not await, unless the app runs it."""
     entry = ("@daily", f"{JOBS}.{name}")
-    assert ids(entry) == ["E008"]
+    [message] = messages(entry)
+    assert message.id == "shedlock.E008"
+    assert f"The entry {JOBS}.{name} (@daily) of CRONJOBS names a" in message.msg
     assert "E008" not in ids(entry, INSTALLED_APPS=ZERO_EDIT)
 
 
@@ -236,6 +239,8 @@ def test_w006_entry_without_a_lock() -> None:
     assert ids(("@daily", f"{JOBS}.plain")) == ["W006"]
     assert ids(("@daily", CALL, ["report"])) == ["W006"]
     assert "W006" not in ids(("@daily", CALL, ["digest"]))
+    [message] = messages(("@daily", CALL, ["report"]))
+    assert f'{CALL}("report") (@daily) of CRONJOBS has no lock' in message.msg
     entry = ("@daily", f"{JOBS}.plain")
     assert ids(entry, INSTALLED_APPS=ZERO_EDIT) == []
     unlocked = {f"{JOBS}.plain": {"locked": False}}

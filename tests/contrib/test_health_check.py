@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 from django.test import Client, override_settings
 from django.urls import path
+from health_check.exceptions import ServiceUnavailable
 from health_check.views import HealthCheckView
 
 from django_shedlock.contrib.health_check import ShedLock
@@ -17,6 +19,8 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.lateness import be_overdue
 from tests.support.locks import take
+from tests.support.threads import Asides
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
 
@@ -76,11 +80,12 @@ def test_overdue_job_is_a_warning() -> None:
 
 
 def test_check_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread of the check keeps no connection to the database open."""
+    """The threads of the check keep no connection to the database open."""
     left: list[Any] = []
     run = ShedLock.run
 
     def run_and_look(check: ShedLock) -> None:
+        connection.ensure_connection()
         run(check)
         left.extend(c.connection for c in connections.all(initialized_only=True))
 
@@ -88,3 +93,20 @@ def test_check_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(ShedLock().get_result()).error is None
     assert left
     assert not any(left)
+
+
+def test_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the deadline it is unavailable, and one thread only waits for it."""
+    goes_on = threading.Event()
+    monkeypatch.setattr(
+        "django_shedlock.monitoring.health.find_problems",
+        lambda alias, **options: [][: goes_on.wait(PATIENCE)],
+    )
+    asides = Asides()
+    check = ShedLock(deadline=timedelta(milliseconds=10))
+    for _ in range(3):
+        with pytest.raises(ServiceUnavailable):
+            check.run()
+    assert len(asides) == 1
+    goes_on.set()
+    assert wait_for(lambda: not asides)

@@ -22,16 +22,25 @@ from prometheus_client import REGISTRY
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import DjangoAssertNumQueries
 
-from django_shedlock import Lock, LockProviderError, execute, hold
-from django_shedlock.contrib.prometheus import receivers
+from django_shedlock import (
+    Lock,
+    LockProviderError,
+    execute,
+    hold,
+    scheduler_lock,
+)
+from django_shedlock.contrib.prometheus import collectors, receivers
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
+from django_shedlock.contrib.prometheus.labels import OTHERS
 from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.states import LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test import MEMORY, free, held_elsewhere
+from tests.support.jobs import only_jobs_of
 from tests.support.lateness import (
     DAY,
     be_on_time,
@@ -40,8 +49,9 @@ from tests.support.lateness import (
     newest_tick,
 )
 from tests.support.leases import end_own_count
-from tests.support.locks import Broken, add_run, take
+from tests.support.locks import Broken, add_run, expire, pause, take
 from tests.support.operators import operator
+from tests.support.records import counted_records
 from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -55,6 +65,12 @@ urlpatterns = [
     path("empty", MetricsView.as_view(token="")),
     path("public", MetricsView.as_view(public=True)),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _room_for_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the labels of other tests leave room for those of this one."""
+    monkeypatch.setattr(receivers, "_known", set())
 
 
 @pytest.fixture
@@ -91,6 +107,18 @@ def test_run_is_counted(lock_name: str) -> None:
     assert counted("not_acquired_total", lock_name) == 0
     assert counted("run_duration_seconds_count", lock_name) == 2
     assert 0 < counted("run_duration_seconds_sum", lock_name) < 300
+
+
+def test_labels_of_counts_have_a_bound(lock_name: str) -> None:
+    """A worker for a million tenants keeps no million time series."""
+    before = counted("acquired_total", OTHERS)
+    with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=2):
+        for number in (0, 1, 2, 3, 0):
+            run_job(f"{lock_name} {number}")
+    found = [counted("acquired_total", f"{lock_name} {n}") for n in range(4)]
+    assert found == [2, 1, 0, 0]
+    assert counted("acquired_total", OTHERS) == before + 2
+    assert counted("running", OTHERS) == 0
 
 
 def test_skip_is_counted(lock_name: str) -> None:
@@ -286,15 +314,178 @@ def test_newest_success_and_longest_hold_of_a_shared_label() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_scrape_costs_three_statements(
+def test_scrape_costs_few_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    """However many locks there are, a public scrape asks the store three times."""
+    """However many locks there are, a public scrape asks the store seven times."""
     for number in range(3):
         run_job(f"job {number}")
         be_overdue(f"job {number}")
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(7):
         assert Client().get("/public").status_code == 200
+    with django_assert_num_queries(7), override_settings(SHEDLOCK_METRICS_MAX_LOCKS=3):
+        assert Client().get("/public").status_code == 200
+
+
+def incident() -> None:
+    """A lock with each finding, a running job, and some free locks."""
+    for name in ("overdue", "failed", "free 1", "free 2", "free 3"):
+        take(name).release()
+    be_overdue("overdue")
+    add_run("failed", RunOutcome.FAILED)
+    take("expired")
+    expire("expired")
+    take("running")
+    take("kept", lock_at_least_for=MINUTE).release()
+
+
+def labels_of(metric: str) -> set[str]:
+    return {label for name, label in stored() if name == metric}
+
+
+def by_label(metric: str, label: str) -> dict[str, float]:
+    """Return the values of a metric by another label than that of the lock."""
+    return {
+        sample.labels[label]: sample.value
+        for family in StoreCollector().collect()
+        for sample in family.samples
+        if sample.name == metric
+    }
+
+
+STATES = {"running": 1, "paused": 0, "held at least": 1, "expired": 1, "free": 5}
+
+
+@pytest.mark.parametrize("most", [1000, 7, 4])
+def test_locks_are_counted_by_state(most: int) -> None:
+    """All of them, also those that have no metrics of their own."""
+    incident()
+    with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=most):
+        assert by_label("shedlock_locks", "state") == STATES
+        assert len(labels_of("shedlock_held")) == min(most, 5 if most < 8 else 8)
+
+
+def test_metrics_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The locks that need somebody come first, then the jobs of the project."""
+    incident()
+    collectors.known_names.cache_clear()
+    with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=6), only_jobs_of():
+        known = scheduler_lock("free 2")(lambda: None)
+        with counted_records(monkeypatch) as read:
+            told = labels_of("shedlock_held")
+        urgent = {"overdue", "expired", "kept", "failed", "running"}
+        assert told == set(read) == urgent | {"free 2"}
+        assert stored()["shedlock_locks_left_out", ""] == 2
+    with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=2):
+        assert labels_of("shedlock_held") == {"overdue", "expired"}
+        assert stored()["shedlock_locks_left_out", ""] == 6
+    assert stored()["shedlock_locks_left_out", ""] == 0
+    assert callable(known)
+    collectors.known_names.cache_clear()
+
+
+def test_locks_that_need_nobody_hide_no_failure() -> None:
+    """However many jobs are paused, or kept by ``lock_at_least_for``."""
+    for number in range(2):
+        take(f"kept {number}", lock_at_least_for=MINUTE).release()
+        pause(f"paused {number}")
+    add_run("failed", RunOutcome.FAILED)
+    with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=2):
+        assert stored()["shedlock_consecutive_failures", "failed"] == 1
+        assert len(labels_of("shedlock_held")) == 2
+
+
+def test_bad_run_without_a_record_is_told() -> None:
+    """Its lock was deleted; it is not one that is left out."""
+    add_run("gone", RunOutcome.FAILED)
+    assert stored()["shedlock_consecutive_failures", "gone"] == 1
+    assert stored()["shedlock_locks_left_out", ""] == 0
+
+
+def test_store_tells_of_killed_and_hung_jobs() -> None:
+    """Without a schedule, and of processes that nobody scrapes."""
+    incident()
+    add_run("running", duration=timedelta(seconds=7))
+    ago = DatabaseNow() - 3 * MINUTE
+    LockRecord.objects.filter(name__in=["running", "kept"]).update(locked_at=ago)
+    values = stored()
+    assert values["shedlock_expired", "expired"] == 1
+    assert values["shedlock_expired", "running"] == 0
+    assert 180 <= values["shedlock_running_seconds", "running"] < 240
+    assert values["shedlock_running_seconds", "kept"] == 0
+    assert values["shedlock_running_seconds", "expired"] == 0
+    assert values["shedlock_usual_duration_seconds", "running"] == 7
+    assert ("shedlock_usual_duration_seconds", "expired") not in values
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_store_tells_the_time_since_the_last_success(use_tz: bool) -> None:
+    """By the clock of the store, so that no other clock has to be right."""
+    run_job("job")
+    ago = DatabaseNow() - 3 * MINUTE
+    LockRun.objects.update(finished=ago)
+    with override_settings(USE_TZ=use_tz):
+        assert 180 <= stored()["shedlock_since_success_seconds", "job"] < 240
+
+
+def test_recent_runs_are_added_up_from_the_history() -> None:
+    """Runs, skips and durations of the last hour, of processes that are long gone."""
+    take("job").release()
+    for outcome in (RunOutcome.SUCCEEDED, RunOutcome.SUCCEEDED, RunOutcome.LOST):
+        add_run("job", outcome, duration=timedelta(seconds=90), skips=2)
+    add_run("job", RunOutcome.FAILED)
+    old = DatabaseNow() - timedelta(minutes=61)
+    add_run("job", RunOutcome.FAILED, duration=MINUTE, skips=7, started=old)
+    add_run("job", provider="second", duration=MINUTE, skips=7)
+    assert by_label("shedlock_recent_runs", "outcome") == {
+        "succeeded": 2,
+        "lost": 1,
+        "failed": 1,
+    }
+    assert stored()["shedlock_recent_skips", "job"] == 6
+    assert stored()["shedlock_recent_run_seconds", "job"] == 270
+
+
+def test_paused_job_does_not_run() -> None:
+    """However long it is paused, no alert takes it for one that hangs."""
+    take("job")
+    paused_by = Pause("alice", "the disk is full").identity()
+    ago = DatabaseNow() - timedelta(hours=3)
+    LockRecord.objects.update(locked_by=paused_by, locked_at=ago)
+    values = stored()
+    assert values["shedlock_running_seconds", "job"] == 0
+    assert values["shedlock_expired", "job"] == 0
+    assert by_label("shedlock_locks", "state")["paused"] == 1
+
+
+@override_settings(SHEDLOCK_HISTORY_RETENTION="10d")
+def test_outgrown_history_is_told() -> None:
+    """So that an alert can tell that nobody prunes."""
+    assert stored()["shedlock_history_outgrown", ""] == 0
+    add_run("job", started=DatabaseNow() - timedelta(days=18))
+    assert stored()["shedlock_history_outgrown", ""] == 1
+
+
+def test_bad_record_hides_no_other_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted, and its own metrics only are missing."""
+    take("job").release()
+    be_on_time("job")
+    take("broken").release()
+    be_on_time("broken")
+    next_tick: Any = LockStatus.next_tick
+
+    def next_tick_of(status: LockStatus) -> Any:
+        if status.name == "broken":
+            raise OverflowError("date value out of range")
+        return next_tick.fget(status)
+
+    monkeypatch.setattr(LockStatus, "next_tick", property(next_tick_of))
+    values = stored()
+    assert values["shedlock_unreadable", ""] == 1
+    assert values["shedlock_held", "broken"] == 0
+    assert ("shedlock_next_tick_timestamp_seconds", "job") in values
+    assert ("shedlock_next_tick_timestamp_seconds", "broken") not in values
+    assert values["shedlock_store_up", ""] == 1
 
 
 def refuse(execute: Any, sql: str, *arguments: Any) -> Any:

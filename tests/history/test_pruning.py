@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError
+from django.db import connection
 from django.db.models.signals import pre_delete
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from django_shedlock import scheduler_lock
 from django_shedlock.fields import DatabaseNow
@@ -27,6 +29,19 @@ committed = pytest.mark.django_db(transaction=True)
 DAY = timedelta(days=1)
 
 
+@pytest.mark.postgres_only
+def test_old_and_young_runs_are_found_by_an_index() -> None:
+    """PostgreSQL would compare each run with a clock that goes on."""
+    runs = LockRun.objects.all()
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    for found in (runs.since(DAY), runs.prunable(DAY)):
+        assert "Index Cond: (started" in found.explain()
+    with CaptureQueriesContext(connection) as captured:
+        assert not runs.outgrown(DAY)
+    assert "CLOCK_TIMESTAMP" not in captured[0]["sql"]
+
+
 def add_old_run(
     name: str, outcome: RunOutcome = RunOutcome.SUCCEEDED, **more: Any
 ) -> LockRun:
@@ -41,6 +56,17 @@ def add_lock(name: str, *, ended: timedelta) -> None:
 
 def names() -> list[str]:
     return sorted(LockRecord.objects.values_list("name", flat=True))
+
+
+def test_few_runs_are_looked_at_for_an_outgrown_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the newest of the old ones, of which any may be needed."""
+    add_lock("job", ended=40 * DAY)
+    superseded, _ = add_old_run("job"), add_old_run("job")
+    assert list(LockRun.objects.outgrown(DAY)) == [superseded]
+    monkeypatch.setattr("django_shedlock.models.runs.SAMPLE", 1)
+    assert not LockRun.objects.outgrown(DAY)
 
 
 def test_old_runs_are_deleted() -> None:
@@ -215,15 +241,15 @@ def test_held_lock_is_never_deleted() -> None:
 def test_lock_that_is_taken_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement that deletes asks again."""
     add_lock("import:7", ended=100 * DAY)
-    unused_names = pruning._unused_names
+    unused_after = pruning._unused_after
 
     def take_meanwhile(*args: Any) -> list[str]:
-        found = unused_names(*args)
+        found = unused_after(*args)
         if found:
             take("import:7")
         return found
 
-    monkeypatch.setattr(pruning, "_unused_names", take_meanwhile)
+    monkeypatch.setattr(pruning, "_unused_after", take_meanwhile)
     assert prune_locks("default", 90 * DAY) == 0
     assert names() == ["import:7"]
 
@@ -294,3 +320,59 @@ def test_negative_retention_deletes_nothing() -> None:
     with pytest.raises(CommandError, match="SHEDLOCK_HISTORY_RETENTION"):
         run("prune")
     assert LockRun.objects.count() == 2
+
+
+def test_dry_run_tells_what_would_be_deleted() -> None:
+    """Nothing is deleted, and the numbers are those of the real call after it."""
+
+    @scheduler_lock("yearly")
+    def job() -> None: ...
+
+    for name in ("import:7", "import:8", "yearly"):
+        add_lock(name, ended=100 * DAY)
+        for _ in range(3):
+            add_old_run(name)
+    add_old_run("import:8", RunOutcome.RUNNING)
+    args = ("prune", "--older-than", "30d", "--unused-for", "90d")
+    told = run(*args, "--dry-run")
+    assert run(*args, "--dry-run") == told
+    assert told == "Would delete records of unused locks: 2.\nWould delete runs: 9.\n"
+    assert run(*args) == told.replace("Would delete", "Deleted")
+    assert run("prune", "--dry-run") == "Would delete runs: 0.\n"
+
+
+def test_other_providers_runs_stay() -> None:
+    """Only the runs of the provider that was asked for are deleted, unless all are."""
+    add_old_run("job")
+    add_old_run("job", provider="retired")
+    assert run("prune", "--dry-run") == "Would delete runs: 1.\n"
+    assert run("prune") == "Deleted runs: 1.\n"
+    assert LockRun.objects.get().provider == "retired"
+    assert run("prune", "--all-providers", "--dry-run") == "Would delete runs: 1.\n"
+    assert run("prune", "--all-providers") == "Deleted runs: 1.\n"
+
+
+DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
+MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "default": {"BACKEND": DATABASE},
+        "memory": {"BACKEND": MEMORY},
+        "second": {"BACKEND": DATABASE, "OPTIONS": {"using": "other"}},
+    }
+)
+def test_databases_of_all_providers() -> None:
+    """One call may prune each database, and says which; by default it prunes one."""
+    add_old_run("job")
+    add_old_run("job", provider="second", using="other")
+    args = ("prune", "--all-providers", "--unused-for", "90d")
+    told = run(*args, "--dry-run").splitlines()
+    assert told[1] == "Database 'default': Would delete runs: 1."
+    assert told[3] == "Database 'other': Would delete runs: 1."
+    assert run("prune", "--provider", "second") == "Deleted runs: 1.\n"
+    assert LockRun.objects.count() == 1
+    assert "Database 'default': Deleted runs: 1." in run(*args)
+    assert not LockRun.objects.exists()

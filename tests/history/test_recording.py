@@ -32,12 +32,14 @@ from django_shedlock import (
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history import recording
 from django_shedlock.history.recording import Skips, described, skips
+from django_shedlock.jobs.registry import invoked_by
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import private_connections
+from django_shedlock.schedules.starts import Trigger
 from django_shedlock.test import free, held_elsewhere, locked_in_memory
-from tests.support.locks import Broken, add_run, take
+from tests.support.locks import Broken, Silent, add_run, take
 from tests.support.processes import Parent, workers
 
 pytestmark = pytest.mark.django_db
@@ -75,6 +77,56 @@ def test_run_is_recorded() -> None:
     assert run.duration is not None
     assert timedelta(0) < run.duration < timedelta(minutes=5)
     assert (run.exception_type, run.exception_message, run.skips) == ("", "", 0)
+
+
+def test_run_tells_what_started_it() -> None:
+    """And who and why, if a person did."""
+
+    @scheduler_lock("job")
+    def job() -> None:
+        pass
+
+    job()
+    with invoked_by(Trigger.RETRY):
+        job()
+    with invoked_by(Trigger.OPERATOR, operator="alice", reason="half\0of it failed"):
+        job()
+    causes = LockRun.objects.order_by("pk").values_list("trigger", "operator", "reason")
+    assert list(causes) == [
+        ("scheduler", "", ""),
+        ("retry", "", ""),
+        ("operator", "alice", "half\\0of it failed"),
+    ]
+
+
+def test_long_cause_is_cut_off() -> None:
+    """No name or reason is too long for its column."""
+    job = scheduler_lock("job")(lambda: None)
+    with invoked_by(Trigger.OPERATOR, operator="a" * 300, reason="b" * 3000):
+        job()
+    run = LockRun.objects.get()
+    assert (run.operator, run.reason) == ("a" * 255, "b" * 2000)
+
+
+def test_failed_run_has_its_traceback() -> None:
+    """With the exceptions that led to it; of a long one the end is kept."""
+
+    def fail(depth: int = 0) -> None:
+        try:
+            raise KeyError("the first")
+        except KeyError as error:
+            raise Broken("the last" + "!" * depth) from error
+
+    with pytest.raises(Broken):
+        execute(fail, "job")
+    told = LockRun.objects.get().exception_traceback
+    assert told.startswith("Traceback (most recent call last):")
+    assert told.index("KeyError: 'the first'") < told.index("Broken: the last")
+    with pytest.raises(Broken):
+        execute(lambda: fail(20_000), "job")
+    told = LockRun.objects.latest("pk").exception_traceback
+    assert len(told) == 16_000
+    assert told.endswith("!!!\n")
 
 
 def test_run_has_a_row_while_it_runs() -> None:
@@ -432,17 +484,15 @@ class TestFailures:
         assert len(texts["exception_type"]) == 255
         assert len(texts["exception_message"]) == 2000
 
-    def test_exception_that_cannot_be_printed(self) -> None:
-        """An exception whose str() raises is recorded with its type."""
-
-        class Silent(Exception):
-            def __str__(self) -> str:
-                raise ValueError
-
+    @pytest.mark.parametrize("raised", [ValueError, SystemExit, KeyboardInterrupt])
+    def test_exception_that_cannot_be_printed(
+        self, raised: type[BaseException]
+    ) -> None:
+        """An exception whose str() raises is recorded with its type, and passes on."""
         with pytest.raises(Silent), hold("job"):
-            raise Silent
+            raise Silent(raised)
         assert LockRun.objects.get().exception_message == (
-            "(no message: str() raised ValueError)"
+            f"(no message: str() raised {raised.__name__})"
         )
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800", "ö🔒", "x" * 5000])

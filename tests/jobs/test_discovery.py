@@ -169,7 +169,11 @@ def test_jobs_of_a_module_that_fails_later_are_forgotten(loose_app: Path) -> Non
     assert list(registered_jobs) == []
 
 
-@pytest.mark.parametrize("end", ["SystemExit(0)", "BaseException('skipped')"])
+SILENT = "type('Silent', (Exception,), {'__str__': lambda self: exit()})()"
+"""An exception whose ``str()`` raises ``SystemExit``."""
+
+
+@pytest.mark.parametrize("end", ["SystemExit(0)", "BaseException('skipped')", SILENT])
 def test_script_that_ends_the_process_ends_no_other(
     loose_app: Path, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:

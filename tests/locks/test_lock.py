@@ -579,6 +579,7 @@ def test_identity_of_a_long_host_name_fits(monkeypatch: pytest.MonkeyPatch) -> N
         ("java-host", "java-host", None),
         ("a:b", "a:b", None),
         ("a:b:c", "a:b:c", None),
+        (f"a:{'9' * 5000}:c", f"a:{'9' * 5000}:c", None),
     ],
 )
 def test_holder_has_a_host_and_a_process(

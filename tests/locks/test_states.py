@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, connections
 from django.test import override_settings
 
+from django_shedlock.locks import states
 from django_shedlock.locks.states import (
     LockHolder,
     LockState,
@@ -40,7 +41,9 @@ def status(state: LockState, clock: datetime = NOON) -> LockStatus:
     )
 
 
-@pytest.mark.parametrize("state", [s for s in LockState if s is not LockState.RUNNING])
+@pytest.mark.parametrize(
+    "state", [LockState.HELD_AT_LEAST, LockState.EXPIRED, LockState.FREE]
+)
 def test_job_that_does_not_run_is_overdue(state: LockState) -> None:
     """Also one whose lock lock_at_least_for keeps, or whose worker died."""
     found = status(state)
@@ -48,9 +51,10 @@ def test_job_that_does_not_run_is_overdue(state: LockState) -> None:
     assert found.overdue_for(GRACE) == timedelta(days=1, hours=4)
 
 
-def test_running_job_is_not_overdue() -> None:
-    """It may succeed yet; if it never ends, it takes too long."""
-    found = status(LockState.RUNNING)
+@pytest.mark.parametrize("state", [LockState.RUNNING, LockState.PAUSED])
+def test_job_that_runs_or_is_paused_is_not_overdue(state: LockState) -> None:
+    """It may succeed yet; if it never ends, it takes too long. A pause is wanted."""
+    found = status(state)
     assert found.overdue_since(GRACE) is None
     assert found.overdue_for(GRACE) == timedelta(0)
 
@@ -140,3 +144,15 @@ def test_holder_cannot_be_changed() -> None:
     for holder in (known(), UnreadHolder(known)):
         with pytest.raises(AttributeError):
             holder.locked_by = "me"  # type: ignore[misc]
+
+
+def test_unreadable_records_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is logged once, and beyond the limit no more are."""
+    monkeypatch.setattr(states, "MOST_LOGGED", 2)
+    monkeypatch.setattr(states, "_logged", set())
+    for name in ("first", "first", "second", "third"):
+        states.log_unreadable(name, "no date")
+    told = [message.split("'")[1] for message in caplog.messages]
+    assert told == ["first", "second"]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from django.db import DatabaseError, connection
@@ -14,16 +19,23 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
+from django_shedlock.monitoring.findings import Finding, Kind
 from django_shedlock.monitoring.health import HealthView, find_problems
+from django_shedlock.monitoring.verdicts import MOST_UNDER_WAY, Verdicts
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import MEMORY
 from tests.support.lateness import be_on_time, be_overdue
 from tests.support.locks import expire, take
 from tests.support.operators import operator
+from tests.support.records import counted_records
+from tests.support.threads import Asides
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 MINUTE = timedelta(minutes=1)
+DEADLINE = 2
+"""Seconds: many more than five answers take that do not wait."""
 OPTIONS: dict[str, Any] = {"stuck_after": "5m", "overdue_after": "1h"}
 
 urlpatterns = [
@@ -33,6 +45,11 @@ urlpatterns = [
     path("plain", HealthView.as_view(public=True)),
     path("other", HealthView.as_view(public=True, provider="other")),
     path("patient", HealthView.as_view(public=True, overdue_after="4d")),
+    path("kept", HealthView.as_view(public=True, keep_for="1h", **OPTIONS)),
+    path("fresh", HealthView.as_view(public=True, keep_for=0, **OPTIONS)),
+    path("brief", HealthView.as_view(public=True, keep_for="50ms", **OPTIONS)),
+    path("hasty", HealthView.as_view(public=True, deadline="10ms", keep_for=0)),
+    path("deadline", HealthView.as_view(public=True, deadline=DEADLINE, keep_for=0)),
     path("strict", HealthView.as_view(public=True, clock_tolerance="10s")),
 ]
 
@@ -186,10 +203,186 @@ def test_wrong_option_is_refused(option: str) -> None:
         find_problems(**{option: "soon"})
 
 
-@pytest.mark.django_db(transaction=True)
 def test_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:
     """A check costs one statement, and one more to look for what is late."""
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(1 * 3):  # each in a savepoint of the test's
         Client().get("/plain")
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(2 * 3):
         Client().get("/details")
+
+
+def test_others_cost_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may not see the findings needs only one; the others get a bounded list."""
+    monkeypatch.setattr("django_shedlock.monitoring.health.MOST", 3)
+    for number in range(5):
+        stick(f"stuck-{number}")
+        take(f"quick-{number}")
+    with counted_records(monkeypatch) as read:
+        assert Client().get("/health").status_code == 503
+        assert len(read) == 1
+        assert len(details()) == 3
+        assert len(read) == 1 + 3
+
+
+def test_bad_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not hide the others, and the answer is no error of the server."""
+    stick("stuck")
+    stick("broken")
+    schedule_state: Any = LockRecord.schedule_state
+
+    def state_of(record: LockRecord) -> Any:
+        if record.name == "broken":
+            raise OverflowError("date value out of range")
+        return schedule_state.fget(record)
+
+    monkeypatch.setattr(LockRecord, "schedule_state", property(state_of))
+    assert sorted(details()) == [("long", "stuck"), ("unreadable", "broken")]
+
+
+class TestVerdicts:
+    """What a check finds is kept, and a store that hangs holds up one thread."""
+
+    pytestmark = pytest.mark.django_db(transaction=True)
+
+    def test_verdict_is_kept(self) -> None:
+        """Callers share a check for some seconds; who may see more learns its age."""
+        assert Client().get("/kept").json() == {
+            "status": "ok",
+            "problems": [],
+            "age": ANY,
+        }
+        stick()
+        kept = Client().get("/kept").json()
+        assert (kept["status"], kept["age"] > 0) == ("ok", True)
+        assert Client().get("/fresh").json()["status"] == "not ok"
+
+    def test_verdict_ends(self) -> None:
+        """After that the store is asked again."""
+        assert Client().get("/brief").json()["status"] == "ok"
+        stick()
+
+        def is_told() -> bool:
+            return bool(Client().get("/brief").json()["status"] == "not ok")
+
+        assert wait_for(is_told)
+
+    def test_other_options_are_another_check(self) -> None:
+        """A view does not tell what another one found."""
+        stick()
+        assert Client().get("/plain").status_code == 200
+        assert Client().get("/details").status_code == 503
+
+    def test_one_thread_waits_for_a_store(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many ask meanwhile; after the deadline no caller waits."""
+        goes_on, asked = threading.Event(), []
+
+        def hang(alias: str, **options: Any) -> list[Finding]:
+            asked.append(alias)
+            assert goes_on.wait(PATIENCE)
+            return []
+
+        monkeypatch.setattr("django_shedlock.monitoring.health.find_problems", hang)
+        asides = Asides()
+        for _ in range(10):
+            answer = Client().get("/hasty")
+            assert answer.status_code == 503
+            [problem] = answer.json()["problems"]
+            assert problem["kind"] == "unreachable"
+            assert "has not answered within 10ms" in problem["text"]
+        assert (len(asked), len(asides)) == (1, 1)
+        goes_on.set()
+        assert wait_for(lambda: Client().get("/hasty").status_code == 200)
+        assert wait_for(lambda: not asides)
+
+    def test_check_that_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its connection may be dead: the store is asked again, in few threads."""
+        monkeypatch.setattr("django_shedlock.monitoring.verdicts.PATIENCE", 0)
+        kept, goes_on = Verdicts(), threading.Event()
+        asides = Asides()
+
+        def hang() -> list[Finding]:
+            assert goes_on.wait(PATIENCE)
+            return [Finding(Kind.UNREACHABLE, "default", "The connection is dead.")]
+
+        for _ in range(MOST_UNDER_WAY + 2):
+            kept.begin("check", hang, timedelta(0))
+        assert len(asides) == MOST_UNDER_WAY
+        goes_on.set()
+        assert wait_for(lambda: not asides)
+        goes_on.clear()
+        kept.begin("check", hang, timedelta(0))
+        kept.begin("check", list, timedelta(0))
+        verdict = kept.wait("check", timedelta(seconds=PATIENCE))
+        assert verdict is not None
+        goes_on.set()
+        assert wait_for(lambda: not asides)
+        # What the first check says at last is older.
+        assert kept.wait("check", timedelta(0)) is verdict
+        assert not verdict.findings
+
+    def test_check_that_ends_without_a_verdict(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The next caller asks again."""
+        monkeypatch.setattr(threading, "excepthook", lambda failed: None)
+        kept = Verdicts()
+        kept.begin("check", lambda: 1 / 0, timedelta(0))  # type: ignore[arg-type,return-value]
+        assert kept.wait("check", timedelta(seconds=PATIENCE)) is None
+        kept.begin("check", list, timedelta(0))
+        assert kept.wait("check", timedelta(seconds=PATIENCE)) is not None
+
+    def test_forked_child_asks_for_itself(self) -> None:
+        """Its parent's threads are not there to end what they began."""
+        kept, goes_on = Verdicts(), threading.Event()
+        kept.begin("check", lambda: [goes_on.wait(PATIENCE)], timedelta(0))  # type: ignore[list-item]
+        kept.forget()
+        kept.begin("check", list, timedelta(0))
+        assert kept.wait("check", timedelta(seconds=PATIENCE)) is not None
+        goes_on.set()
+
+    def test_number_of_verdicts_is_bounded(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As many checks as there may be, so much is kept."""
+        monkeypatch.setattr("django_shedlock.monitoring.verdicts.MOST", 3)
+        kept = Verdicts()
+        for number in range(10):
+            kept.begin(number, list, timedelta(0))
+            assert kept.wait(number, timedelta(seconds=PATIENCE)) is not None
+        assert len(kept._kept) <= 3
+
+    @pytest.mark.servers_only
+    def test_table_that_somebody_locked(self) -> None:
+        """A store that does not answer is a 503 by the deadline, and says why."""
+        asides, took = Asides(), []
+        with locked_table():
+            for _ in range(5):
+                began = time.monotonic()
+                answer = Client().get("/deadline")
+                took.append(time.monotonic() - began)
+                assert answer.status_code == 503
+                [problem] = answer.json()["problems"]
+                assert "another transaction has locked its table" in problem["text"]
+            # The next ones do not wait for the same store again.
+            assert min(took) < DEADLINE <= took[0]
+            assert len(asides) == 1
+        assert wait_for(lambda: Client().get("/deadline").status_code == 200)
+        assert wait_for(lambda: not asides)
+
+
+@contextmanager
+def locked_table() -> Iterator[None]:
+    """Let another connection keep the table of locks to itself."""
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute("BEGIN")
+                cursor.execute("LOCK TABLE shedlock IN ACCESS EXCLUSIVE MODE")
+            else:
+                cursor.execute("LOCK TABLES shedlock WRITE")
+        yield
+    finally:
+        other.close()

@@ -233,12 +233,35 @@ def test_three_statements(django_assert_num_queries: DjangoAssertNumQueries) -> 
             assert all(each and each.next_tick for each in found)
 
 
-def test_many_names_are_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.django_db(transaction=True)
+def test_many_names_are_read_in_batches(
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
     """More names than a statement can have parameters are all there."""
     monkeypatch.setattr("django_shedlock.monitoring.summaries.BATCH", 2)
     for number in range(5):
         add_runs(FAILED, name=f"job {number}")
-    assert [each.failures for each in summarize(get_provider())] == [1] * 5
+    with django_assert_num_queries(2 + 3):
+        found = summarize(get_provider())
+    assert [each.failures for each in found] == [1] * 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_wanted_names_are_sent_in_batches(
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """Neither records nor runs are asked for with too many parameters."""
+    monkeypatch.setattr("django_shedlock.providers.database.statuses.BATCH", 2)
+    names = [f"job {number}" for number in range(5)]
+    for name in names:
+        take(name)
+        add_runs(FAILED, name=name)
+    assert [each.name for each in get_provider().statuses_of(names)] == names
+    with django_assert_num_queries(3 + 3 + 1):
+        found = summarize(get_provider(), names[::-1])
+    assert [(each.name, each.failures) for each in found] == [(n, 1) for n in names]
 
 
 def test_unreadable_runs_are_a_clear_error() -> None:

@@ -11,9 +11,17 @@ from django.utils import timezone
 
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
-from tests.support.locks import MINUTE, configure, take_at_last, take_from
+from django_shedlock.schedules.starts import Start, Trigger
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    pause,
+    take_at_last,
+    take_from,
+)
 from tests.support.threads import run_threads
 
 SHORT = timedelta(milliseconds=50)
@@ -230,8 +238,45 @@ class ProviderContract:
             ("c", LockState.EXPIRED),
             ("d", LockState.FREE),
         ]
+        assert provider.state_counts() == {
+            **dict.fromkeys(LockState, 1),
+            LockState.PAUSED: 0,
+        }
         assert [s.name for s in provider.statuses("c")] == ["c"]
         assert not list(provider.statuses("z"))
+
+    def test_only_some_locks_are_read(self, provider: LockProvider) -> None:
+        """Of the names that are asked for, those that exist; in their order."""
+        for name in ("c", "a", "b"):
+            take_from(provider, configure(name))
+        assert [s.name for s in provider.statuses_of(["c", "z", "a"])] == ["a", "c"]
+        assert [*provider.statuses_of([])] == []
+
+    def test_candidates_are_held_or_expired(self, provider: LockProvider) -> None:
+        """Free locks are not read; the expired ones come first, each the oldest."""
+        provider.release(take_from(provider, configure("free")))
+        provider.release(take_from(provider, configure("kept", MINUTE, MINUTE)))
+        outlast(take_from(provider, configure("dead", SHORT)))
+        for name in ("older", "newer", "ignored"):
+            take_from(provider, configure(name))
+            time.sleep(0.002)  # SQLite's clock has milliseconds
+        wanted = ["dead", "older", "newer", "ignored", "kept"]
+        assert [s.name for s in provider.candidates(MINUTE)] == wanted
+        some = provider.candidates(MINUTE, limit=3, ignored=["older", "n?wer", "x*"])
+        assert [s.name for s in some] == ["dead", "ignored", "kept"]
+        assert [s.name for s in provider.candidates(MINUTE, limit=1)] == ["dead"]
+
+    def test_late_locks_run_for_longer(self, provider: LockProvider) -> None:
+        """Only jobs that run, and for longer than this; the longest comes first."""
+        provider.release(take_from(provider, configure("kept", MINUTE, MINUTE)))
+        outlast(take_from(provider, configure("dead", SHORT)))
+        for name in ("older", "newer"):
+            take_from(provider, configure(name))
+            time.sleep(0.002)  # so that its job has run for longer than no time
+        found = provider.late(None, timedelta(0))
+        assert [s.name for s in found] == ["older", "newer"]
+        assert [s.name for s in provider.late(None, timedelta(0), limit=1)] == ["older"]
+        assert [*provider.late(None, MINUTE)] == [*provider.late(None, None)] == []
 
     @pytest.mark.parametrize("use_tz", [True, False])
     def test_clock(self, provider: LockProvider, use_tz: bool) -> None:
@@ -285,6 +330,42 @@ class ProviderContract:
         assert provider.statuses("job")[0].state is LockState.FREE
         assert not provider.force_release("job", running=True)
         assert not provider.release(lock)
+
+    def test_paused_lock(self, provider: LockProvider) -> None:
+        """Nobody acquires it, and only with force it is released."""
+        lock = pause("job", provider)
+        [status] = provider.statuses("job")
+        assert status.state is LockState.PAUSED
+        assert status.pause == Pause("alice", "the mail server moves")
+        holder = provider.acquire(configure())
+        assert isinstance(holder, LockHolder)
+        assert holder.reason == lock.locked_by
+        by_operator = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
+        assert isinstance(provider.acquire(by_operator), LockHolder)
+        assert not provider.force_release("job")
+        assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+        take_from(provider, configure())
+
+    def test_pause_is_taken_over(self, provider: LockProvider) -> None:
+        """From the acquisition that is named, and from no other one."""
+        before = pause("job", provider)
+        after = Lock(provider, configure())
+        after.locked_by = Pause("bob", "the disk is full").identity()
+        assert not provider.take_over(after, "someone")
+        assert provider.statuses("job")[0].locked_by == before.locked_by
+        assert provider.take_over(after, before.locked_by)
+        [status] = provider.statuses("job")
+        assert (status.locked_by, status.state) == (after.locked_by, LockState.PAUSED)
+        assert status.remaining <= MINUTE
+        assert not provider.take_over(before, before.locked_by)
+        assert not provider.release(before)
+        assert provider.fencing_token(after) == 2
+
+    def test_pause_that_has_ended(self, provider: LockProvider) -> None:
+        """Nobody died: the lock is free."""
+        outlast(pause("job", provider, SHORT))
+        assert provider.statuses("job")[0].state is LockState.FREE
+        take_from(provider, configure())
 
     def test_force_extend_never_shortens(self, provider: LockProvider) -> None:
         """An operator lengthens a lease, and never shortens it."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connections
-from django.test import override_settings
 from django.utils import timezone
 
 from django_shedlock.clocks import aware, clock_difference
@@ -21,6 +18,7 @@ from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
 from tests.support.clocks import store_clock
 from tests.support.locks import MINUTE, configure, take_from
+from tests.support.zones import project
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,29 +30,6 @@ SESSION_ZONE = {
     "postgresql": "SET TIME ZONE '{}'",
     "mysql": "SET time_zone = '{}'",
 }
-
-
-@contextmanager
-def project(*, use_tz: bool, zone: str, database_zone: str | None) -> Iterator[None]:
-    """Let the project and its database connection have these settings."""
-    connection = connections["default"]
-    connection.close()
-    before = connection.settings_dict["TIME_ZONE"]
-    with override_settings(USE_TZ=use_tz, TIME_ZONE=zone):
-        connection.settings_dict["TIME_ZONE"] = database_zone
-        _forget_zones()
-        try:
-            yield
-        finally:
-            connection.close()
-            connection.settings_dict["TIME_ZONE"] = before
-    _forget_zones()
-
-
-def _forget_zones() -> None:
-    connection = connections["default"]
-    for name in ("timezone", "timezone_name"):
-        connection.__dict__.pop(name, None)
 
 
 def set_session_zone(zone: str) -> None:

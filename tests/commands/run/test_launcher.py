@@ -15,6 +15,7 @@ import pytest
 from django_shedlock.management.processes import launcher
 from django_shedlock.management.processes.launcher import END, Guardian
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE
 
 TERMINATED = [(-7, signal.SIGTERM), (-7, signal.SIGCONT)]
 
@@ -156,29 +157,33 @@ def test_order_that_does_not_come(tmp_path: Path) -> None:
     assert ended.returncode == 128 + signal.SIGTERM
 
 
-def test_nothing_starts_after_the_process_that_asked(tmp_path: Path) -> None:
-    """It may be killed just when it has sent its order."""
+LATE = """
+import runpy, sys
+
+launcher = runpy.run_path(sys.argv.pop(1))
+launcher["main"].__globals__["_has_ended"] = lambda orders: False
+sys.exit(launcher["main"](int(sys.argv[1]), int(sys.argv[2])))
+"""
+"""The launcher, which notices too late that nobody is there any more."""
+
+
+@pytest.mark.parametrize(
+    "program", [[launcher.__file__], ["-c", LATE, launcher.__file__]]
+)
+def test_nothing_starts_after_the_process_that_asked(
+    tmp_path: Path, program: list[str]
+) -> None:
+    """It may be killed just when it has sent its order, or a moment later."""
     touch = [b"touch", os.fsencode(tmp_path / "ran")]
-    sent = launcher.order(touch, dict(os.environb), grace=0, has_terminal=False)
+    sent = launcher.order(touch, dict(os.environb), grace=PATIENCE, has_terminal=False)
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
             ours.sendall(sent)
         ended = subprocess.run(
-            [sys.executable, launcher.__file__, str(theirs.fileno()), str(len(sent))],
+            [sys.executable, *program, str(theirs.fileno()), str(len(sent))],
             pass_fds=[theirs.fileno()],
             check=False,
         )
     assert ended.returncode == 128 + signal.SIGTERM
     assert not Path(tmp_path, "ran").exists()
-
-
-def test_process_that_asked_may_die_at_the_start(sent: list[tuple[int, int]]) -> None:
-    """Then nobody reads the id of the command, and it is ended as always."""
-    ours, theirs = socket.socketpair()
-    ours.close()
-    with theirs:
-        watched = guardian()
-        watched.tell(theirs.fileno())
-        assert not watched._obey(launcher._received(theirs.fileno()))
-    assert sent == TERMINATED

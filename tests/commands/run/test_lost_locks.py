@@ -29,6 +29,7 @@ from tests.support.processes import use
 from tests.support.run_conditions import (
     adopt_orphans,
     be_child_of_adopter,
+    lose_the_launcher,
     send_nonsense,
 )
 from tests.support.runs import (
@@ -224,6 +225,15 @@ def test_killed_launcher_ends_all(runner: Runner) -> None:
     assert running.wait(PATIENCE) == 128 + signal.SIGKILL
     assert wait_for(lambda: not any(map(is_alive, started)))
     assert state("job") is LockState.FREE
+
+
+def test_launcher_that_is_killed_at_the_start_leaves_nothing(runner: Runner) -> None:
+    """Before the command runs, it is known what to kill."""
+    runner.prepare.append(lose_the_launcher)
+    running = runner.start("job", *with_child("echo $PPID $$; exec sleep 600"))
+    assert running.wait(PATIENCE) == 128 + signal.SIGKILL
+    started = [int(pid) for pid in first_line(running).split()]  # or none at all
+    assert wait_for(lambda: not any(map(is_alive, started)))
 
 
 def test_launcher_that_fails_ends_all(quick: Runner) -> None:

@@ -290,6 +290,22 @@ def test_alarm_that_was_due_meanwhile_rings_soon(
     assert wait_for(lambda: alarms)
 
 
+def test_alarm_rings_until_it_is_noticed() -> None:
+    """A ring that comes just before a wait in C is noticed only after that wait."""
+    signals = SignalForwarder()
+    with signals.handled():
+        with signals.started(Program(["true"])) as child:
+            child.wait()
+        signal.raise_signal(signal.SIGTERM)
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert 0 < left <= forwarding.LONGEST_RELEASE
+        assert interval == forwarding.AGAIN
+        with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
+            signal.raise_signal(signal.SIGALRM)
+        # What the exception ends must not be interrupted again.
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
 def end_a_command(*, is_signalled: bool) -> None:
     """Run a command to its end, after which there may come a signal."""
     signals = SignalForwarder()
@@ -302,11 +318,10 @@ def end_a_command(*, is_signalled: bool) -> None:
 
 def test_signal_ends_a_release_that_hangs(runner: Runner) -> None:
     """After the command has ended, a signal is for nobody else."""
-    # So long that the alarm does not ring before the wait has begun again.
     runner.prepare += [hang_in_release, partial(release_within, 0.2)]
     running = runner.start("job", "--", "true")
     assert first_line(running) == RELEASES
-    running.terminate()
+    send(running, signal.SIGTERM)
     assert running.wait() == 128 + signal.SIGTERM
 
 

@@ -49,7 +49,7 @@ from tests.support.sessions import (
     session_number,
     session_number_of,
 )
-from tests.support.threads import run_threads, running_threads
+from tests.support.threads import run_threads, running_threads, threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
 committed = pytest.mark.django_db(transaction=True)
@@ -145,8 +145,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseDatabaseWrapper
     wait_for(lambda: not watchers())
 
 
-def watchers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "django_shedlock connections"]
+def watchers() -> set[threading.Thread]:
+    return threads_named("connections")
 
 
 def is_open(connection: BaseDatabaseWrapper) -> bool:
@@ -316,6 +316,7 @@ class Silent:
                 self._accepted.append(self._socket.accept()[0])
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         for each in [self._socket, *self._accepted]:
             each.close()
 
@@ -665,8 +666,7 @@ def test_many_locks_are_kept_alive_on_one_connection(
         wait_for(
             lambda: all(map(operator.lt, ends, [lease_end(lock) for lock in locks]))
         )
-        names = [thread.name for thread in threading.enumerate()]
-        assert names.count("django_shedlock keep alive") == 1
+        assert len(threads_named("keep alive")) == 1
     assert len(opened) == 1
     assert LockRecord.objects.held().count() == 300
 

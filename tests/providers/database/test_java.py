@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
@@ -15,7 +15,8 @@ from django_shedlock.monitoring.findings import Search
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
-from tests.support.locks import MINUTE, configure, expire, take_from
+from tests.support.locks import MINUTE, configure, expire, pause, take_from
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -124,3 +125,16 @@ class TestRecordOfShedLock:
         """With force, as any running lock."""
         assert provider.force_release("job", running=True, locked_by="java")
         assert state(provider) is LockState.FREE
+
+
+def test_java_does_not_acquire_a_paused_lock(provider: DatabaseLockProvider) -> None:
+    """Its UPDATE finds no lease that is over, and its INSERT the record."""
+    lock = pause("job", provider)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        java_acquires()
+    assert state(provider) is LockState.PAUSED
+    assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+    released = LockRecord.objects.get().released_at
+    assert wait_for(lambda: provider.now() > released)  # SQLite has milliseconds
+    java_acquires()
+    assert state(provider) is LockState.RUNNING

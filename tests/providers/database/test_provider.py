@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import (
     DatabaseError,
-    Error,
     IntegrityError,
     OperationalError,
     connection,
@@ -34,6 +38,7 @@ from tests.providers.ticks import TickContract
 from tests.support.clocks import store_clock
 from tests.support.leases import is_kept_alive
 from tests.support.locks import MINUTE, configure, take_from
+from tests.support.paths import ROOT
 from tests.support.sessions import kill_session, session_number
 from tests.support.statements import Failing, Only
 from tests.support.waiting import PATIENCE
@@ -392,7 +397,7 @@ def test_release_of_a_deleted_row_changes_nothing(
 
 @committed
 def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
-    """Without its table a lock can't be taken, and the error says what to do."""
+    """The error says what to do in one sentence, without the driver's tracebacks."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
         try:
@@ -400,7 +405,50 @@ def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
                 provider.acquire(configure())
         finally:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
-    assert isinstance(caught.value.__cause__, Error)
+    told = "".join(traceback.format_exception(caught.value))
+    assert told.count("Traceback") == 1
+    assert told.endswith("its table is missing. Run `manage.py migrate`.\n")
+
+
+@sqlite_only  # whose database a process of its own can have
+@pytest.mark.once
+def test_command_that_runs_before_migrate(tmp_path: Path) -> None:
+    """A management command with a lock ends in one sentence, without a traceback."""
+    (tmp_path / "early.py").write_text(EARLY)
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.support.lean_settings",
+        "SHEDLOCK_TEST_SQLITE_FOLDER": str(tmp_path),
+    }
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "early.py"],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    [told] = ended.stderr.splitlines()
+    assert "Could not acquire lock 'early'" in told
+    assert told.endswith("its table is missing. Run `manage.py migrate`.")
+    assert (ended.returncode, ended.stdout) == (1, "")
+
+
+EARLY = """
+import django
+from django.core.management.base import BaseCommand
+from django_shedlock import scheduler_lock
+
+django.setup()
+
+@scheduler_lock("early")
+class Command(BaseCommand):
+    requires_system_checks = []
+
+    def handle(self, *args, **options):
+        print("ran")
+
+Command().run_from_argv(["manage.py", "early"])
+"""
 
 
 def conflict() -> OperationalError:

@@ -14,7 +14,7 @@ from django.db.models.sql.compiler import SQLUpdateCompiler
 
 from django_shedlock import hold
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.history.recording import BEGIN
+from django_shedlock.history.recording import BEGIN, NO_EXCEPTION
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database.acquisition import (
     CREATE,
@@ -38,6 +38,7 @@ SOME = {
     "at_most": MINUTE,
     "at_least": timedelta(0),
 }
+CAUSE = {"trigger": "scheduler", "operator": "", "reason": ""}
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_values_are_written_as_django_writes_them() -> None:
 def test_inserted_row_tells_its_key() -> None:
     """A table that numbers its rows returns the number; one with names has none."""
     assert CREATE(connection, **SOME) is None
-    values = {"provider": "default", "host": "web-1", "pid": 7, "skips": 0}
+    values = {"provider": "default", "host": "web-1", "pid": 7, "skips": 0, **CAUSE}
     key = BEGIN(connection, name="job", locked_by="me", ago=timedelta(0), **values)
     run = LockRun.objects.get()
     assert (run.pk, run.fencing_token) == (key, 1)
@@ -135,8 +136,8 @@ def test_key_of_a_server_that_returns_no_columns(
                 "host": "",
                 "started": DatabaseNow(),
                 "outcome": "running",
-                "exception_type": "",
-                "exception_message": "",
+                **NO_EXCEPTION,
+                **CAUSE,
                 "skips": 0,
             },
         )

@@ -67,7 +67,7 @@ def test_extension_is_told(
     assert action().extend(HOUR)
     assert get_provider().statuses()[0].remaining > timedelta(minutes=59)
     assert [call["lock_at_most_for"] for call in told] == [HOUR]
-    assert "extended to 1h from now by ada" in caplog.text
+    assert "extended to at least 1h from now by ada" in caplog.text
 
 
 def test_running_job_is_spared_unless_meant(told: list[dict[str, Any]]) -> None:

@@ -1,0 +1,282 @@
+"""The lists fit: on each screen, in each language and theme, whatever the names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRecord
+from django_shedlock.schedules.starts import Trigger
+from tests.browser.test_console import Console
+from tests.support.lateness import HOUR
+from tests.support.locks import add_run, pause
+from tests.support.operators import ALL, LIST, RUNS
+from tests.support.scenes import MINUTE, STUCK, bad_morning
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.once,
+]
+
+WIDTHS = (390, 1280, 1440, 1920)
+LANGUAGES = ("en", "de", "ar")
+THEMES = ("light", "dark")
+LONG = "tenants." + "averylongnamewithoutanyplacetobreak" * 6
+HOST = "billing-worker-7d9f8b6c5-x2k4q.eu-central-1.compute.internal"
+COLUMNS = {
+    LIST: ("shown_name", "current_state", "worker", "since", "lease", "last_run"),
+    RUNS: ("started_at", "lock", "how_it_ended", "took", "worker", "exception"),
+}
+"""The columns that matter; "next_expected" has an own test."""
+
+CUT = """
+const width = document.documentElement.clientWidth;
+const isCut = (box) => {
+    const {left, right} = box.getBoundingClientRect();
+    return left < -0.5 || right > width + 0.5 || box.scrollWidth > box.clientWidth + 1;
+};
+const isShown = (box) => box.getClientRects().length > 0;
+const table = document.getElementById("result_list");
+const boxes = Array.from(table.querySelectorAll("tbody th, tbody td, summary > *"));
+if (getComputedStyle(table.tHead).position !== "absolute") {
+    boxes.push(...table.tHead.querySelectorAll("th"));
+}
+const isFolded = (box) => box.closest("details:not([open])");
+return boxes
+    .filter((box) => isShown(box) && !isFolded(box) && isCut(box))
+    .map((box) => `${box.className}: ${box.textContent.trim().slice(0, 40)}`)
+    .concat(document.documentElement.scrollWidth > width ? ["the page"] : []);
+"""
+SIZES = """
+const column = `#result_list tbody .field-${arguments[0]}`;
+return Array.from(document.querySelectorAll(column))
+    .map((cell) => cell.getBoundingClientRect().width);
+"""
+ORDER = r"""
+const cells = "since lease last_run next_expected".split(" ");
+const selector = cells.map((name) => `#result_list tbody .field-${name}`).join();
+const found = [];
+for (const cell of document.querySelectorAll(selector)) {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const text = texts.currentNode;
+        for (const match of text.data.matchAll(/\d+[dhms][\ddhms.]*|\d\d:\d\d:\d\d/g)) {
+            const places = Array.from(match[0], (_, index) => {
+                const range = document.createRange();
+                range.setStart(text, match.index + index);
+                range.setEnd(text, match.index + index + 1);
+                return range.getBoundingClientRect().left;
+            });
+            const isInOrder = places.every((x, i) => i === 0 || places[i - 1] < x);
+            found.push({text: match[0], isInOrder});
+        }
+    }
+}
+return found;
+"""
+
+BROKEN = r"""
+const found = [];
+for (const box of document.querySelectorAll(arguments[0])) {
+    const texts = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const text = texts.currentNode;
+        for (const word of text.data.matchAll(/\S+/g)) {
+            const range = document.createRange();
+            range.setStart(text, word.index);
+            range.setEnd(text, word.index + word[0].length);
+            const tops = Array.from(range.getClientRects(), (line) => line.top);
+            found.push({word: word[0], isBroken: new Set(tops).size > 1});
+        }
+    }
+}
+return found;
+"""
+
+
+PAIRS = r"""
+const left = (text, wanted) => {
+    const range = document.createRange();
+    const match = text.data.match(wanted);
+    range.setStart(text, match.index);
+    range.setEnd(text, match.index + match[0].length);
+    return range.getBoundingClientRect().left;
+};
+return Array.from(document.querySelectorAll("#result_list .field-since"), (cell) => {
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    const texts = [];
+    while (walker.nextNode()) {
+        texts.push(walker.currentNode);
+    }
+    const duration = /\d+[dhms]/;
+    const clock = /\d\d:\d\d:\d\d/;
+    return [duration, clock].map((wanted) =>
+        left(texts.find((text) => wanted.test(text.data)), wanted),
+    );
+});
+"""
+
+
+class Screen(Console):
+    """The console on a screen of some size."""
+
+    def resize(self, width: int, height: int = 900) -> None:
+        size = {"deviceScaleFactor": 1, "mobile": False, "width": width}
+        command = "Emulation.setDeviceMetricsOverride"
+        self.browser.execute_cdp_cmd(command, {**size, "height": height})
+
+    def prefer(self, theme: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        command = "Emulation.setEmulatedMedia"
+        self.browser.execute_cdp_cmd(command, {"features": features})
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.browser.execute_script(script, *arguments)
+
+
+@pytest.fixture
+def screen(browser: Any, live_server: Any) -> Iterator[Screen]:
+    """A bad morning with long names, on a screen."""
+    bad_morning()
+    pause("mail.newsletter")
+    pause(f"cron:{LONG}")
+    LockRecord.objects.create(
+        name=LONG,
+        locked_by=f"{HOST}:4711:9f86d081884c7d65",
+        locked_at=DatabaseNow() - 3 * HOUR,
+        lock_until=DatabaseNow() - MINUTE,
+    )
+    add_run(
+        LONG,
+        RunOutcome.FAILED,
+        locked_by=f"{HOST}:4711:9f86d081884c7d65",
+        duration=HOUR,
+        exception_type=f"shop.errors.{'Broken' * 12}",
+        exception_message="x" * 90,
+    )
+    screen = Screen(browser, live_server.url)
+    screen.log_in(*ALL)
+    yield screen
+    screen.resize(1280)
+    screen.prefer("light")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("page", [LIST, RUNS])
+def test_no_column_is_cut(screen: Screen, page: str, language: str) -> None:
+    """Names wrap, and each cell is within its column and within the screen."""
+    with override_settings(LANGUAGE_CODE=language):
+        screen.open(page)
+    assert screen.run("return document.documentElement.lang") == language
+    for theme, width in product(THEMES, WIDTHS):
+        screen.prefer(theme)
+        screen.resize(width)
+        assert screen.run("return innerWidth") == width
+        assert screen.run(CUT) == [], (theme, width)
+        for column in COLUMNS[page]:
+            assert min(filter(None, screen.run(SIZES, column))) > 30, (width, column)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("page", [LIST, RUNS])
+def test_no_word_is_broken(screen: Screen, page: str, language: str) -> None:
+    """A state, an outcome, what started a run, a day: each is on one line."""
+    add_run("job", RunOutcome.SUCCEEDED, trigger=Trigger.RETRY.value)
+    for width in (390, 1280):
+        screen.resize(width)
+        with override_settings(LANGUAGE_CODE=language):
+            screen.open(page)
+        words = screen.run(
+            BROKEN, "#result_list :is(.shedlock-badge, time, .field-cause)"
+        )
+        assert len(words) > 10
+        assert [each["word"] for each in words if each["isBroken"]] == [], width
+
+
+def test_name_has_room_beside_the_sidebar(screen: Screen) -> None:
+    """At 1280 pixels a usual name is on one line, and the next run beside it."""
+    screen.resize(1280)
+    screen.open(LIST)
+    assert screen.find("#nav-sidebar").is_displayed()
+    assert min(screen.run(SIZES, "shown_name")) > 180
+    assert min(screen.run(SIZES, "next_expected")) > 90
+
+
+def test_arabic_keeps_the_order_of_durations_and_times(screen: Screen) -> None:
+    """In 2h5m and 21:05:00 the first digit is on the left, and 2h5m is read first."""
+    screen.resize(390)
+    with override_settings(LANGUAGE_CODE="ar"):
+        screen.open(LIST)
+    shown = screen.run(ORDER)
+    assert len(shown) > 10
+    assert [each["text"] for each in shown if not each["isInOrder"]] == []
+    pairs = screen.run(PAIRS)
+    assert len(pairs) > 5
+    assert all(duration > clock for duration, clock in pairs), pairs
+
+
+@pytest.mark.parametrize("page", [LIST, RUNS])
+def test_phone_shows_no_empty_cell(screen: Screen, page: str) -> None:
+    """A card has no dash for what a row does not have."""
+    screen.resize(390)
+    screen.open(page)
+    cells = screen.texts("#result_list tbody td")
+    assert STUCK in screen.text("#result_list")
+    assert "-" not in cells
+
+
+def test_phone_shows_a_run_by_its_outcome(screen: Screen) -> None:
+    """The outcome comes first, its lock beside it, and the rest below."""
+    screen.resize(390)
+    screen.open(RUNS)
+    card = screen.find("#result_list tbody tr")
+    outcome = card.find_element("css selector", ".field-how_it_ended").rect
+    cells = [
+        cell.rect
+        for cell in card.find_elements("css selector", "th, td")
+        if cell.is_displayed()
+    ]
+    first = min(cells, key=lambda cell: (cell["y"] // 10, cell["x"]))
+    assert first == outcome
+    assert len({cell["y"] // 10 for cell in cells}) >= 3
+
+
+def test_filters_are_folded(screen: Screen) -> None:
+    """They take no room of the list until somebody unfolds them."""
+    screen.open(LIST)
+    assert not screen.find(".shedlock-filters ul").is_displayed()
+    screen.find(".shedlock-filters > summary").click()
+    screen.browser.find_element("link text", "held at least").click()
+    screen.until(lambda: screen.texts("th.field-shown_name") == ["rates.refresh"])
+    screen.browser.find_element("partial link text", "Clear all filters").click()
+    screen.until(lambda: len(screen.texts("th.field-shown_name")) > 1)
+
+
+def test_entry_of_cronjobs_is_shown_short(screen: Screen) -> None:
+    """The whole name is a tooltip, and on the lock's page."""
+    pause("cron:shop.imports.jobs.nightly")
+    screen.open(LIST)
+    link = screen.browser.find_element("link text", "cron:nightly")
+    title = link.find_element("css selector", "bdi").get_attribute("title")
+    assert title == "cron:shop.imports.jobs.nightly"
+    link.click()
+    screen.until(lambda: title in screen.text("#content"))
+
+
+def test_refresh_keeps_what_is_unfolded(screen: Screen) -> None:
+    """A finding that an operator reads stays open while the list goes on."""
+    screen.open(LIST)
+    folded = "details:not([open]) > summary"
+    screen.lock(STUCK).find_element("css selector", folded).click()
+    screen.run("document.activeElement.blur()")
+    screen.refresh_soon()
+    pause("a.new")
+    screen.until(lambda: "a.new" in screen.texts("th.field-shown_name"))
+    opened = screen.lock(STUCK).find_elements("css selector", "details[open]")
+    assert len(opened) == 1

@@ -1,0 +1,105 @@
+"""A real Prometheus scrapes the real page, and its example alerts tell of incidents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from django.urls import path
+
+from django_shedlock import execute
+from django_shedlock.contrib.prometheus.views import MetricsView
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRecord
+from django_shedlock.providers import get_provider
+from tests.support.lateness import HOUR, be_on_time, be_overdue
+from tests.support.locks import MINUTE, Broken, add_run, expire, take
+from tests.support.paths import ROOT
+from tests.support.processes import Parent, worker
+from tests.support.prometheus import needs, prometheus
+from tests.support.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.urls(__name__),
+    pytest.mark.once,
+    needs("prometheus"),
+]
+
+TOKEN = "open sesame"
+
+urlpatterns = [path("metrics", MetricsView.as_view(token=TOKEN))]
+
+INCIDENT = {
+    ("ShedLockExpired", "killed"),
+    ("ShedLockJobSlow", "hung"),
+    ("ShedLockJobFailing", "failing"),
+    ("ShedLockOverdue", "overdue"),
+    ("ShedLockLost", "lost"),
+}
+
+
+def impatient_rules() -> dict[str, Any]:
+    """Return the example rules, which fire at once."""
+    file = ROOT / "docs" / "operations" / "alerts.yml"
+    rules: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            rule.pop("for", None)
+    return rules
+
+
+def hold_and_wait(parent: Parent) -> None:
+    take("killed")
+    parent.say("held")
+    parent.wait()
+
+
+def fail() -> None:
+    raise Broken
+
+
+def incident() -> None:
+    """Kill a worker, let jobs fail, hang, be overdue and lose their lock."""
+    with worker(hold_and_wait) as held:
+        assert held.heard() == "held"
+        held.kill()
+    expire("killed")
+    for _ in range(3):
+        with pytest.raises(Broken):
+            execute(fail, "failing")
+    add_run("hung", duration=MINUTE)
+    take("hung", lock_at_most_for=HOUR)
+    ago = DatabaseNow() - 4 * MINUTE
+    LockRecord.objects.filter(name="hung").update(locked_at=ago)
+    take("overdue").release()
+    be_overdue("overdue")
+    take("lost").release()
+    add_run("lost", RunOutcome.LOST)
+    take("running")
+    take("free").release()
+
+
+def cure() -> None:
+    """Release what is held, and let the jobs succeed."""
+    provider = get_provider()
+    for name in ("killed", "hung"):
+        assert provider.force_release(name, running=True)
+    for name in ("killed", "failing", "hung"):
+        execute(lambda: None, name)
+    be_on_time("overdue")
+
+
+def test_incident_is_told_and_its_end_too(live_server: Any, tmp_path: Path) -> None:
+    """Each alert of an incident fires for its lock, and no other; then none does."""
+    incident()
+    page = urlsplit(live_server.url).netloc
+    with prometheus(tmp_path, impatient_rules(), page, TOKEN) as server:
+        assert wait_for(lambda: server.firing() == INCIDENT)
+        cure()
+        # Of the last hour, as the lost run.
+        assert wait_for(lambda: server.firing() == {("ShedLockLost", "lost")})
