@@ -204,8 +204,8 @@ class PrivateConnections:
         try:
             self._stamp(connection)
             if connection.connection is None:
-                self._watch_opening(connection)
-                _open(connection)
+                with self._watched(connection):
+                    _open(connection)
             self._stamp(connection, _socket_of(connection))
             yield connection
         except BaseException:
@@ -230,15 +230,20 @@ class PrivateConnections:
             self._idle.pop(connection, None)
         return connection
 
-    def _watch_opening(self, connection: BaseDatabaseWrapper) -> None:
+    @contextmanager
+    def _watched(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
         # Django asks some things on a new connection, for which a pooler may lack room.
         initialize = connection.init_connection_state
 
-        def watched() -> None:
+        def initialize_watched() -> None:
             self._stamp(connection, _socket_of(connection))
             initialize()
 
-        vars(connection)["init_connection_state"] = watched
+        vars(connection)["init_connection_state"] = initialize_watched
+        try:
+            yield
+        finally:
+            del vars(connection)["init_connection_state"]
 
     def _stamp(
         self, connection: BaseDatabaseWrapper, answer: int | None = None
@@ -276,11 +281,12 @@ class PrivateConnections:
             for connection in expired:
                 del self._idle[connection]
             # Under the mutex, so that no connection changes hands meanwhile.
-            for connection, (since, answer) in self._lent.items():
-                if answer is not None and since + LONGEST < now:
+            silent = [c for c, (at, _) in self._lent.items() if at + LONGEST < now]
+            for connection in silent:
+                # Once: then the driver closes it, and another may get its number.
+                _, answer = self._lent.pop(connection)
+                if answer is not None:
                     _interrupt(answer)
-                    # Once: then the driver closes it, and another may get its number.
-                    self._lent[connection] = (since, None)
         for connection in expired:
             _close(connection)
 

@@ -722,6 +722,29 @@ def test_transaction_by_hand_that_died_does_not_commit(
 
 @pytest.mark.servers_only
 @committed
+def test_opening_that_failed_leaves_nothing_to_watch(
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens that connection again has it for itself."""
+    note, tries = connecting._open, []
+
+    def fail_once(connection: BaseDatabaseWrapper) -> None:
+        note(connection)
+        tries.append(connection)
+        if len(tries) == 1:
+            raise OperationalError("sorry, too many clients already")
+
+    monkeypatch.setattr(connecting, "_open", fail_once)
+    with transaction.atomic(), hold("job"):
+        pass
+    assert list(map(is_open, opened)) == [False, True]
+    opened[0].ensure_connection()
+    opened[0].close()
+    assert not private_connections._lent
+
+
+@pytest.mark.servers_only
+@committed
 def test_row_lock_of_the_caller_ends_in_held() -> None:
     """Who has locked the row in its own transaction does not wait for itself."""
     provider = DatabaseLockProvider("default")
