@@ -128,7 +128,8 @@ def patient_connections() -> None:
 
 @pytest.fixture(autouse=True)
 def forget_memory() -> Iterator[None]:
-    """Give each test providers of its own, with no locks in memory, and no skips."""
+    """Give each test providers of its own, no locks in memory, and room for labels."""
+    from django_shedlock.contrib.prometheus import receivers
     from django_shedlock.history.recording import skips
     from django_shedlock.keepalive import late_releases
     from django_shedlock.monitoring.verdicts import verdicts
@@ -136,6 +137,7 @@ def forget_memory() -> Iterator[None]:
 
     skips.forget()
     verdicts.forget()
+    receivers._known.clear()
     forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield
     forget_providers(setting="SHEDLOCK_PROVIDERS")

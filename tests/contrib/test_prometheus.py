@@ -67,12 +67,6 @@ urlpatterns = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _room_for_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the labels of other tests leave room for those of this one."""
-    monkeypatch.setattr(receivers, "_known", set())
-
-
 @pytest.fixture
 def lock_name(request: pytest.FixtureRequest) -> str:
     """A name that no other test counts."""
