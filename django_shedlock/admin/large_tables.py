@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.contrib import admin
 from django.core.paginator import Paginator
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import cached_property
 
-from django_shedlock.admin.requests import TextsWithoutNul
+from django_shedlock.admin.base import ConsoleAdmin
 from django_shedlock.models import LockRunQuerySet
 
 
@@ -85,7 +84,7 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
         return int(rows.order_by()[: self.most + 1].count())
 
 
-class LargeTableAdmin(TextsWithoutNul):
+class LargeTableAdmin(ConsoleAdmin):
     """A read-only view of a table that grows with each run, the newest row first."""
 
     list_per_page = 50
@@ -93,17 +92,6 @@ class LargeTableAdmin(TextsWithoutNul):
     sortable_by = ()
     actions = None
     paginator = CappedPaginator
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
-
-    class Media:
-        css = {
-            "all": (
-                "django_shedlock/console.css",
-                "django_shedlock/list.css",
-                "django_shedlock/lock.css",
-            )
-        }
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: a row is written when what it tells of begins."""

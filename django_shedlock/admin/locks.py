@@ -15,6 +15,7 @@ from django_shedlock.admin.attention import (
     attention_counters,
     state_counters,
 )
+from django_shedlock.admin.base import ConsoleAdmin
 from django_shedlock.admin.choice import ProviderFilter, admin_provider
 from django_shedlock.admin.columns import LockColumns, TickColumns
 from django_shedlock.admin.confirmations import (
@@ -34,7 +35,6 @@ from django_shedlock.admin.filters import (
 from django_shedlock.admin.last_runs import last_runs
 from django_shedlock.admin.pages import PAGE, context_of
 from django_shedlock.admin.refreshing import with_parts
-from django_shedlock.admin.requests import TextsWithoutNul
 from django_shedlock.admin.rows import CURE, make_table, with_cure
 from django_shedlock.admin.trail import trail_of
 from django_shedlock.models import (
@@ -53,7 +53,7 @@ LIST_PARTS = tuple(
 
 
 @admin.register(LockRecord)
-class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, TextsWithoutNul):
+class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, ConsoleAdmin):
     """
     A view of the locks, where operators release and extend them, and run jobs.
 
@@ -82,19 +82,10 @@ class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, TextsWithoutNul):
         "run_selected",
         "delete_selected",
     )
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/django_shedlock/lockrecord/change_list.html"
     change_form_template = "admin/django_shedlock/lockrecord/change_form.html"
 
     class Media:
-        css = {
-            "all": (
-                "django_shedlock/console.css",
-                "django_shedlock/list.css",
-                "django_shedlock/lock.css",
-            )
-        }
         js = ("django_shedlock/refresh.js", "django_shedlock/selection.js")
 
     def get_ordering(self, request: HttpRequest) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -32,6 +32,13 @@ T = TypeVar("T")
 
 MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
+OF_LAST_RUN = {
+    "last_outcome",
+    "last_duration",
+    "last_exception_type",
+    "failures",
+}
+"""What is unknown of a lock that was acquired since without a run."""
 BATCH = 10_000
 """Locks per statement: SQLite limits the number of parameters."""
 
@@ -105,17 +112,9 @@ def with_last_runs(
 
 
 def _summary(*, newest_by: str | None = None, **columns: Any) -> LockSummary:
-    summary = LockSummary(**columns)
-    if newest_by is None or not _ran_since(summary.status, newest_by):
-        return summary
-    unknown = LockSummary(summary.name)
-    return replace(
-        summary,
-        last_outcome=unknown.last_outcome,
-        last_duration=unknown.last_duration,
-        last_exception_type=unknown.last_exception_type,
-        failures=unknown.failures,
-    )
+    if newest_by is not None and _ran_since(columns.get("status"), newest_by):
+        columns = {k: v for k, v in columns.items() if k not in OF_LAST_RUN}
+    return LockSummary(**columns)
 
 
 def _ran_since(status: LockStatus | None, newest_by: str) -> bool:

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
 from tests.support.locks import Silent, configure, expire
 from tests.support.processes import Parent, worker
-from tests.support.records import counted_records
+from tests.support.records import counted_records, make_unreadable
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,14 +78,7 @@ def test_record_that_makes_no_sense_stops_no_other(
     """It is logged, and the other overdue jobs run."""
     make_late("failing")
     make_late("report")
-    may_catch_up = LockStatus.may_catch_up
-
-    def may(status: LockStatus, grace: timedelta) -> bool:
-        if status.name == "failing":
-            raise OverflowError("date value out of range")
-        return may_catch_up(status, grace)
-
-    monkeypatch.setattr(LockStatus, "may_catch_up", may)
+    make_unreadable(monkeypatch, LockStatus, "may_catch_up", "failing")
     assert run("catch-up").count(": ran.") == 1
     assert ran == ["report"]
     assert "The record of lock 'failing' can't be read: OverflowError" in caplog.text

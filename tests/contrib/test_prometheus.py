@@ -51,7 +51,7 @@ from tests.support.lateness import (
 from tests.support.leases import end_own_count
 from tests.support.locks import Broken, add_run, expire, pause, take
 from tests.support.operators import operator
-from tests.support.records import counted_records
+from tests.support.records import counted_records, make_unreadable
 from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -466,14 +466,7 @@ def test_bad_record_hides_no_other_lock(monkeypatch: pytest.MonkeyPatch) -> None
     be_on_time("job")
     take("broken").release()
     be_on_time("broken")
-    next_tick: Any = LockStatus.next_tick
-
-    def next_tick_of(status: LockStatus) -> Any:
-        if status.name == "broken":
-            raise OverflowError("date value out of range")
-        return next_tick.fget(status)
-
-    monkeypatch.setattr(LockStatus, "next_tick", property(next_tick_of))
+    make_unreadable(monkeypatch, LockStatus, "next_tick")
     values = stored()
     assert values["shedlock_unreadable", ""] == 1
     assert values["shedlock_held", "broken"] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -19,7 +18,7 @@ from django_shedlock.monitoring.summaries import badly_ended, summarize
 from django_shedlock.providers import get_provider
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, Broken, add_run, expire, pause, take
-from tests.support.records import counted_records
+from tests.support.records import counted_records, make_unreadable
 
 pytestmark = pytest.mark.django_db
 
@@ -217,15 +216,7 @@ def test_bad_record_does_not_hide_the_others(
     """A record that can't be read is a finding of its own, and is logged once."""
     incident()
     take("broken")
-
-    schedule_state: Any = LockRecord.schedule_state
-
-    def state_of(record: LockRecord) -> Any:
-        if record.name == "broken":
-            raise OverflowError("date value out of range")
-        return schedule_state.fget(record)
-
-    monkeypatch.setattr(LockRecord, "schedule_state", property(state_of))
+    make_unreadable(monkeypatch, LockRecord, "schedule_state")
     monkeypatch.setattr("django_shedlock.locks.states._logged", set())
     for _ in range(2):
         found = kinds(SEARCH.attention(get_provider()).findings)

@@ -27,7 +27,7 @@ from django_shedlock.test import MEMORY
 from tests.support.lateness import be_on_time, be_overdue
 from tests.support.locks import expire, take
 from tests.support.operators import operator
-from tests.support.records import counted_records
+from tests.support.records import counted_records, make_unreadable
 from tests.support.threads import Asides
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -228,14 +228,7 @@ def test_bad_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not hide the others, and the answer is no error of the server."""
     stick("stuck")
     stick("broken")
-    schedule_state: Any = LockRecord.schedule_state
-
-    def state_of(record: LockRecord) -> Any:
-        if record.name == "broken":
-            raise OverflowError("date value out of range")
-        return schedule_state.fget(record)
-
-    monkeypatch.setattr(LockRecord, "schedule_state", property(state_of))
+    make_unreadable(monkeypatch, LockRecord, "schedule_state")
     assert sorted(details()) == [("long", "stuck"), ("unreadable", "broken")]
 
 

@@ -374,6 +374,7 @@ def test_statement_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     process._look()
     process._look()
     assert interrupted == [answer]
+    assert not process._lent  # so that its thread ends, too
 
 
 class SlowCommit:

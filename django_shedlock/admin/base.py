@@ -1,18 +1,34 @@
-"""What the admin's lists refuse of a request."""
+"""What the admin's lists and pages have in common."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.admin import ModelAdmin
+from django.contrib.admin import ModelAdmin, ShowFacets
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 
 NUL = "\0"
 
 
-class TextsWithoutNul(ModelAdmin):  # type: ignore[type-arg]
-    """An admin that does nothing if a text of the request has a NUL."""
+class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
+    """
+    Pages of the console: they look alike, and never count a whole table.
+
+    They do nothing if a text of the request has a NUL.
+    """
+
+    show_full_result_count = False
+    show_facets = ShowFacets.NEVER
+
+    class Media:
+        css = {
+            "all": (
+                "django_shedlock/console.css",
+                "django_shedlock/list.css",
+                "django_shedlock/lock.css",
+            )
+        }
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
