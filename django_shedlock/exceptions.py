@@ -79,3 +79,8 @@ def _has_message(error: BaseException) -> bool:
     except BaseException:
         return False
     return True
+
+
+def described(error: BaseException) -> str:
+    """Return the error's type and message, as in ``ValueError: no file``."""
+    return f"{type(error).__name__}: {message_of(error)}"

@@ -9,6 +9,7 @@ from django_shedlock.models import LockRecord
 from django_shedlock.patterns import matches, may_match
 
 NAMES = ("import:1", "import:2", "Import:3", "100%", "a_b", "aXb", "[x]", "x", "*", "é")
+NAMES += ("xy", "]y", "job[1]")
 
 
 @pytest.mark.once
@@ -25,6 +26,9 @@ NAMES = ("import:1", "import:2", "Import:3", "100%", "a_b", "aXb", "[x]", "x", "
         ("[x]", {"[x]", "x"}),
         ("[[]x*", {"[x]"}),
         ("[", set()),
+        ("[]x]y", {"xy", "]y"}),
+        ("[!]a]y", {"xy"}),
+        ("job[1]", {"job[1]"}),
         ("*", set(NAMES)),
         ("", set()),
     ],
@@ -54,6 +58,9 @@ def test_no_pattern_matches_everything() -> None:
         ["100%", "[x]", "*"],
         ["[[]x*"],
         ["["],
+        ["[]x]y"],
+        ["[!]a]y"],
+        ["job[1]"],
     ],
 )
 def test_database_leaves_out_no_match(patterns: list[str]) -> None:
@@ -76,5 +83,11 @@ def test_database_leaves_out_the_others() -> None:
         LockRecord.objects.create(
             name=name, locked_by="", locked_at=now, lock_until=now
         )
-    for pattern, number in [("import:*", 2), ("*port:1", 2), ("*:2", 1), ("job", 0)]:
+    for pattern, number in [
+        ("import:*", 2),
+        ("*port:1", 2),
+        ("*:2", 1),
+        ("job", 0),
+        ("import", 0),
+    ]:
         assert LockRecord.objects.filter(may_match([pattern])).count() == number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.admin.utils import quote
@@ -15,12 +15,13 @@ from django.utils.translation import gettext, pgettext
 
 from django_shedlock import conf
 from django_shedlock.admin.choice import query_of
-from django_shedlock.admin.columns import ENDLESS
 from django_shedlock.admin.labels import (
     NOTHING,
+    ago,
     filled_in,
     holder,
     instant,
+    lease_meter,
     length,
     outcome_badge,
     rough_length,
@@ -131,7 +132,7 @@ class LockAnswers:
 
     def _paused(self) -> list[SafeString]:
         calm = gettext("Its job does not run meanwhile, and is not overdue.")
-        if self.record.lock_until - self.record.locked_at >= ENDLESS:
+        if self.status.is_endless:
             until = filled_in(gettext("until it is resumed"))
         else:
             text = pgettext("shedlock", "until %(instant)s")
@@ -143,16 +144,16 @@ class LockAnswers:
         return [filled_in(text, time=format_seconds(self.status.remaining))]
 
     def _expired(self) -> list[SafeString]:
-        ago = rough_length(max(-self.record.remaining, ZERO))
+        since = rough_length(max(-self.record.remaining, ZERO))
         text = gettext("Its lease ended %(time)s ago, and nobody released it.")
-        return [filled_in(text, time=ago)]
+        return [filled_in(text, time=since)]
 
     def _holder(self) -> list[SafeString]:
         record, pause = self.record, self.status.pause
         if not record.locked_by:
             return [filled_in(gettext("Nobody has held it yet."))]
         age = aware(record.clock) - aware(record.locked_at)
-        since = _ago(age, record.locked_at)
+        since = ago(age, record.locked_at)
         if pause is not None:
             who = format_html("<bdi>{}</bdi>", pause.operator)
             why = format_html('<bdi class="shedlock-reason">{}</bdi>', pause.reason)
@@ -179,19 +180,11 @@ class LockAnswers:
         return lines
 
     def _meter(self) -> SafeString:
-        used = round(100 * self.record.lease_used)
         left = filled_in(
             pgettext("shedlock", "%(remaining)s of the lease left"),
             remaining=format_seconds(self.status.remaining),
         )
-        return format_html(
-            '<meter class="shedlock-lease" min="0" max="100" high="80" value="{}" '
-            'aria-label="{}">{}</meter> {}',
-            used,
-            gettext("%(percent)s %% of the lease is used") % {"percent": used},
-            f"{used} %",
-            left,
-        )
+        return format_html("{} {}", lease_meter(self.record.lease_used), left)
 
     def _last_run(self) -> list[SafeString]:
         run = next(filter(_has_ended, self.runs or ()), None)
@@ -200,7 +193,7 @@ class LockAnswers:
             lasted = length(run.duration)
             after = [] if run.duration is None else [filled_in(text, time=lasted)]
             failure = [] if not run.exception_type else [excerpt(run)]
-            began = _ago(run.elapsed, run.started)
+            began = ago(run.elapsed, run.started)
             return _beside(self._linked_outcome(run), [*after, began, *failure])
         if self.record.last_outcome is None:
             return [_quiet(filled_in(gettext("No run has ended yet.")))]
@@ -243,11 +236,6 @@ class LockAnswers:
 
 def _has_ended(run: Any) -> bool:
     return RunOutcome(run.current_outcome).is_end
-
-
-def _ago(age: timedelta, moment: datetime) -> SafeString:
-    text = pgettext("shedlock", "%(age)s ago")
-    return with_instant(filled_in(text, age=rough_length(age)), moment, age)
 
 
 def _beside(badge: SafeString, lines: list[SafeString]) -> list[SafeString]:

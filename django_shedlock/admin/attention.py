@@ -25,7 +25,7 @@ FOUND = "shedlock_attention"
 def attention_of(request: HttpRequest) -> Attention:
     """Return the most urgent findings; the store is asked once for a request."""
     if not hasattr(request, FOUND):
-        setattr(request, FOUND, _search().attention(admin_provider(request)))
+        setattr(request, FOUND, search().attention(admin_provider(request)))
     found: Attention = getattr(request, FOUND)
     return found
 
@@ -35,7 +35,7 @@ def findings_of(request: HttpRequest, names: list[str]) -> dict[str, list[Findin
     attention = attention_of(request)
     if attention.is_complete:
         return attention.findings
-    return _search().of_locks(admin_provider(request), names)
+    return search().of_locks(admin_provider(request), names)
 
 
 def names_of(attention: Attention, choice: str) -> list[str]:
@@ -47,7 +47,8 @@ def names_of(attention: Attention, choice: str) -> list[str]:
     ]
 
 
-def _search() -> Search:
+def search() -> Search:
+    """Return what the admin looks for in the locks."""
     return Search(default_duration(conf.GRACE))
 
 

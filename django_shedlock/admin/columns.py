@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, pgettext, pgettext_lazy
+from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock.admin.labels import (
     NOTHING,
+    ago,
     filled_in,
     holder,
     isolated,
+    lease_meter,
     length,
     outcome_badge,
     rough_length,
@@ -24,11 +25,8 @@ from django_shedlock.admin.labels import (
 )
 from django_shedlock.clocks import aware
 from django_shedlock.locks.lock import split_identity
-from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import LockState, RunOutcome
 
-ENDLESS = FOREVER / 2
-"""A lease that is longer ends when somebody resumes the job."""
 PAUSE = (
     "<bdi>{}</bdi> "
     '<span class="shedlock-quiet shedlock-reason" title="{}" dir="auto">{}</span>'
@@ -54,8 +52,7 @@ class LockColumns:
         """Return where the lock was acquired last; of a pause, who and why."""
         if not record.locked_by:
             return NOTHING
-        is_paused = record.state == LockState.PAUSED
-        pause = Pause.parse(record.locked_by) if is_paused else None
+        pause = record.status.pause
         if pause is not None:
             return format_html(PAUSE, pause.operator, record.locked_by, pause.reason)
         return holder(record.locked_by, *split_identity(record.locked_by))
@@ -65,9 +62,8 @@ class LockColumns:
         """Return how long ago the lock was acquired, and when."""
         if not record.locked_by:
             return NOTHING
-        age = _age(record)
-        ago = filled_in(pgettext("shedlock", "%(age)s ago"), age=rough_length(age))
-        return with_instant(ago, record.locked_at, age)
+        age = record.lock_until - record.locked_at - record.remaining
+        return ago(age, record.locked_at)
 
     @admin.display(
         description=pgettext_lazy("shedlock", "lease"), ordering="lock_until"
@@ -76,16 +72,12 @@ class LockColumns:
         """Return how much of the lease is used, and how long the lock stays held."""
         if not LockState(record.state).is_held:
             return NOTHING
-        if record.lock_until - record.locked_at >= ENDLESS:
+        if record.status.is_endless:
             return format_html("{}", pgettext("shedlock", "until it is resumed"))
-        used = round(100 * record.lease_used)
         left = pgettext("shedlock", "%(remaining)s left")
         return format_html(
-            '<meter class="shedlock-lease" min="0" max="100" high="80" value="{}" '
-            'aria-label="{}">{}</meter> <span>{}</span>',
-            used,
-            gettext("%(percent)s %% of the lease is used") % {"percent": used},
-            f"{used} %",
+            "{} <span>{}</span>",
+            lease_meter(record.lease_used),
             filled_in(left, remaining=rough_length(record.remaining)),
         )
 
@@ -115,12 +107,3 @@ class TickColumns:
         until = status.next_tick - aware(status.clock)
         ahead = filled_in(pgettext("shedlock", "in %(time)s"), time=rough_length(until))
         return with_instant(ahead, status.next_tick, until)
-
-
-def _age(record: Any) -> timedelta:
-    age: timedelta = record.lock_until - record.locked_at - record.remaining
-    return age
-
-
-def _ago(age: timedelta) -> str:
-    return pgettext("shedlock", "%(age)s ago") % {"age": rough_length(age)}

@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.utils import formats, timezone
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from django_shedlock.durations import format_measured, format_seconds
 from django_shedlock.locks.states import LockState, RunOutcome
@@ -217,3 +217,21 @@ def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeSt
 
 def _local(moment: datetime) -> datetime:
     return timezone.localtime(moment) if timezone.is_aware(moment) else moment
+
+
+def ago(age: timedelta, moment: datetime) -> SafeString:
+    """Return how long ago that was, and when."""
+    text = pgettext("shedlock", "%(age)s ago")
+    return with_instant(filled_in(text, age=rough_length(age)), moment, age)
+
+
+def lease_meter(used: float) -> SafeString:
+    """Return a bar for the part of a lease that is used, 0 to 1."""
+    percent = round(100 * used)
+    return format_html(
+        '<meter class="shedlock-lease" min="0" max="100" high="80" value="{}" '
+        'aria-label="{}">{}</meter>',
+        percent,
+        gettext("%(percent)s %% of the lease is used") % {"percent": percent},
+        f"{percent} %",
+    )

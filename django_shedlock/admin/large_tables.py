@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 
 from django_shedlock.admin.base import ConsoleAdmin
+from django_shedlock.admin.failures import tells_failure
 from django_shedlock.models import LockRunQuerySet
 
 
@@ -92,6 +93,16 @@ class LargeTableAdmin(ConsoleAdmin):
     sortable_by = ()
     actions = None
     paginator = CappedPaginator
+
+    @tells_failure
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Show the rows."""
+        return super().changelist_view(request, *args, **kwargs)
+
+    @tells_failure
+    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Show a row's page."""
+        return super().change_view(request, *args, **kwargs)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: a row is written when what it tells of begins."""

@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django_shedlock import conf
 from django_shedlock.admin.actions import Confirmation
 from django_shedlock.admin.answers import LockAnswers
+from django_shedlock.admin.attention import search
 from django_shedlock.admin.charts import Ticks, make_chart
 from django_shedlock.admin.choice import admin_provider, query_of, subtitle_of
 from django_shedlock.admin.labels import (
@@ -30,7 +31,6 @@ from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.monitoring.findings import Search
 
 PAGE = "admin/django_shedlock/lockrecord/page.html"
 """What the page refreshes."""
@@ -64,7 +64,7 @@ def context_of(
         "shedlock_name": record.name,
         "shedlock_actions": [each for each in offered if state in each.states],
         "shedlock_checkbox": ACTION_CHECKBOX_NAME,
-        "shedlock_findings": findings_of(request, record.name),
+        "shedlock_findings": told_findings(request, record.name),
         "shedlock_answers": answers.answers,
         "shedlock_details": answers.details,
         "shedlock_trail": trail,
@@ -86,12 +86,10 @@ def _runs_context(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def findings_of(request: HttpRequest, name: str) -> Sequence[str]:
+def told_findings(request: HttpRequest, name: str) -> Sequence[str]:
     """Return the lock's findings in the words of ``check``, without its name."""
-    provider = admin_provider(request)
-    search = Search(default_duration(conf.GRACE))
     try:
-        findings = search.of_locks(provider, [name]).get(name, [])
+        findings = search().of_locks(admin_provider(request), [name]).get(name, [])
     except LockProviderError as error:
         return [str(error)]
     return [told(finding).text for finding in findings]

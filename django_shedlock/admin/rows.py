@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.admin import ModelAdmin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.templatetags.admin_list import result_headers, results
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
@@ -138,6 +139,6 @@ def with_cure(posted: Any) -> Any:
     action, _, name = posted[CURE].partition(" ")
     fields = posted.copy()
     fields["action"] = action
-    fields.setlist("_selected_action", [name])
+    fields.setlist(ACTION_CHECKBOX_NAME, [name])
     fields["select_across"] = "0"
     return fields

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from fnmatch import fnmatchcase
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
@@ -21,6 +20,7 @@ from django_shedlock.locks.states import (
     log_unreadable,
 )
 from django_shedlock.operators import OperatorAction
+from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Trigger
@@ -106,7 +106,7 @@ def catch_up(
         if since is not None and _may_run(status, grace):
             found = _find(status, jobs.get(status.name, {}))
             if status.state is LockState.EXPIRED and not isinstance(found, Result):
-                if not _is_included(status.name, include_expired):
+                if not matches_any(status.name, include_expired):
                     found = Result.EXPIRED
                 elif not dry_run:
                     _release(provider, status, operator)
@@ -141,11 +141,6 @@ def _register(provider: LockProvider, jobs: Jobs) -> None:
         # See Note [Other time zones].
         if before is None or not any(map(before.has_ticks_of, schedules)):
             provider.register(name, list(schedules)[-1])
-
-
-def _is_included(name: str, patterns: Collection[str]) -> bool:
-    # A name may itself have what a pattern gives a meaning to, as "[".
-    return name in patterns or any(fnmatchcase(name, each) for each in patterns)
 
 
 def _release(provider: LockProvider, status: LockStatus, operator: str) -> None:

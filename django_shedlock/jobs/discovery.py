@@ -15,7 +15,7 @@ from pathlib import Path
 
 from django.apps import apps
 
-from django_shedlock.exceptions import InvalidLockConfiguration, message_of
+from django_shedlock.exceptions import InvalidLockConfiguration, described
 
 DECORATOR = "scheduler_lock"
 """The code of a module that decorates a job has this name."""
@@ -132,7 +132,7 @@ def _has_name(code: bytes, name: str) -> bool:
 
 def _reason(error: BaseException) -> str:
     # A text, since the error would keep alive the jobs that the module did make.
-    text = f"{type(error).__name__}: {message_of(error)}"
+    text = described(error)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not _is_machinery(frame.filename)]
     if own:

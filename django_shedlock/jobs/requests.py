@@ -15,7 +15,7 @@ from django.utils.translation import gettext
 
 from django_shedlock import conf
 from django_shedlock.durations import format_left, format_measured
-from django_shedlock.exceptions import LockProviderError, message_of
+from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.jobs.enqueueing import enqueue
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.states import LockStatus, is_success
@@ -247,13 +247,9 @@ def _refusal(action: OperatorAction, status: LockStatus | None) -> Answer:
 def _failed(action: OperatorAction, error: BaseException) -> Answer:
     def tell() -> str:
         text = gettext("The job of lock %(name)s failed with %(error)s")
-        return text % {"name": repr(action.name), "error": _described(error)}
+        return text % {"name": repr(action.name), "error": described(error)}
 
     return Answer(ActionResult.FAILED, tell)
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {message_of(error)}"
 
 
 def _refused(name: str, why: str) -> str:

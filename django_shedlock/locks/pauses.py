@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from datetime import timedelta
+
+from django_shedlock.durations import LONGEST
 
 PAUSED_BY = "paused by "
 """How the identity of a pause begins: no host's name has a space."""
-FOREVER = timedelta(days=36525)
-"""The lease of a pause without an end: a hundred years."""
+FOREVER = LONGEST
+"""The lease of a pause without an end."""
 LONGEST_IDENTITY = 255
 LONGEST_OPERATOR = 100
 NO_REASON = "no reason given"

@@ -125,9 +125,10 @@ class LockStatus:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the lease is that of a pause without an end."""
+        """Whether it is a pause without an end."""
         # The store reads its clock twice, for the lease and for its end.
-        return self.lock_until - self.locked_at > FOREVER - timedelta(days=1)
+        lease = self.lock_until - self.locked_at
+        return self.pause is not None and lease > FOREVER - timedelta(days=1)
 
     def overdue_since(self, grace: timedelta) -> datetime | None:
         """Return the first tick that should have succeeded, unless it can't now."""

@@ -28,7 +28,8 @@ from django_shedlock.monitoring.summaries import (
     summarize,
     with_last_runs,
 )
-from django_shedlock.providers.base import LockProvider, matches_any
+from django_shedlock.patterns import matches_any
+from django_shedlock.providers.base import LockProvider
 
 
 class Severity(StrEnum):

@@ -121,7 +121,8 @@ class HealthCheck:
     What to look for, see ``find_problems()``, and how long to wait for it.
 
     The check runs in a thread of its own, and what it finds is kept for ``keep_for``. A
-    store that has not answered after ``deadline`` is unreachable.
+    store that has not answered after ``deadline`` is unreachable. Raises ``ValueError``
+    if an option is no duration.
     """
 
     clock_tolerance: Duration = TOLERANCE
@@ -130,6 +131,13 @@ class HealthCheck:
     limit: int = MOST
     keep_for: Duration = KEEP_FOR
     deadline: Duration = DEADLINE
+
+    def __post_init__(self) -> None:
+        # Here and not in the thread, whose end would look like a store that hangs.
+        given = (self.clock_tolerance, self.stuck_after, self.overdue_after)
+        for option in (*given, self.keep_for, self.deadline):
+            if option is not None:
+                parse_duration(option)
 
     def verdict(self, aliases: Sequence[str]) -> Verdict:
         """Return the findings of these providers, and the age of the oldest."""
@@ -178,8 +186,8 @@ class HealthView(MonitoringView):
     Whether all locks work, as JSON: 200 if they do, else 503.
 
     Anyone gets the status; authorised callers, see ``MonitoringView``, also get the
-    findings, a thousand at the most, and their ``age`` in seconds. ``provider`` limits
-    it to one provider. For the other options see ``HealthCheck``.
+    findings, a thousand of each provider at the most, and their ``age`` in seconds.
+    ``provider`` limits it to one provider. For the other options see ``HealthCheck``.
     """
 
     provider: str | None = None

@@ -10,14 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.cache import cache
-from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, transaction
 
-from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import ReportedFinding
 from django_shedlock.monitoring.findings import Finding, Kind, Search
-from django_shedlock.patterns import matches
+from django_shedlock.patterns import matches_any
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.errors import is_conflict
@@ -84,7 +82,7 @@ class _Report:
         try:
             using = get_provider(alias).history_database
             rows = {} if using is None else _rows(using, alias)
-        except (Error, ImproperlyConfigured, InvalidLockConfiguration):
+        except Exception:  # whatever wrong settings, or a store, raise
             if is_reachable:
                 raise
             using = None
@@ -96,7 +94,7 @@ class _Report:
                 self._tell(using, found, rows.pop(key, None))
         if using is not None and is_reachable and Kind.MORE not in kinds:
             for row in rows.values():
-                if not self._is_ignored(row.lock):
+                if not (row.lock and matches_any(row.lock, self.search.ignored)):
                     self._miss(using, row)
 
     def confirm(self) -> None:
@@ -152,10 +150,6 @@ class _Report:
         if is_new:
             self.changes.new.append(found)
             self.reversals.append(lambda: cache.delete(key))
-
-    def _is_ignored(self, name: str) -> bool:
-        patterns = self.search.ignored
-        return bool(name and patterns) and matches(name, patterns)
 
 
 def _rows(using: str, alias: str) -> dict[tuple[str, str], ReportedFinding]:

@@ -40,8 +40,8 @@ def select(
     """
     Return all locks if there are at most so many, else those that may need somebody.
 
-    What is left of the number are the ``known`` names, asked for only then. Six
-    statements, whatever their number.
+    What is left of the number are the ``known`` names, asked for only then. It sends
+    five statements if these are all locks, else eight, and more above a thousand names.
     Raises ``LockProviderError`` if the store failed.
     """
     total = provider.count()

@@ -25,7 +25,7 @@ from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import run_here
-from django_shedlock.providers.database.errors import describe
+from django_shedlock.providers.database.errors import describe, is_missing_table
 from django_shedlock.providers.database.statuses import batches
 
 T = TypeVar("T")
@@ -87,8 +87,9 @@ def summarize(
     """
     Return all locks of the provider, or those of these names, in their order.
 
-    It sends three statements, however many locks and runs there are; each lock costs
-    some look-ups in an index. So all locks are too many where there are a million.
+    It sends three statements, however many locks and runs there are; with ``names``
+    three for each thousand. Each lock costs some look-ups in an index. So all locks are
+    too many where there are a million.
     Without the table of runs only the locks are known. Raises ``LockProviderError`` if
     the store failed.
     """
@@ -214,15 +215,10 @@ def _read_runs(
         return []
     try:
         return _read(provider, partial(read, LockRun.objects.using(using)))
-    except LockProviderError:
-        if _has_table(using):
+    except LockProviderError as error:
+        if not is_missing_table(error.__cause__ or error):
             raise
         return []
-
-
-def _has_table(using: str) -> bool:
-    tables = connections[using].introspection.table_names()
-    return LockRun._meta.db_table in tables
 
 
 def _read(provider: LockProvider, statement: Callable[[], list[T]]) -> list[T]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import override
 
-from django_shedlock.exceptions import LockProviderError, message_of
+from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models.actions import ActionKind, ActionResult
 from django_shedlock.operators import texts
@@ -117,7 +117,7 @@ class Attempt:
         return Answer(ActionResult.DONE, lambda: texts.done(*facts), after)
 
     def _failure(self, error: BaseException) -> str:
-        told = f"{type(error).__name__}: {message_of(error)}"
+        told = described(error)
         if isinstance(error, LockProviderError):
             return told
         with override("en"):  # it was interrupted, perhaps after it was done

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 
@@ -173,6 +172,8 @@ class LockProvider(ABC):
         in each group those that were acquired longest ago. ``limit`` is their number at
         the most. Names that match a pattern in ``ignored`` are left out.
         """
+        from django_shedlock.patterns import matches_any  # see LockFilter
+
         found = [
             status
             for status in self.statuses()
@@ -260,11 +261,6 @@ class LockProvider(ABC):
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """Return what is wrong with the store; ``databases`` may be asked."""
         return []
-
-
-def matches_any(name: str, patterns: Collection[str]) -> bool:
-    """Return whether the name matches a pattern, as in ``"import:*"``."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _urgency(grace: timedelta | None, status: LockStatus) -> tuple[int, datetime, str]:

@@ -17,7 +17,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
 from tests.support.locks import configure, take_from
-from tests.support.operators import CHANGE, LIST, confirm, operator
+from tests.support.operators import ACTIONS, CHANGE, LIST, RUN, RUNS, confirm, operator
 
 OTHER = {
     "default": {
@@ -63,11 +63,12 @@ class TestStoreIsAway:
     """With real servers, and the users' database still there."""
 
     def test_pages_say_so(self, to_locks: Bridge) -> None:
-        """The list and a lock's page; and both are back when the store is."""
-        client = operator("view_lockrecord")
+        """All lists and pages."""
+        client = operator("view_lockrecord", "view_lockrun", "view_lockaction")
         take_from(get_provider(), configure())
         to_locks.close()
-        for address in (reverse(LIST), reverse(CHANGE, args=["job"])):
+        pages = [reverse(CHANGE, args=["job"]), reverse(RUN, args=[1])]
+        for address in (*map(reverse, [LIST, RUNS, ACTIONS]), *pages):
             answer = client.get(address)
             assert answer.status_code == 503
             assert "The database “other” of the locks failed" in answer.content.decode()

@@ -31,7 +31,7 @@ from tests.support.lateness import (
     newest_tick,
 )
 from tests.support.locks import MINUTE, add_run, expire, pause, take
-from tests.support.operators import CHANGE, statements
+from tests.support.operators import CHANGE, LIST, statements
 from tests.support.pages import add_action
 
 pytestmark = pytest.mark.django_db
@@ -179,6 +179,15 @@ def test_pause_without_an_end(viewer: Client) -> None:
     """It lasts until somebody resumes the job."""
     pause("billing", lasting=FOREVER)
     assert answers(viewer)["state"].startswith("paused until it is resumed")
+    assert "until it is resumed" in viewer.get(reverse(LIST)).content.decode()
+
+
+def test_long_leases_have_an_end(viewer: Client) -> None:
+    """Neither that of a job, nor that of a pause, is until somebody resumes it."""
+    pause("billing", lasting=FOREVER / 2)
+    assert "until it is resumed" not in answers(viewer)["state"]
+    take("long", lock_at_most_for=FOREVER)
+    assert "until it is resumed" not in viewer.get(reverse(LIST)).content.decode()
 
 
 def test_lock_that_nobody_ever_held(viewer: Client) -> None:

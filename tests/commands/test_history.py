@@ -214,6 +214,16 @@ def test_history_reads_only_what_it_shows(django_assert_num_queries: Any) -> Non
         assert "more" not in run("history", "--limit", "26")
 
 
+@pytest.mark.django_db(transaction=True)
+def test_history_of_a_name_reads_no_other(django_assert_num_queries: Any) -> None:
+    """The runs of names that begin with it are not read page by page."""
+    add_run("import")
+    for number in range(45):
+        add_run(f"import:{number}")
+    with django_assert_num_queries(1):
+        assert names("import") == ["import"]
+
+
 def test_history_counts_the_rest_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a million runs nobody needs to know the number."""
     for module in (base, history):

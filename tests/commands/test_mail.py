@@ -24,6 +24,8 @@ pytestmark = [
 ]
 
 HOUR = timedelta(hours=1)
+DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
+DUMMY = "django.core.cache.backends.dummy.DummyCache"
 
 
 class Failing(BaseEmailBackend):
@@ -79,6 +81,26 @@ def test_finding_is_mailed_once_and_its_end_once() -> None:
     assert message.body.startswith("Gone:\n\n* WARNING Lock 'job': its last run failed")
     call()
     assert len(mail.outbox) == 2
+
+
+def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:
+    """As everywhere: the finding is neither new nor gone."""
+    fail("job[1]")
+    assert call("--ignore", "job[1]") == (0, "No findings.\n")
+    assert call()[0] == 1
+    assert call("--ignore", "job[1]") == (0, "No findings.\n")
+    assert ReportedFinding.objects.get().gone_at is None
+
+
+def test_wrong_settings_of_a_store_are_mailed(settings: Any) -> None:
+    """No job can run then, whatever the settings lack."""
+    wrong = {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}}
+    settings.SHEDLOCK_PROVIDERS = {"default": wrong}
+    settings.CACHES = {"default": {"BACKEND": DUMMY}}
+    assert call()[0] == 2
+    [message] = mail.outbox
+    assert message.body.startswith("New:\n\n* CRITICAL")
+    assert "'gone'" in message.body
 
 
 def test_several_changes_are_one_mail() -> None:

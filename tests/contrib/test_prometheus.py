@@ -311,7 +311,7 @@ def test_newest_success_and_longest_hold_of_a_shared_label() -> None:
 def test_scrape_costs_few_statements(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    """However many locks there are, a public scrape asks the store seven times."""
+    """However many locks there are, a public scrape asks the store few times."""
     for number in range(3):
         run_job(f"job {number}")
         be_overdue(f"job {number}")
@@ -319,6 +319,10 @@ def test_scrape_costs_few_statements(
         assert Client().get("/public").status_code == 200
     with django_assert_num_queries(7), override_settings(SHEDLOCK_METRICS_MAX_LOCKS=3):
         assert Client().get("/public").status_code == 200
+    for most in (2, 1):
+        with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=most):
+            with django_assert_num_queries(9):
+                assert Client().get("/public").status_code == 200
 
 
 def incident() -> None:

@@ -214,6 +214,8 @@ def test_unknown_job_is_left_to_other_hosts() -> None:
     ask()
     with only_jobs_of():
         assert carry_out() == []
+        assert "asked for a run" not in run("catch-up", "--dry-run")
+    assert "Lock 'report': ada asked for a run" in run("catch-up", "--dry-run")
     assert only_row().result == ActionResult.REQUESTED
     assert len(carry_out()) == 1
 

@@ -20,7 +20,7 @@ from pytest_django import DjangoAssertNumQueries
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.monitoring.findings import Finding, Kind
-from django_shedlock.monitoring.health import HealthView, find_problems
+from django_shedlock.monitoring.health import HealthCheck, HealthView, find_problems
 from django_shedlock.monitoring.verdicts import MOST_UNDER_WAY, Verdicts
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import MEMORY
@@ -201,6 +201,16 @@ def test_wrong_option_is_refused(option: str) -> None:
     """An option that is no duration is an error, and no bad health."""
     with pytest.raises(ValueError, match="soon"):
         find_problems(**{option: "soon"})
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["clock_tolerance", "stuck_after", "overdue_after", "keep_for", "deadline"],
+)
+def test_wrong_option_is_no_store_that_hangs(option: str) -> None:
+    """It is refused before a thread could die of it."""
+    with pytest.raises(ValueError, match="soon"):
+        HealthCheck(**{option: "soon"})
 
 
 def test_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:

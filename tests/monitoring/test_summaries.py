@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, OperationalError, connection, connections
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -15,7 +15,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.monitoring.summaries import LockSummary, summarize
+from django_shedlock.monitoring.summaries import LockSummary, badly_ended, summarize
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
@@ -275,6 +275,21 @@ def test_unreadable_runs_are_a_clear_error() -> None:
     with connection.execute_wrapper(refuse):
         with pytest.raises(LockProviderError, match="runs in .*no reading today"):
             summarize(get_provider())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_runs_of_an_unreachable_store_are_a_clear_error() -> None:
+    """Nothing else is asked of the database that has just failed."""
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise OperationalError("connection refused")
+
+    vars(connections["default"])["cursor"] = refuse
+    try:
+        with pytest.raises(LockProviderError, match="runs in .*connection refused"):
+            badly_ended(get_provider())
+    finally:
+        del vars(connections["default"])["cursor"]
 
 
 @pytest.mark.django_db(databases=["default", "other"])

@@ -7,9 +7,13 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.exceptions import message_of
+from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import CaughtUp, Result, catch_up
-from django_shedlock.jobs.requests import carry_out_requests
+from django_shedlock.jobs.requests import (
+    carry_out_requests,
+    jobs_by_name,
+    open_requests,
+)
 from django_shedlock.management.subcommands.base import (
     FAILED,
     Subcommand,
@@ -17,7 +21,6 @@ from django_shedlock.management.subcommands.base import (
     operator,
     printable,
 )
-from django_shedlock.operators.trail import Trail
 from django_shedlock.providers.base import LockProvider
 
 
@@ -81,9 +84,11 @@ class CatchUp(Subcommand):
     ) -> int:
         failed = 0
         if dry_run:
-            for request in Trail(provider).requests():
-                asked = f"{request.operator} asked for a run: {request.reason}"
-                self.stdout.write(printable(f"Lock {request.name!r}: {asked}"))
+            known = jobs_by_name(provider)
+            for name, request in open_requests(provider).items():
+                if name in known:
+                    asked = f"{request.operator} asked for a run: {request.reason}"
+                    self.stdout.write(printable(f"Lock {name!r}: {asked}"))
             return 0
         for carried_out in carry_out_requests(provider):
             if verbosity:
@@ -99,5 +104,4 @@ def _line(caught_up: CaughtUp) -> str:
     line = f"Lock {caught_up.name!r}, overdue since {since}: {caught_up.result.value}"
     if caught_up.error is None:
         return f"{line}."
-    error = f"{type(caught_up.error).__name__}: {message_of(caught_up.error)}"
-    return f"{line} with {printable(error)}"
+    return f"{line} with {printable(described(caught_up.error))}"

@@ -11,7 +11,6 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.management.subcommands.base import (
     STATE_ROLES,
@@ -136,7 +135,7 @@ def _holder(status: LockStatus) -> Iterator[Fact]:
     if is_held and status.heartbeat_at is not None:
         age = format_seconds(aware(status.clock) - aware(status.heartbeat_at))
         yield "Heartbeat", f"{local(status.heartbeat_at)}, {age} ago"
-    if status.pause is not None and status.remaining > FOREVER / 2:
+    if status.is_endless:
         yield "Until", "it is resumed"
     elif is_held:
         left = format_seconds(status.remaining)

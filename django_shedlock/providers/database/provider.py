@@ -24,8 +24,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockHolder, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import OVER, RELEASED
-from django_shedlock.patterns import may_match
-from django_shedlock.providers.base import LockFilter, LockProvider, matches_any
+from django_shedlock.patterns import matches_any, may_match
+from django_shedlock.providers.base import LockFilter, LockProvider
 from django_shedlock.providers.database import checks
 from django_shedlock.providers.database.acquisition import (
     Acquisition,
