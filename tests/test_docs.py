@@ -13,7 +13,12 @@ from docutils import nodes
 
 import django_shedlock
 from django_shedlock import ShedLockError, conf, signals
+from django_shedlock.admin import actions, last_runs
+from django_shedlock.admin.large_tables import CappedPaginator
+from django_shedlock.history import recording
 from django_shedlock.locks.configuration import LockOptions
+from django_shedlock.management.subcommands import check
+from django_shedlock.monitoring import findings, health, reporting, summaries, verdicts
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
 from tests.support.paths import ROOT
@@ -187,3 +192,43 @@ def test_version_is_in_the_changelog() -> None:
     version = re.search(r'^version = "(.+)"$', project, re.M)
     assert version
     assert DOCUMENTS["CHANGELOG.rst"].titles[1].startswith(version[1])
+
+
+NUMBERS = {
+    "more than 10,000 locks may have findings": findings.MOST,
+    "since the last success, 100 at the most": summaries.MOST_FAILURES,
+    "the most urgent first; 1,000 at the most": health.MOST,
+    "``keep_for``, 5 seconds by default": health.KEEP_FOR.total_seconds(),
+    "after ``deadline``, 5 seconds by default": health.DEADLINE.total_seconds(),
+    "there are 10 such threads at the most": verdicts.MOST_UNDER_WAY,
+    "100 new and 100 gone findings at the most": check.MOST_MAILED,
+    "default cache keeps for 1 hour": reporting.REMINDER.total_seconds() / 3600,
+    "for 10 minutes, or for as long as it": reporting.SHORTEST_AWAY.seconds / 60,
+    "as it lasted, up to 1 hour": reporting.LONGEST_AWAY.total_seconds() / 3600,
+    "the first 2,000 characters of its message": recording.LONGEST_MESSAGE,
+    "the last 16,000 of its traceback": recording.LONGEST_TRACEBACK,
+    "an action takes 200 locks": actions.MOST_LOCKS,
+    "it counts at most 10,000": CappedPaginator.most,
+    "how many of the last 100 that ended": last_runs.COUNTED,
+}
+"""Sentences of the pages for operators, with figures, and the number in the code."""
+WORDS = {
+    "a thousand": "1,000",
+    "ten thousand": "10,000",
+    "a hundred": "100",
+    "hundred": "100",
+    "an hour": "1 hour",
+    "five": "5",
+    "ten": "10",
+}
+
+
+@pytest.mark.parametrize(("sentence", "number"), NUMBERS.items())
+def test_numbers_are_those_of_the_code(sentence: str, number: float) -> None:
+    """What a page promises is what is there, unless somebody sets it otherwise."""
+    pages = (DOCUMENTS[f"docs/{name}.rst"] for name in ("monitoring", "operations"))
+    text = " ".join(" ".join(page.source.split()).lower() for page in pages)
+    for word, figures in WORDS.items():
+        text = re.sub(rf"\b{word}\b", figures, text)
+    assert sentence in text
+    assert f"{number:,.0f}" in re.findall(r"[\d,]*\d", sentence)

@@ -9,15 +9,18 @@ from unittest.mock import patch
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core.management import CommandError
 from django.db import connections
 
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
+from django_shedlock.management.statuses import ExitStatus
 from django_shedlock.models import ActionResult, LockAction
 from django_shedlock.operators import OperatorAction, answers
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
+from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.locks import pause, state, take
 from tests.support.operators import confirm, operator
@@ -139,6 +142,29 @@ def test_what_nobody_can_know_is_told(
     assert answer.detail == told
     assert told in caplog.text
     assert (only_row().result, only_row().detail) == (ActionResult.STARTED, told)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [("release", "--force"), ("extend", "1h"), ("pause", "--reason", "x"), ("resume",)],
+    ids=lambda call: call[0],
+)
+def test_command_ends_with_1_if_nobody_knows(
+    to_server: Bridge, monkeypatch: pytest.MonkeyPatch, call: tuple[str, ...]
+) -> None:
+    """No status of a refusal: a script must not take the job for running, or free."""
+    name, *rest = call
+    if name == "resume":
+        pause("job")
+    else:
+        take("job")
+    if name == "pause":
+        assert get_provider().force_release("job", running=True)
+    to_server.lose_replies_to(updating(), 2)
+    monkeypatch.setattr(answers, "status_if_known", lambda *of: None)
+    with pytest.raises(CommandError, match="Nobody knows") as caught:
+        run(name, "job", *rest)
+    assert caught.value.returncode == ExitStatus.FAILED
 
 
 def test_admin_tells_what_happened(to_server: Bridge) -> None:
