@@ -172,7 +172,6 @@ class Confirmation(ABC):
             "shedlock_provider": query_of(admin_provider(self.request).alias),
             "opts": self.model_admin.opts,
             "shedlock_breadcrumbs_are_list": django.VERSION >= (6, 1),
-            "media": self.model_admin.media + form.media,
             "confirmation": self,
             "form": form,
             "held": [_described(record) for record in held],
