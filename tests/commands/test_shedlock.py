@@ -194,6 +194,7 @@ def test_list_of_some_names() -> None:
     for name in ("import:1", "import:2", "Import:3", "nightly", "[x]"):
         take(name)
     assert listed("import:*") == ["import:1", "import:2"]
+    assert listed("nightly", "import:*") == ["import:1", "import:2", "nightly"]
     assert listed("nightly", "import:?", "[x]") == [
         "[x]",
         "import:1",
