@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from asgiref.sync import sync_to_async
 
@@ -39,8 +39,11 @@ class _Provider(Protocol):
     alias: str
     keeps_alive: bool
     history_database: str | None
+    is_async: bool
 
     def extend(self, lock: Lock, at_most: Any, at_least: Any = None, /) -> bool: ...
+    async def aextend(self, lock: Lock, at_most: Any, at_least: Any, /) -> bool: ...
+    async def arelease(self, lock: Lock, /, *, succeeded: bool = True) -> bool: ...
     def keep_alive(self, lock: Lock, at_most: timedelta, /) -> bool: ...
     def release(self, lock: Lock, /, *, succeeded: bool = True) -> bool: ...
     def fencing_token(self, lock: Lock, /) -> int | None: ...
@@ -129,15 +132,48 @@ class Lock:
         counts from now, too; without it what was configured stays. Raises ``LockLost``
         if the lock is not ours any more, ``LockProviderError`` if the store failed.
         """
+        at_most, at_least = self._parsed(lock_at_most_for, lock_at_least_for)
+        self._extend(at_most, lambda: self.provider.extend(self, at_most, at_least))
+        if at_least is not None:
+            self.lock_at_least_for = at_least
+        self.tell_extended()
+
+    async def aextend(
+        self,
+        lock_at_most_for: Duration | None = None,
+        lock_at_least_for: Duration | None = None,
+    ) -> None:
+        """See extend()."""
+        if not self.provider.is_async:
+            await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
+            return
+        at_most, at_least = self._parsed(lock_at_most_for, lock_at_least_for)
+        lease_end = time.monotonic() + at_most.total_seconds()
+        failure = None
+        try:
+            aextend = self.provider.aextend
+            is_extended = self._may_be_extended and await aextend(
+                self, at_most, at_least
+            )
+        except LockProviderError as error:
+            is_extended, failure = False, error
+        if is_extended:
+            self._prolong(lease_end)
+        else:
+            await sync_to_async(self._refuse_extension)(failure)
+        if at_least is not None:
+            self.lock_at_least_for = at_least
+        await lock_extended.asend_robust(type(self.provider), lock=self)
+
+    def _parsed(
+        self, lock_at_most_for: Duration | None, lock_at_least_for: Duration | None
+    ) -> tuple[timedelta, timedelta | None]:
         at_most = parse_given(self.name, "lock_at_most_for", lock_at_most_for)
         at_least = parse_given(self.name, "lock_at_least_for", lock_at_least_for)
         if at_most is None:
             at_most = self.configuration.lock_at_most_for
         check_durations(self.name, at_most, at_least)
-        self._extend(at_most, lambda: self.provider.extend(self, at_most, at_least))
-        if at_least is not None:
-            self.lock_at_least_for = at_least
-        self.tell_extended()
+        return at_most, at_least
 
     def keep_alive(self) -> None:
         """
@@ -157,21 +193,30 @@ class Lock:
     def _extend(
         self, lease: timedelta, extend: Callable[[], bool], *, aside: bool = False
     ) -> None:
-        asked, failure = time.monotonic(), None
+        lease_end, failure = time.monotonic() + lease.total_seconds(), None
         try:
-            # Past the deadline, too: an operator may have extended the lease.
-            is_extended = self.is_ours and not self.lost.is_set() and extend()
+            is_extended = self._may_be_extended and extend()
         except LockProviderError as error:
-            if self.is_active:
-                raise
             is_extended, failure = False, error
         if not is_extended:
-            self._declare_lost_unless_released(aside=aside)
-            raise LockLost(
-                f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
-                "it. Its lease ended, or it was released or taken."
-            ) from failure
-        self._prolong(asked + lease.total_seconds())
+            self._refuse_extension(failure, aside=aside)
+        self._prolong(lease_end)
+
+    @property
+    def _may_be_extended(self) -> bool:
+        # Past the deadline, too: an operator may have extended the lease.
+        return self.is_ours and not self.lost.is_set()
+
+    def _refuse_extension(
+        self, failure: LockProviderError | None, *, aside: bool = False
+    ) -> NoReturn:
+        if failure is not None and self.is_active:
+            raise failure
+        self._declare_lost_unless_released(aside=aside)
+        raise LockLost(
+            f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
+            "it. Its lease ended, or it was released or taken."
+        ) from failure
 
     def release(self, exception: BaseException | None = None) -> bool:
         """
@@ -195,10 +240,7 @@ class Lock:
             succeeded = is_success(exception) and not was_lost
             released = self.provider.release(self, succeeded=succeeded) and not was_lost
         except BaseException:
-            self._released = False
-            self.was_release_tried = True
-            if was_lost:
-                self.declare_lost()
+            self._take_release_back(was_lost=was_lost)
             raise
         if not released:
             self.declare_lost()
@@ -206,6 +248,41 @@ class Lock:
             type(self.provider), lock=self, released=released, exception=exception
         )
         return released
+
+    async def arelease(self, exception: BaseException | None = None) -> bool:
+        """See release(). In a task a second call does not wait for the first."""
+        if not self.provider.is_async or self._is_being_released():
+            return await sync_to_async(self.release)(exception)
+        was_lost = not (self.is_active or await sync_to_async(self._is_held)())
+        if self._released or self._pid != os.getpid():
+            return False
+        self._released = True
+        try:
+            succeeded = is_success(exception) and not was_lost
+            was_ours = await self.provider.arelease(self, succeeded=succeeded)
+        except BaseException:
+            self._take_release_back(was_lost=was_lost, aside=True)
+            raise
+        released = was_ours and not was_lost
+        if not released:
+            await sync_to_async(self.declare_lost)()
+        await lock_released.asend_robust(
+            type(self.provider), lock=self, released=released, exception=exception
+        )
+        return released
+
+    def _is_being_released(self) -> bool:
+        # By another thread, for which the event loop must not wait.
+        if not self._releasing.acquire(blocking=False):
+            return True
+        self._releasing.release()
+        return False
+
+    def _take_release_back(self, *, was_lost: bool, aside: bool = False) -> None:
+        self._released = False
+        self.was_release_tried = True
+        if was_lost:
+            self.declare_lost(aside=aside)
 
     def fence(self) -> None:
         """
@@ -281,18 +358,6 @@ class Lock:
     def watched_by(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
         """Call ``watcher``, from whatever thread, if the lock is lost in the body."""
         return self._loss.watched_by(watcher)
-
-    async def aextend(
-        self,
-        lock_at_most_for: Duration | None = None,
-        lock_at_least_for: Duration | None = None,
-    ) -> None:
-        """See extend()."""
-        await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
-
-    async def arelease(self, exception: BaseException | None = None) -> bool:
-        """See release()."""
-        return await sync_to_async(self.release)(exception)
 
     async def afence(self) -> None:
         """See fence(). Django has no async transactions, so mind the thread."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Self
 
@@ -22,8 +21,8 @@ from django_shedlock.fields import (
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import PAUSED_BY
 from django_shedlock.locks.states import LockState, LockStatus
-from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState
+from django_shedlock.schedules.texts import parse_known
 
 RELEASED = Q(released_at__gte=F("locked_at"))
 """Whether the holder, or an operator, released the lock since it was acquired."""
@@ -222,7 +221,7 @@ class LockRecord(models.Model):
     def schedule_state(self) -> ScheduleState:
         """What is known of the ticks of the schedule."""
         return ScheduleState(
-            schedule=_parsed(self.schedule),
+            schedule=parse_known(self.schedule),
             tick=self.tick and aware(self.tick),
             due_at=self.due_at and aware(self.due_at),
             caught_up=self.caught_up_tick and aware(self.caught_up_tick),
@@ -266,10 +265,3 @@ class LockRecord(models.Model):
             fencing_token=record.fencing_token,
             heartbeat_at=record.heartbeat_at,
         )
-
-
-def _parsed(schedule: str | None) -> Schedule | None:
-    # Without cronsim nobody can read it, nor what another version or program wrote.
-    with suppress(ImportError, ValueError):
-        return Schedule.parse(schedule) if schedule else None
-    return None

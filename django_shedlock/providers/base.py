@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from django_shedlock.clocks import aware
+from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -43,27 +44,57 @@ class LockProvider(ABC):
     One instance serves all threads of a process, so it keeps no state of a run. All
     times are by the store's own clock. Every method raises ``LockProviderError`` if the
     store fails. ``keep_alive`` is the default of the option of the same name.
+    ``history_database`` is the alias of the database that gets a row for each run;
+    ``None`` is nowhere.
+
+    The class attributes say what the store can do. ``LockProviderContract`` in
+    ``django_shedlock.test`` goes by them, too.
     """
 
-    history_database: str | None = None
-    """The alias of the database that gets a row for each run; ``None`` for nowhere."""
     keeps_ticks: bool = False
     """Does it give a lock with a schedule once for each tick?"""
+    lists_locks: bool = True
+    """Does ``statuses()`` return all locks? Else only that of a name."""
+    checks_owner: bool = True
+    """Do ``extend()`` and ``release()`` compare the owner in one step with the rest?"""
+    counts_acquisitions: bool = True
+    """Does ``fencing_token()`` return a number?"""
+    is_shared: bool = True
+    """Do other processes and hosts find the locks of this one?"""
+    is_async: bool = False
+    """Are ``atake()``, ``aextend()`` and ``arelease()`` the store's own coroutines?"""
+    shortest_lease: timedelta = ZERO
+    """The store can't end a lease sooner."""
 
-    def __init__(self, alias: str, *, keep_alive: bool = False):
+    def __init__(
+        self,
+        alias: str,
+        *,
+        keep_alive: bool = False,
+        history_database: str | None = None,
+    ):
         self.alias = alias
         self.keeps_alive = keep_alive
+        self.history_database = history_database
 
     def check_configuration(self, configuration: LockConfiguration) -> None:
         """
         Refuse what the store can't do.
 
-        Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks.
+        Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks, and
+        for a ``lock_at_most_for`` below ``shortest_lease``.
         """
         if configuration.keeps_ticks and not self.keeps_ticks:
             raise InvalidLockConfiguration(
                 f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "
                 "ticks, so it can't run a schedule's once each. Leave `schedule` out."
+            )
+        if configuration.lock_at_most_for < self.shortest_lease:
+            raise InvalidLockConfiguration(
+                f"Lock {configuration.name!r}: lock_at_most_for="
+                f"{configuration.lease!r} is too short for the provider "
+                f"{self.alias!r}, whose shortest lease is "
+                f"{format_duration(self.shortest_lease)}."
             )
 
     def acquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
@@ -113,6 +144,16 @@ class LockProvider(ABC):
         Return whether the lease was still of ``lock``.
         """
 
+    async def aextend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
+        """See extend()."""
+        extend = sync_to_async(self.extend)
+        return await extend(lock, lock_at_most_for, lock_at_least_for)
+
     def keep_alive(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
         """See extend(). Never wait long: other locks wait for the same heartbeat."""
         return self.extend(lock, lock_at_most_for)
@@ -126,12 +167,17 @@ class LockProvider(ABC):
         hold it any more; return whether it did.
         """
 
+    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        """See release()."""
+        return await sync_to_async(self.release)(lock, succeeded=succeeded)
+
     @abstractmethod
     def fencing_token(self, lock: Lock) -> int | None:
         """
         Return the number of this acquisition, or ``None`` if another one followed.
 
-        It grows by one with each acquisition of a name.
+        It grows with each acquisition of a name. A store that doesn't count them raises
+        ``LockProviderError``.
         """
 
     def fence(self, lock: Lock) -> bool:
@@ -151,7 +197,11 @@ class LockProvider(ABC):
 
     @abstractmethod
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        """Return all locks, or the one of this name, in the order of their names."""
+        """
+        Return all locks, or the one of this name, in the order of their names.
+
+        A store that can't list its locks returns none, unless a name is given.
+        """
 
     def statuses_of(self, names: Collection[str]) -> Sequence[LockStatus]:
         """Return the locks of these names, in the order of their names."""

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from django_shedlock import Lock
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from tests.providers.contract import ProviderContract
-from tests.providers.ticks import TickContract
+from django_shedlock.test import LockProviderContract
 from tests.support.forks import forked, thread_inside
+from tests.support.leases import age_entry, end_lease
 from tests.support.locks import configure, take_from
 
 
-class TestMemoryLockProvider(ProviderContract, TickContract):
+class TestMemoryLockProvider(LockProviderContract):
     """The contract, without a database."""
 
-    @pytest.fixture
-    def provider(self) -> MemoryLockProvider:
-        return MemoryLockProvider("default")
+    backend = MemoryLockProvider
+    examples = 80
+
+    def end_lease(self, provider: LockProvider, lock: Lock) -> None:
+        end_lease(lock)
+
+    def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
+        assert isinstance(provider, MemoryLockProvider)
+        age_entry(provider, name, by)
 
 
 def test_memory_cannot_fence() -> None:

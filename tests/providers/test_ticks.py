@@ -24,7 +24,7 @@ from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
 from django_shedlock.schedules.state import ScheduleState
-from tests.providers.ticks import configure_tick
+from django_shedlock.test.contract.ticks import configure_tick
 from tests.support.clocks import store_clock
 from tests.support.locks import MINUTE, take_from
 from tests.support.processes import Parent, context, workers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -18,7 +19,8 @@ OFTEN = 0.3
 def end_lease(lock: Lock) -> None:
     """Let the lease be over now, in the store and by its holder's own count."""
     if isinstance(lock.provider, MemoryLockProvider):
-        lock.provider._entries[lock.name].lock_until = time.monotonic()
+        entry = lock.provider._entries[lock.name]
+        lock.provider._entries[lock.name] = replace(entry, lock_until=time.monotonic())
     else:
         # Not before: settings of other processes import this file for its heartbeat.
         from tests.support.locks import expire
@@ -52,9 +54,13 @@ def age_entry(provider: MemoryLockProvider, name: str, by: timedelta) -> None:
     """Let a lock in memory, if there is one, be that much older."""
     entry = provider._entries.get(name)
     if entry is not None:
-        entry.locked_at -= by.total_seconds()
-        entry.lock_until -= by.total_seconds()
-        entry.lock_at_least_until -= by.total_seconds()
+        seconds = by.total_seconds()
+        provider._entries[name] = replace(
+            entry,
+            locked_at=entry.locked_at - seconds,
+            lock_until=entry.lock_until - seconds,
+            lock_at_least_until=entry.lock_at_least_until - seconds,
+        )
 
 
 def pass_time(by: timedelta, *locks: Lock) -> None:

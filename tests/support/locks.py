@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import random
-import time
 from datetime import timedelta
 from typing import Any
-
-import pytest
 
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
@@ -19,9 +15,15 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.starts import Start, Trigger
-from tests.support.waiting import PATIENCE
+from django_shedlock.test.contract.harness import (
+    MINUTE,
+    configure,
+    take_at_last,
+    take_from,
+)
 
-MINUTE = timedelta(minutes=1)
+__all__ = ["MINUTE", "configure", "take_at_last", "take_from"]
+
 LEASE = timedelta(minutes=5)
 """Of a lock that a test takes: longer than it waits for anything."""
 
@@ -38,32 +40,6 @@ class Silent(Exception):
 
     def __str__(self) -> str:
         raise self.raised
-
-
-def configure(
-    name: str = "job",
-    lock_at_most_for: timedelta = MINUTE,
-    lock_at_least_for: timedelta = timedelta(0),
-) -> LockConfiguration:
-    return LockConfiguration(name, lock_at_most_for, lock_at_least_for)
-
-
-def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
-    """Acquire the lock, which has to be free."""
-    lock = provider.acquire(configuration)
-    assert isinstance(lock, Lock)
-    return lock
-
-
-def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
-    """Try until the lock is ours."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        lock = provider.acquire(configuration)
-        if isinstance(lock, Lock):
-            return lock
-        time.sleep(random.uniform(0.001, 0.01))
-    pytest.fail(f"nobody released {configuration.name}")
 
 
 def pause(

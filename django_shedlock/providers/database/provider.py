@@ -72,9 +72,8 @@ class DatabaseLockProvider(LockProvider):
     keeps_ticks = True
 
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
-        super().__init__(alias, keep_alive=keep_alive)
+        super().__init__(alias, keep_alive=keep_alive, history_database=using)
         self.using = using
-        self.history_database = using
         self._recent = RecentNames()
 
     def take(self, lock: Lock) -> LockHolder | None:

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -29,16 +29,18 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockState
 from django_shedlock.models import LockRecord
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider, acquisition
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.errors import is_conflict
 from django_shedlock.schedules.cron import Schedule
-from tests.providers.contract import ProviderContract
-from tests.providers.ticks import TickContract
+from django_shedlock.test import LockProviderContract
+from django_shedlock.test.contract.harness import Options
 from tests.support.clocks import store_clock
 from tests.support.leases import is_kept_alive
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, expire, take_from
 from tests.support.paths import ROOT
+from tests.support.servers import use
 from tests.support.sessions import kill_session, session_number
 from tests.support.statements import Failing, Only
 from tests.support.waiting import PATIENCE
@@ -54,12 +56,36 @@ def provider() -> DatabaseLockProvider:
 
 
 @committed
-class TestDatabaseLockProvider(ProviderContract, TickContract):
+class TestDatabaseLockProvider(LockProviderContract):
     """The contract, on the database under test."""
 
+    backend = DatabaseLockProvider
+
     @pytest.fixture
-    def provider(self) -> DatabaseLockProvider:
-        return DatabaseLockProvider("default")
+    def unreachable_options(self) -> Iterator[Options]:
+        here = connection.settings_dict.copy()
+        use({"NAME": "/nowhere/else", "HOST": "127.0.0.1", "PORT": "1"})
+        yield {}
+        use(here)
+
+    def end_lease(self, provider: LockProvider, lock: Lock) -> None:
+        expire(lock.name)
+
+    def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
+        columns = ("locked_at", "lock_until", "lock_at_least_until", "released_at")
+        older = {column: F(column) - by for column in columns}
+        LockRecord.objects.filter(name=name).update(**older)
+
+
+@pytest.mark.django_db
+def test_token_grows_by_one(provider: DatabaseLockProvider) -> None:
+    """Each acquisition has the number after the last one's."""
+    tokens = []
+    for _ in range(3):
+        lock = take_from(provider, configure())
+        tokens.append(lock.fencing_token)
+        lock.release()
+    assert tokens == [1, 2, 3]
 
 
 @committed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.test import override_settings
@@ -16,6 +16,11 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import get_provider, provider_instances, use_instances
 from django_shedlock.providers.base import LockProvider
+
+if TYPE_CHECKING:
+    from django_shedlock.test.contract import (
+        LockProviderContract as LockProviderContract,
+    )
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -137,3 +142,12 @@ def free(name: str, *, provider: str = "default") -> bool:
 async def afree(name: str, *, provider: str = "default") -> bool:
     """See free()."""
     return await sync_to_async(free)(name, provider=provider)
+
+
+def __getattr__(name: str) -> Any:
+    # Who tests a project needs neither pytest nor Hypothesis.
+    if name != "LockProviderContract":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from django_shedlock.test.contract import LockProviderContract
+
+    return LockProviderContract

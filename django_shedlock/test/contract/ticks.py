@@ -1,4 +1,4 @@
-"""What every provider must do that keeps ticks."""
+"""What a lock with a schedule is: each tick is run once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
 from django_shedlock.schedules.state import ScheduleState
-from tests.support.leases import end_lease
-from tests.support.locks import MINUTE, configure, take_from
+from django_shedlock.test.contract.harness import (
+    MINUTE,
+    Contract,
+    configure,
+    take_from,
+)
 
 YEARLY = "0 0 29 2 *"
 """No test sees two of its ticks."""
@@ -37,15 +41,18 @@ def configure_tick(
     trigger: Trigger = Trigger.SCHEDULER,
     *,
     expression: str = YEARLY,
+    lock_at_most_for: timedelta = MINUTE,
     lock_at_least_for: timedelta = timedelta(0),
     grace: timedelta = timedelta(0),
 ) -> LockConfiguration:
     start = Start(trigger, Schedule(expression, "UTC"), grace)
-    return LockConfiguration("job", MINUTE, lock_at_least_for, start=start)
+    return LockConfiguration("job", lock_at_most_for, lock_at_least_for, start=start)
 
 
-class TickContract:
-    """Subclass it with a fixture ``provider``."""
+class TickContract(Contract):
+    """Of a schedule each tick is run once, by one host."""
+
+    flags = ("keeps_ticks",)
 
     def ticks(self, provider: LockProvider) -> ScheduleState:
         [status] = provider.statuses("job")
@@ -130,16 +137,6 @@ class TickContract:
         forced = configure_tick(Trigger.OPERATOR)
         assert provider.release(take_from(provider, forced))
         assert isinstance(provider.acquire(configuration), LockHolder)
-
-    def test_operator_may_run_a_lock_without_schedule(
-        self, provider: LockProvider
-    ) -> None:
-        """So it is where there are no ticks, only ``lock_at_least_for``."""
-        assert provider.release(
-            take_from(provider, configure(lock_at_least_for=MINUTE))
-        )
-        start = Start(Trigger.OPERATOR)
-        take_from(provider, LockConfiguration("job", MINUTE, start=start))
 
     def test_operator_does_not_disturb_a_running_job(
         self, provider: LockProvider
@@ -246,8 +243,9 @@ class TickContract:
 
     def test_catch_up_leaves_an_expired_lock(self, provider: LockProvider) -> None:
         """Its job may still run; only a release, by whomever, says that it does not."""
-        lock = take_from(provider, configure_tick(Trigger.OPERATOR))
-        end_lease(lock)
+        short = configure_tick(Trigger.OPERATOR, lock_at_most_for=self.short)
+        lock = take_from(provider, short)
+        self.outlast(lock)
         holder = provider.acquire(configure_tick(Trigger.CATCH_UP))
         assert isinstance(holder, LockHolder)
         assert (holder.locked_by, holder.tick) == (lock.locked_by, lock.tick)
@@ -262,7 +260,8 @@ class TickContract:
         self, provider: LockProvider, trigger: Trigger
     ) -> None:
         """A lease is over when it is over: the next tick is not lost."""
-        end_lease(take_from(provider, configure_tick(expression=LONG_BEHIND)))
+        older = configure_tick(expression=LONG_BEHIND, lock_at_most_for=self.short)
+        self.outlast(take_from(provider, older))
         lock = take_from(provider, configure_tick(trigger, expression=BEHIND))
         assert provider.release(lock)
 

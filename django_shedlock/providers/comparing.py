@@ -1,0 +1,193 @@
+"""The base of providers whose store can compare a record and set it in one step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.utils import timezone
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockState, LockStatus
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
+from django_shedlock.schedules.cron import Schedule
+
+R = TypeVar("R")
+
+
+class EntryLockProvider(LockProvider):
+    """
+    Keeps each lock as one ``Entry``, and changes it by compare-and-set.
+
+    A store needs only ``read()``, ``write()``, ``names()`` and ``clock()``. Each may
+    raise ``LockProviderError``; ``read()`` also ``ValueError``, for a record that is no
+    ``Entry``.
+    """
+
+    keeps_ticks = True
+
+    @abstractmethod
+    def read(self, name: str) -> tuple[Entry | None, Any]:
+        """Return the entry of a lock and its version; without an entry, ``None``."""
+
+    @abstractmethod
+    def write(self, name: str, entry: Entry, version: Any) -> bool:
+        """
+        Write the entry if that version is still the newest; return whether it was.
+
+        It is one step: of two callers with one version only one may get ``True``.
+        """
+
+    @abstractmethod
+    def names(self) -> Iterable[str]:
+        """Return the names of all locks, in whatever order."""
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Return the seconds since 1970 by the one clock that all hosts ask."""
+
+    def observe(self, name: str) -> tuple[Entry | None, Any, float]:
+        """Return what ``read()`` does, and the clock after it, perhaps in one go."""
+        entry, version = self.read(name)
+        return entry, version, self.clock()
+
+    def wall_clock(self, now: float) -> datetime:
+        """Return the instant of ``clock()`` as a ``datetime``; aware, in UTC."""
+        return wall_clock(now)
+
+    def take(self, lock: Lock) -> LockHolder | None:
+        """See LockProvider.take()."""
+
+        def change(entry: Entry, now: float) -> Entry | LockHolder | None:
+            # Our own, if the store did not tell that it had written it.
+            if entry.belongs_to(lock) and entry.is_held(now):
+                return None
+            return entry.taken(lock, now, self.wall_clock(now))
+
+        return self._change(lock.name, change)
+
+    def take_over(self, lock: Lock, locked_by: str) -> bool:
+        """See LockProvider.take_over(). It is one step."""
+
+        def change(entry: Entry, now: float) -> Entry | bool:
+            return entry.is_held(now, locked_by) and entry.acquired(lock, now)
+
+        return self._change(lock.name, change) is None
+
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
+        """See LockProvider.extend()."""
+
+        def change(entry: Entry, now: float) -> Entry | bool:
+            is_ours = entry.belongs_to(lock) and entry.is_held(now)
+            return is_ours and entry.extended(now, lock_at_most_for, lock_at_least_for)
+
+        return self._change(lock.name, change) is None
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        """See LockProvider.release()."""
+
+        def change(entry: Entry, now: float) -> Entry | bool:
+            if entry.belongs_to(lock):
+                return entry.released(lock, now, succeeded=succeeded)
+            # Sent again after a lost reply, our own first try may have released it.
+            return lock.was_release_tried and entry.locked_by == lock.locked_by
+
+        return self._change(lock.name, change) in {None, True}
+
+    def fencing_token(self, lock: Lock) -> int | None:
+        """See LockProvider.fencing_token()."""
+        entry, *_ = self._readable(lock.name)
+        is_ours = entry is not None and entry.locked_by == lock.locked_by
+        return entry.fencing_token if entry is not None and is_ours else None
+
+    def register(self, name: str, schedule: Schedule) -> None:
+        """See LockProvider.register()."""
+
+        def change(entry: Entry, now: float) -> Entry:
+            return entry.registered(name, schedule, now, self.wall_clock(now))
+
+        self._change(name, change)
+
+    def now(self) -> datetime:
+        """See LockProvider.now()."""
+        moment = self.wall_clock(self.clock())
+        return moment if settings.USE_TZ else timezone.make_naive(moment)
+
+    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
+        """See LockProvider.statuses()."""
+        names = sorted(self.names()) if name is None else [name]
+        found = (self._status(each) for each in names)
+        return [status for status in found if status is not None]
+
+    def force_release(
+        self, name: str, *, running: bool = False, locked_by: str | None = None
+    ) -> bool:
+        """See LockProvider.force_release()."""
+
+        def change(entry: Entry, now: float) -> Entry | bool:
+            status = entry.status(name, now, self.wall_clock(now))
+            is_kept_only = status.state is LockState.HELD_AT_LEAST
+            is_theirs = locked_by in {None, entry.locked_by}
+            is_free = status.state is LockState.FREE
+            if is_free or not is_theirs or not (running or is_kept_only):
+                return False
+            return entry.force_released(now)
+
+        return self._change(name, change) is None
+
+    def force_extend(
+        self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
+    ) -> bool:
+        """See LockProvider.force_extend()."""
+
+        def change(entry: Entry, now: float) -> Entry | bool:
+            held = entry.is_held(now, locked_by)
+            return held and entry.lengthened(now, lock_at_most_for)
+
+        return self._change(name, change) is None
+
+    def _change(
+        self, name: str, change: Callable[[Entry, float], Entry | R]
+    ) -> R | None:
+        """
+        Write what ``change`` makes of the entry, and return ``None``.
+
+        It is asked again if somebody else wrote first. Anything but an entry is the
+        answer, and nothing is written.
+        """
+        while True:
+            entry, version, now = self._readable(name)
+            before = entry or Entry.free(now)
+            after = change(before, now)
+            if not isinstance(after, Entry):
+                return after
+            if after is before or self.write(name, after, version):
+                return None
+
+    def _readable(self, name: str) -> tuple[Entry | None, Any, float]:
+        try:
+            return self.observe(name)
+        except ValueError as error:
+            raise LockProviderError(
+                f"The record of lock {name!r} in the provider {self.alias!r} can't be "
+                f"read: {error}. Correct or delete it."
+            ) from error
+
+    def _status(self, name: str) -> LockStatus | None:
+        try:
+            entry, _, now = self.observe(name)
+        except ValueError as error:
+            return unreadable_status(name, str(error), self.wall_clock(self.clock()))
+        if entry is None:
+            return None
+        return entry.status(name, now, self.wall_clock(now))

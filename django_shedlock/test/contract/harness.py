@@ -1,0 +1,150 @@
+"""What the parts of the contract share: a provider, its hooks, and what applies."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.test.processes import PATIENCE
+
+F = TypeVar("F", bound=Callable[..., Any])
+Options = dict[str, Any]
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+SHORT = timedelta(milliseconds=50)
+
+
+def needs(*flags: str) -> Callable[[F], F]:
+    """Keep the test only where the provider's class attributes of these names hold."""
+
+    def mark(test: F) -> F:
+        vars(test)["needs"] = flags
+        return test
+
+    return mark
+
+
+class Contract:
+    """
+    The base of each part. Subclass ``LockProviderContract``, not this.
+
+    ``backend`` is the provider's class. Its class attributes, such as ``keeps_ticks``,
+    decide which tests there are.
+    """
+
+    backend: type[LockProvider]
+    pass_time: Callable[[Any, str, timedelta], None] | None = None
+    """
+    A method ``pass_time(provider, name, by)``, where the tests can let time pass.
+
+    It makes one lock that much older in the store, so that random steps may wait.
+    """
+
+    flags: tuple[str, ...] = ()
+    """Flags that all tests of a part need."""
+
+    def __init_subclass__(cls) -> None:
+        backend = getattr(cls, "backend", None)
+        if backend is None:
+            return
+        tests = [
+            (name, (*vars(part).get("flags", ()), *getattr(member, "needs", ())))
+            for part in cls.__mro__
+            for name, member in vars(part).items()
+            if name.startswith("test_")
+        ]
+        for name, flags in tests:
+            if not all(getattr(backend, flag) for flag in flags):
+                setattr(cls, name, None)
+
+    @pytest.fixture
+    def options(self) -> Options:
+        """Return ``OPTIONS`` of a store without locks, also for other processes."""
+        return {}
+
+    @pytest.fixture
+    def unreachable_options(self) -> Options:
+        """Return ``OPTIONS`` of a store that can't be reached."""
+        pytest.fail(
+            f"{type(self).__name__} has no fixture unreachable_options. Let it return "
+            "OPTIONS with which no store answers."
+        )
+
+    @pytest.fixture
+    def provider(self, options: Options) -> LockProvider:
+        """Return the provider as ``SHEDLOCK_PROVIDERS`` makes it."""
+        return self.backend("default", **options)
+
+    def end_lease(self, provider: LockProvider, lock: Lock) -> None:
+        """Let the lease be over in the store. Override it where that can be at once."""
+        wait_for(lambda: not any(s.remaining for s in provider.statuses(lock.name)))
+
+    def outlast(self, lock: Lock) -> None:
+        """Let the lease be over, also as far as the holder knows."""
+        provider: Any = lock.provider
+        self.end_lease(provider, lock)
+        lock.lease_end = time.monotonic()
+
+    def at_least(self, lease: timedelta) -> timedelta:
+        """Return the lease, or the shortest that the store can end."""
+        return max(lease, self.backend.shortest_lease)
+
+    @property
+    def short(self) -> timedelta:
+        """A lease whose end a test can wait for."""
+        return self.at_least(SHORT)
+
+
+def configure(
+    name: str = "job",
+    lock_at_most_for: timedelta = MINUTE,
+    lock_at_least_for: timedelta = ZERO,
+) -> LockConfiguration:
+    """Return the configuration of a lock without a schedule."""
+    return LockConfiguration(name, lock_at_most_for, lock_at_least_for)
+
+
+def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
+    """Acquire the lock, which has to be free."""
+    lock = provider.acquire(configuration)
+    assert isinstance(lock, Lock), f"{configuration.name} is {lock.reason}"
+    return lock
+
+
+def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
+    """Try until the lock is ours."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        lock = provider.acquire(configuration)
+        if isinstance(lock, Lock):
+            return lock
+        time.sleep(random.uniform(0.001, 0.01))
+    pytest.fail(f"nobody released {configuration.name}")
+
+
+def is_held(provider: LockProvider, configuration: LockConfiguration) -> bool:
+    """Return whether the lock can't be acquired; release it if it can."""
+    lock = provider.acquire(configuration)
+    if isinstance(lock, LockHolder):
+        return True
+    provider.release(lock)
+    return False
+
+
+def wait_for(condition: Callable[[], Any], pause: float = 0.01) -> Any:
+    """Return the first true result of ``condition``."""
+    deadline = time.monotonic() + PATIENCE
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(pause)
+    return result
