@@ -147,13 +147,13 @@ def _check_each(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
 def _check_lock(job: Job) -> Iterator[CheckMessage]:
     request = job.request
     lock = request.configuration()
-    schedule = lock.start.schedule
-    if schedule is None or request.provider not in _aliases():
+    if request.provider not in _aliases():
         return
     with suppress(ImproperlyConfigured):  # check_providers() tells why
         get_provider(request.provider).check_configuration(lock)
-        yield from find_too_long(job.path, lock, schedule.interval)
-        yield from find_useless(job.path, lock)
+        if (schedule := lock.start.schedule) is not None:
+            yield from find_too_long(job.path, lock, schedule.interval)
+            yield from find_useless(job.path, lock)
 
 
 def _check_same_names(jobs: Sequence[Job]) -> Iterator[CheckMessage]:
