@@ -73,6 +73,7 @@ NOT_RUN = {
         "$ python manage.py shedlock run --wait 10m --on-skip-exit 1 migrations -- "
         "python manage.py migrate",
     ),
+    ("docs/stores/own.rst", '$ python -m pip install "django-shedlock[contract]"'),
     ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),
 }
 """Every example that no test runs. Add one only if it can't run."""
