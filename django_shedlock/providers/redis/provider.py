@@ -1,0 +1,374 @@
+"""The provider of locks in Redis or Valkey."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+from django.core.checks import CheckMessage, Error
+
+from django_shedlock.durations import Duration, parse_duration
+from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers.comparing import EntryLockProvider
+from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
+from django_shedlock.providers.redis import scripts
+from django_shedlock.providers.redis.clients import Clients
+from django_shedlock.schedules.starts import Trigger
+
+PREFIX = "shedlock:"
+BATCH = 500
+"""Locks that are read at once."""
+MICROSECOND = timedelta(microseconds=1)
+INSTALL = 'Install it: pip install "django-shedlock[redis]"'
+
+
+class RedisLockProvider(EntryLockProvider):
+    """
+    Keeps each lock as a hash in Redis or Valkey, by the server's clock.
+
+    A script takes a lock in one round trip, and another one releases it. ``url`` names
+    a server, ``redis+sentinel://HOST,HOST/SERVICE`` its master, and
+    ``redis+cluster://HOST,HOST`` a cluster. ``prefix`` begins each key. A record stays
+    for ``retention`` after its lease; one with a schedule stays. With ``wait_replicas``
+    a lock is acquired once so many replicas have it, else within ``wait_timeout`` the
+    acquisition fails. Other options are those of redis-py, as ``socket_timeout``.
+
+    A fail-over of the server can lose a lock.
+    """
+
+    is_async = True
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        url: str,
+        prefix: str = PREFIX,
+        retention: Duration = "1d",
+        wait_replicas: int = 0,
+        wait_timeout: Duration = "1s",
+        keep_alive: bool = False,
+        history_database: str | None = None,
+        **client_options: Any,
+    ):
+        super().__init__(
+            alias, keep_alive=keep_alive, history_database=history_database
+        )
+        self.prefix = prefix
+        self.clients = Clients(url, client_options)
+        self._retention = _milliseconds(parse_duration(retention))
+        wait = _milliseconds(parse_duration(wait_timeout))
+        self._wait = ("WAIT", wait_replicas, wait) if wait_replicas else None
+        if self._wait and self.clients.is_cluster:
+            raise ValueError("wait_replicas does not work with a cluster")
+
+    def take(self, lock: Lock) -> LockHolder | None:
+        """See LockProvider.take(). It is one round trip; with a schedule two."""
+        try:
+            if lock.configuration.keeps_ticks:
+                return super().take(lock)
+            with self._failing("acquire", lock.name):
+                return self._holder(lock, self._run_confirmed(*self._taking(lock)))
+        except Unconfirmed:
+            with suppress(LockProviderError):
+                self.release(lock, succeeded=False)
+            raise
+
+    async def atake(self, lock: Lock) -> LockHolder | None:
+        """See take()."""
+        if lock.configuration.keeps_ticks:
+            return await super().atake(lock)
+        try:
+            with self._failing("acquire", lock.name):
+                answer = await self._arun_confirmed(*self._taking(lock))
+                return self._holder(lock, answer)
+        except Unconfirmed:
+            with suppress(LockProviderError):
+                await self.arelease(lock, succeeded=False)
+            raise
+
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
+        """See LockProvider.extend()."""
+        with self._failing("extend", lock.name):
+            extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(self._run(*extending))
+
+    async def aextend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
+        """See extend()."""
+        with self._failing("extend", lock.name):
+            extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(await self._arun(*extending))
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        """See LockProvider.release(). The success of a tick is one round trip more."""
+        if succeeded and lock.tick is not None:
+            return super().release(lock, succeeded=succeeded)
+        with self._failing("release", lock.name):
+            return bool(self._run(*self._releasing(lock)))
+
+    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        """See release()."""
+        if succeeded and lock.tick is not None:
+            return await super().arelease(lock, succeeded=succeeded)
+        with self._failing("release", lock.name):
+            return bool(await self._arun(*self._releasing(lock)))
+
+    def read(self, name: str) -> tuple[Entry | None, str]:
+        """See EntryLockProvider.read(). The version is the mark of the last change."""
+        entry, version, _ = self.observe(name)
+        return entry, version
+
+    def observe(self, name: str) -> tuple[Entry | None, str, float]:
+        """See EntryLockProvider.observe()."""
+        with self._failing("read", name):
+            seconds, rest, fields = self._run(scripts.read, self._key(name))
+        known = _fields(fields)
+        now = int(seconds) + int(rest) / 1e6
+        return _entry(known), known.get("rev", ""), now
+
+    def write(self, name: str, entry: Entry, version: str) -> bool:
+        """See EntryLockProvider.write()."""
+        until, fields = _micro(entry.lock_until), _stored(entry)
+        values = [value for pair in fields.items() for value in pair]
+        known = (version, entry.fencing_token, until, entry.ticks, *values)
+        with self._failing("change", name):
+            return bool(self._run_confirmed(scripts.write, *self._marked(name), *known))
+
+    def names(self) -> Iterable[str]:
+        """See EntryLockProvider.names()."""
+        pattern = "".join(f"[{c}]" if c in "*?[]^\\-" else c for c in self.prefix)
+        begin = len(self.prefix.encode()) + 1
+        with self._failing("list", None):
+            keys = self.clients.client.scan_iter(match=f"{pattern}{{*}}", count=BATCH)
+            return {key[begin:-1].decode() for key in keys}
+
+    def clock(self) -> float:
+        """See EntryLockProvider.clock(). It is the server's."""
+        with self._failing("ask the clock of", None):
+            seconds, rest = self.clients.client.time()
+            return int(seconds) + int(rest) / 1e6
+
+    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
+        """See LockProvider.statuses(). Each ``BATCH`` of locks is one round trip."""
+        if name is not None:
+            return super().statuses(name)
+        return self.statuses_of(list(self.names()))
+
+    def statuses_of(self, names: Iterable[str]) -> Sequence[LockStatus]:
+        """See statuses()."""
+        ordered = sorted(set(names))
+        found: list[LockStatus] = []
+        for start in range(0, len(ordered), BATCH):
+            found += self._read_some(ordered[start : start + BATCH])
+        return found
+
+    def check(self) -> list[CheckMessage]:
+        """See LockProvider.check()."""
+        try:
+            self.clients.check()
+        except ImportError as error:
+            return [self._error(f"needs redis-py: {error}", INSTALL)]
+        except (TypeError, ValueError, AttributeError) as error:
+            return [self._error(f"has wrong options: {error}", "Correct OPTIONS.")]
+        except Exception:  # a cluster is asked at once; another check tells of it
+            return []
+        return []
+
+    def _error(self, text: str, hint: str) -> CheckMessage:
+        text = f"SHEDLOCK_PROVIDERS[{self.alias!r}] {text}"
+        return Error(text, hint=hint, id="django_shedlock.E002")
+
+    def _read_some(self, names: Sequence[str]) -> Iterator[LockStatus]:
+        with self._failing("read", None):
+            now = self.clock()
+            with self.clients.client.pipeline(transaction=False) as pipeline:
+                for name in names:
+                    pipeline.hgetall(self._key(name))
+                records = pipeline.execute()
+        clock = wall_clock(now)
+        for name, fields in zip(names, records, strict=True):
+            try:
+                entry = _entry(_decoded(fields))
+            except ValueError as error:
+                yield unreadable_status(name, str(error), clock)
+            else:
+                if entry is not None:
+                    yield entry.status(name, now, clock)
+
+    def _key(self, name: str) -> str:
+        # The braces let a cluster keep all that belongs to a lock on one server.
+        return f"{self.prefix}{{{name}}}"
+
+    def _marked(self, name: str, mark: str | None = None) -> tuple[Any, ...]:
+        return self._key(name), mark or secrets.token_hex(8), self._retention
+
+    def _taking(self, lock: Lock) -> tuple[Any, ...]:
+        configuration = lock.configuration
+        return (
+            scripts.take,
+            *self._marked(lock.name, lock.locked_by),
+            configuration.lock_at_most_for // MICROSECOND,
+            configuration.lock_at_least_for // MICROSECOND,
+            int(configuration.start.trigger is Trigger.OPERATOR),
+        )
+
+    def _extending(
+        self, lock: Lock, at_most: timedelta, at_least: timedelta | None
+    ) -> tuple[Any, ...]:
+        kept = "" if at_least is None else at_least // MICROSECOND
+        known = (lock.locked_by, at_most // MICROSECOND, kept)
+        return scripts.extend, *self._marked(lock.name), *known
+
+    def _releasing(self, lock: Lock) -> tuple[Any, ...]:
+        kept = lock.lock_at_least_for // MICROSECOND
+        known = (lock.locked_by, kept, int(lock.was_release_tried))
+        return scripts.release, *self._marked(lock.name), *known
+
+    def _run(self, script: scripts.Script, *arguments: Any) -> Any:
+        client = self.clients.client
+        try:
+            return client.execute_command("EVALSHA", script.sha, 1, *arguments)
+        except Exception as error:
+            if not _is_unknown(error):
+                raise
+        return client.execute_command("EVAL", script.text, 1, *arguments)
+
+    async def _arun(self, script: scripts.Script, *arguments: Any) -> Any:
+        client = await self.clients.of_loop()
+        try:
+            return await client.execute_command("EVALSHA", script.sha, 1, *arguments)
+        except Exception as error:
+            if not _is_unknown(error):
+                raise
+        return await client.execute_command("EVAL", script.text, 1, *arguments)
+
+    def _run_confirmed(self, script: scripts.Script, *arguments: Any) -> Any:
+        if self._wait is None:
+            return self._run(script, *arguments)
+        # On one connection, since WAIT counts what that has written.
+        with self.clients.client.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command("EVAL", script.text, 1, *arguments)
+            pipeline.execute_command(*self._wait)
+            return self._confirmed(*pipeline.execute())
+
+    async def _arun_confirmed(self, script: scripts.Script, *arguments: Any) -> Any:
+        if self._wait is None:
+            return await self._arun(script, *arguments)
+        client = await self.clients.of_loop()
+        async with client.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command("EVAL", script.text, 1, *arguments)
+            pipeline.execute_command(*self._wait)
+            return self._confirmed(*await pipeline.execute())
+
+    def _confirmed(self, answer: Any, replicas: int) -> Any:
+        wanted = self._wait[1] if self._wait else 0
+        if answer == 1 and replicas < wanted:
+            raise Unconfirmed(
+                f"Only {replicas} of {wanted} replicas (provider {self.alias!r}) have "
+                "the lock, so it was given back. See wait_replicas and wait_timeout."
+            )
+        return answer
+
+    def _holder(self, lock: Lock, answer: Any) -> LockHolder | None:
+        if answer == 1:
+            lock.tick = None
+            return None
+        locked_by, left = answer
+        return LockHolder(locked_by.decode(), timedelta(microseconds=left))
+
+    @contextmanager
+    def _failing(self, verb: str, name: str | None) -> Iterator[None]:
+        try:
+            yield
+        except ImportError as error:
+            raise LockProviderError(
+                f"Provider {self.alias!r} can't reach lock {name!r}: {error}. {INSTALL}"
+            ) from error
+        except Exception as error:
+            from redis.exceptions import ConnectionError, RedisError, TimeoutError
+
+            if not isinstance(error, RedisError | OSError):
+                raise
+            what = "the locks" if name is None else f"lock {name!r}"
+            failure = LockProviderError(
+                f"Could not {verb} {what} in Redis (provider {self.alias!r}): "
+                f"{described(error)}"
+            )
+            was_sent = not isinstance(error.__context__, ConnectionRefusedError)
+            failure.is_uncertain = was_sent and isinstance(
+                error, ConnectionError | TimeoutError | OSError
+            )
+            raise failure from error
+
+
+class Unconfirmed(LockProviderError):
+    """Too few replicas have a change."""
+
+    is_uncertain = True
+
+
+def _is_unknown(error: Exception) -> bool:
+    # The server has not seen the script since it began.
+    return type(error).__name__ == "NoScriptError"
+
+
+def _decoded(fields: dict[bytes, bytes]) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in fields.items()}
+
+
+def _fields(flat: Sequence[bytes]) -> dict[str, str]:
+    return _decoded(dict(zip(flat[::2], flat[1::2], strict=True)))
+
+
+def _entry(fields: dict[str, str]) -> Entry | None:
+    if not fields:
+        return None
+    try:
+        return Entry(
+            locked_by=fields["by"],
+            locked_at=int(fields["at"]) / 1e6,
+            lock_until=int(fields["until"]) / 1e6,
+            lock_at_least_until=int(fields["least"]) / 1e6,
+            fencing_token=int(fields["token"]),
+            is_released=fields["released"] != "0",
+            extended_at=int(fields["extended"]) / 1e6 if fields["extended"] else None,
+            ticks=fields.get("ticks", ""),
+        )
+    except KeyError as error:
+        raise ValueError(f"the field {error} is missing") from error
+
+
+def _stored(entry: Entry) -> dict[str, Any]:
+    extended_at = entry.extended_at
+    return {
+        "by": entry.locked_by,
+        "at": _micro(entry.locked_at),
+        "until": _micro(entry.lock_until),
+        "least": _micro(entry.lock_at_least_until),
+        "released": int(entry.is_released),
+        "extended": "" if extended_at is None else _micro(extended_at),
+        "ticks": entry.ticks,
+    }
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+def _micro(seconds: float) -> int:
+    return round(seconds * 1e6)

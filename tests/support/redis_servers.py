@@ -1,0 +1,169 @@
+"""Redis servers of the tests' own: single ones, a master with replicas, a cluster."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import PATIENCE, wait_for
+
+MISSING = "redis-server is missing: install Debian's packages redis-server, {}"
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on, nor on 10,000 above it."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = int(listening.getsockname()[1])
+        if port < 55000:  # a cluster's nodes talk to each other 10,000 above
+            return port
+
+
+class RedisServer:
+    """One server on loopback, without a disk."""
+
+    def __init__(self, folder: Path, *options: str, port: int | None = None):
+        self.port = port or free_port()
+        self._folder = folder
+        self._options = options
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
+        memory = ["--save", "", "--appendonly", "no", "--dir", str(self._folder)]
+        self.process = subprocess.Popen(
+            [*command, *memory, *self._options], stdout=subprocess.DEVNULL
+        )
+        wait_for(self.answers)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def ask(self, *command: Any) -> Any:
+        """Return what it answers."""
+        import redis
+
+        with redis.Redis(port=self.port, decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def answers(self) -> bool:
+        import redis
+
+        with suppress(redis.RedisError):
+            return bool(self.ask("PING"))
+        return False
+
+    def end(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+
+def needs_redis() -> None:
+    """Skip a test where the program is missing; in ``.ci/run`` a skip is a failure."""
+    if shutil.which("redis-server") is None:
+        pytest.skip(MISSING.format("redis-sentinel"))
+
+
+@contextmanager
+def redis_servers(
+    folder: Path, count: int, *options: str
+) -> Iterator[list[RedisServer]]:
+    """Run that many servers, which know nothing of each other."""
+    needs_redis()
+    with ExitStack() as ends:
+        servers = []
+        for number in range(count):
+            home = folder / str(number)
+            home.mkdir()
+            servers.append(RedisServer(home, *options))
+            ends.callback(servers[-1].end)
+        yield servers
+
+
+@contextmanager
+def replicated(folder: Path) -> Iterator[list[RedisServer]]:
+    """Run a master and two replicas of it that are up to date."""
+    with redis_servers(folder, 3, "--repl-diskless-sync-delay", "0") as servers:
+        master, *replicas = servers
+        for replica in replicas:
+            replica.ask("REPLICAOF", "127.0.0.1", master.port)
+        for replica in replicas:
+            wait_for(lambda r=replica: "master_link_status:up" in _info(r))
+        yield servers
+
+
+def _info(server: RedisServer) -> str:
+    import redis
+
+    with redis.Redis(port=server.port, decode_responses=True) as client:
+        info = client.info("replication")
+    return "\n".join(f"{key}:{value}" for key, value in info.items())
+
+
+@contextmanager
+def sentinels(folder: Path, master: RedisServer) -> Iterator[list[int]]:
+    """Watch the master by three sentinels; return their ports."""
+    with ExitStack() as ends:
+        ports = []
+        for number in range(3):
+            port = free_port()
+            file = folder / f"sentinel-{number}.conf"
+            file.write_text(
+                f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
+                f"sentinel monitor jobs 127.0.0.1 {master.port} 2\n"
+                "sentinel down-after-milliseconds jobs 500\n"
+                "sentinel failover-timeout jobs 3000\n"
+            )
+            process = subprocess.Popen(
+                ["redis-server", str(file), "--sentinel"], stdout=subprocess.DEVNULL
+            )
+            ends.callback(process.wait, PATIENCE)
+            ends.callback(process.kill)
+            ports.append(port)
+        for port in ports:
+            wait_for(lambda p=port: _sees_all(p))
+        yield ports
+
+
+def _sees_all(port: int) -> bool:
+    import redis
+
+    with suppress(redis.RedisError):
+        with redis.Redis(port=port, decode_responses=True) as client:
+            [master] = client.execute_command("SENTINEL", "MASTERS").values()
+            return master["num-slaves"] == 2 and master["num-other-sentinels"] == 2
+    return False
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[list[RedisServer]]:
+    """Run three masters that share the keys."""
+    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+    with redis_servers(folder, 3, *options) as servers:
+        first = servers[0]
+        for number, server in enumerate(servers):
+            slots = range(number * 16384 // 3, (number + 1) * 16384 // 3)
+            server.ask("CLUSTER", "ADDSLOTSRANGE", slots[0], slots[-1])
+            server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            first.ask("CLUSTER", "MEET", "127.0.0.1", server.port)
+        for server in servers:
+            wait_for(lambda s=server: _is_whole(s))
+        yield servers
+
+
+def _is_whole(server: RedisServer) -> bool:
+    import redis
+
+    with redis.Redis(port=server.port, decode_responses=True) as client:
+        state = client.execute_command("CLUSTER INFO")
+    return state["cluster_state"] == "ok" and state["cluster_size"] == "3"
