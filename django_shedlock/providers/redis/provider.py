@@ -300,9 +300,10 @@ class RedisLockProvider(EntryLockProvider):
                 f"Provider {self.alias!r} can't reach lock {name!r}: {error}. {INSTALL}"
             ) from error
         except Exception as error:
-            from redis.exceptions import ConnectionError, RedisError, TimeoutError
+            from redis import exceptions as of_redis
 
-            if not isinstance(error, RedisError | OSError):
+            known = (of_redis.RedisError, of_redis.RedisClusterException, OSError)
+            if not isinstance(error, known):
                 raise
             what = "the locks" if name is None else f"lock {name!r}"
             failure = LockProviderError(
@@ -310,9 +311,8 @@ class RedisLockProvider(EntryLockProvider):
                 f"{described(error)}"
             )
             was_sent = not isinstance(error.__context__, ConnectionRefusedError)
-            failure.is_uncertain = was_sent and isinstance(
-                error, ConnectionError | TimeoutError | OSError
-            )
+            lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
+            failure.is_uncertain = was_sent and isinstance(error, lost)
             raise failure from error
 
 
