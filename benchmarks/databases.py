@@ -34,11 +34,14 @@ def database() -> Iterator[None]:
 
 
 @contextmanager
-def postgres(url: str | None, folder: Path) -> Iterator[dict[str, Any]]:
+def postgres(
+    url: str | None, folder: Path, redis: str | None = None
+) -> Iterator[dict[str, Any]]:
     """
     Give the body an empty PostgreSQL database, and set up Django for it.
 
-    Without a URL, start a new server in the folder.
+    Without a URL, start a new server in the folder. The provider ``redis`` keeps its
+    locks on the Redis server of that URL, if there is one.
     """
     import psycopg
 
@@ -59,19 +62,28 @@ def postgres(url: str | None, folder: Path) -> Iterator[dict[str, Any]]:
         admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {NAME}")
         stack.callback(admin.execute, f"DROP DATABASE {NAME} WITH (FORCE)")
-        set_up(settings)
+        set_up(settings, redis)
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
         yield settings
 
 
-def set_up(settings: dict[str, Any]) -> None:
+def set_up(settings: dict[str, Any], redis: str | None) -> None:
     """Set up Django with one PostgreSQL under two aliases; the second one prepares."""
     from django.conf import settings as django_settings
 
     postgresql = {**settings, "ENGINE": "django.db.backends.postgresql"}
     backend = "django_shedlock.providers.database.DatabaseLockProvider"
+    providers: dict[str, Any] = {
+        alias: {"BACKEND": backend, "OPTIONS": {"using": alias}}
+        for alias in ("default", "prepared")
+    }
+    if redis:
+        providers["redis"] = {
+            "BACKEND": "django_shedlock.providers.redis.RedisLockProvider",
+            "OPTIONS": {"url": redis, "prefix": "shedlock-benchmark:"},
+        }
     django_settings.configure(
         INSTALLED_APPS=["django_shedlock"],
         USE_TZ=True,
@@ -79,9 +91,6 @@ def set_up(settings: dict[str, Any]) -> None:
             "default": {**postgresql, "OPTIONS": {}},
             "prepared": {**postgresql, "OPTIONS": PREPARED},
         },
-        SHEDLOCK_PROVIDERS={
-            alias: {"BACKEND": backend, "OPTIONS": {"using": alias}}
-            for alias in ("default", "prepared")
-        },
+        SHEDLOCK_PROVIDERS=providers,
     )
     django.setup()

@@ -4,8 +4,8 @@ What a lock costs, compared with the raw statements and with other libraries.
 ``python -m benchmarks.locks --json result.json``
 
 It starts its own PostgreSQL, or uses that of ``--url``. All ways are measured in turn
-in one run, so that their ratios mean something on any machine. ``--redis`` names the
-Redis server for redis-py's lock.
+in one run, so that their ratios mean something on any machine. ``--redis`` names a
+Redis server, where this package's locks are compared with redis-py's.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import crowds, sizes, ways
+from benchmarks import crowds, redis_locks, sizes, ways
 from benchmarks.databases import postgres
 
-SECTIONS = ("ways", "crowds", "sizes")
+SECTIONS = ("ways", "redis", "crowds", "sizes")
 
 
 def main() -> None:
@@ -38,7 +38,8 @@ def main() -> None:
     parser.add_argument("--names", type=int, default=100_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        with postgres(options.url, Path(folder, "postgres")) as settings:
+        database = postgres(options.url, Path(folder, "postgres"), options.redis)
+        with database as settings:
             results = measure(options, settings)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
@@ -50,7 +51,9 @@ def measure(options: argparse.Namespace, settings: dict[str, Any]) -> dict[str, 
     results: dict[str, Any] = {"machine": machine()}
     print(" ".join(f"{key}: {value}." for key, value in results["machine"].items()))
     if "ways" in sections:
-        results["ways"] = ways.measure(settings, options.redis, options.rounds)
+        results["ways"] = ways.measure(settings, options.rounds)
+    if "redis" in sections and options.redis:
+        results["redis"] = redis_locks.measure(options.redis, options.rounds)
     if "crowds" in sections:
         results["crowds"] = crowds.measure(
             settings, options.processes, options.seconds, options.waiters

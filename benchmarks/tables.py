@@ -38,6 +38,20 @@ def seconds(way: Way) -> float:
     return time.perf_counter() - began
 
 
+def compare(
+    tables: dict[str, Ways], rounds: int
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return and print the times of each table's ways, compared with its first."""
+    results = {}
+    for title, ways in tables.items():
+        times = interleaved(ways, rounds)
+        base = statistics.median(next(iter(times.values())))
+        rows = {name: summary(each, base) for name, each in times.items()}
+        show(f"{title} (ms, ratio to the first)", rows)
+        results[title] = rows
+    return results
+
+
 def interleaved(ways: Ways, rounds: int) -> dict[str, list[float]]:
     """
     Return the seconds of each way, measured in turn, round by round.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from benchmarks.tables import Prepared, Ways, interleaved, show, summary
+from benchmarks.tables import Prepared, Ways, compare
 
 A_MINUTE = timedelta(minutes=1)
 ACQUIRE = """
@@ -44,23 +43,17 @@ FINISH = """
 
 
 def measure(
-    settings: dict[str, Any], redis: str | None, rounds: int
+    settings: dict[str, Any], rounds: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return and print each way's times, compared with raw prepared statements."""
     from django.db import close_old_connections, connections
 
     add_records()
     tables = {
-        "acquire and release": {**raw_pairs(settings), **pairs(), **rivals(redis)},
+        "acquire and release": {**raw_pairs(settings), **pairs(), **rivals()},
         "a failed try": {**raw_tries(settings), **tries()},
     }
-    results = {}
-    for title, ways in tables.items():
-        times = interleaved(ways, rounds)
-        base = statistics.median(next(iter(times.values())))
-        rows = {name: summary(each, base) for name, each in times.items()}
-        show(f"{title} (ms, ratio to the first)", rows)
-        results[title] = rows
+    results = compare(tables, rounds)
     close_old_connections()
     connections.close_all()
     return results
@@ -184,14 +177,11 @@ def pairs_of(alias: str) -> Ways:
     }
 
 
-def rivals(redis: str | None) -> Ways:
+def rivals() -> Ways:
     """Return the ways of the other libraries that are installed."""
     ways: Ways = {"select_for_update() in atomic()": select_for_update}
     with suppress(ImportError):
         ways["django-pglock"] = advisory_lock()
-    if redis:
-        with suppress(ImportError):
-            ways["redis-py Lock"] = redis_lock(redis)
     return ways
 
 
@@ -211,19 +201,6 @@ def advisory_lock() -> Callable[[], None]:
 
     def pair() -> None:
         with pglock.advisory("job", timeout=0):
-            pass
-
-    return pair
-
-
-def redis_lock(url: str) -> Callable[[], None]:
-    """Return the way of redis-py: a key with a time to live."""
-    from redis import Redis
-
-    client = Redis.from_url(url)
-
-    def pair() -> None:
-        with client.lock("job", timeout=60):
             pass
 
     return pair

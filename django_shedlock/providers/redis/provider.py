@@ -16,8 +16,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers.comparing import EntryLockProvider
 from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
-from django_shedlock.providers.redis import scripts
 from django_shedlock.providers.redis.clients import Clients
+from django_shedlock.providers.redis.scripts import Script, Scripts
 from django_shedlock.schedules.starts import Trigger
 
 PREFIX = "shedlock:"
@@ -61,7 +61,7 @@ class RedisLockProvider(EntryLockProvider):
         )
         self.prefix = prefix
         self.clients = Clients(url, client_options)
-        self._retention = _milliseconds(parse_duration(retention))
+        self._scripts = Scripts(_milliseconds(parse_duration(retention)))
         wait = _milliseconds(parse_duration(wait_timeout))
         self._wait = ("WAIT", wait_replicas, wait) if wait_replicas else None
         if self._wait and self.clients.is_cluster:
@@ -136,7 +136,7 @@ class RedisLockProvider(EntryLockProvider):
     def observe(self, name: str) -> tuple[Entry | None, str, float]:
         """See EntryLockProvider.observe()."""
         with self._failing("read", name):
-            seconds, rest, fields = self._run(scripts.read, self._key(name))
+            seconds, rest, fields = self._run(self._scripts.read, self._key(name))
         known = _fields(fields)
         now = int(seconds) + int(rest) / 1e6
         return _entry(known), known.get("rev", ""), now
@@ -145,9 +145,11 @@ class RedisLockProvider(EntryLockProvider):
         """See EntryLockProvider.write()."""
         until, fields = _micro(entry.lock_until), _stored(entry)
         values = [value for pair in fields.items() for value in pair]
-        known = (version, entry.fencing_token, until, entry.ticks, *values)
+        marks = secrets.token_hex(8), version
+        known = (*marks, entry.fencing_token, until, entry.ticks, *values)
         with self._failing("change", name):
-            return bool(self._run_confirmed(scripts.write, *self._marked(name), *known))
+            change = self._run_confirmed(self._scripts.write, self._key(name), *known)
+            return bool(change)
 
     def names(self) -> Iterable[str]:
         """See EntryLockProvider.names()."""
@@ -214,32 +216,33 @@ class RedisLockProvider(EntryLockProvider):
         # The braces let a cluster keep all that belongs to a lock on one server.
         return f"{self.prefix}{{{name}}}"
 
-    def _marked(self, name: str, mark: str | None = None) -> tuple[Any, ...]:
-        return self._key(name), mark or secrets.token_hex(8), self._retention
-
     def _taking(self, lock: Lock) -> tuple[Any, ...]:
         configuration = lock.configuration
+        by_operator = configuration.start.trigger is Trigger.OPERATOR
         return (
-            scripts.take,
-            *self._marked(lock.name, lock.locked_by),
+            self._scripts.take,
+            self._key(lock.name),
+            lock.locked_by,
             configuration.lock_at_most_for // MICROSECOND,
             configuration.lock_at_least_for // MICROSECOND,
-            int(configuration.start.trigger is Trigger.OPERATOR),
+            *(("operator",) if by_operator else ()),
         )
 
     def _extending(
         self, lock: Lock, at_most: timedelta, at_least: timedelta | None
     ) -> tuple[Any, ...]:
-        kept = "" if at_least is None else at_least // MICROSECOND
-        known = (lock.locked_by, at_most // MICROSECOND, kept)
-        return scripts.extend, *self._marked(lock.name), *known
+        durations = at_most, *(() if at_least is None else (at_least,))
+        mark = secrets.token_hex(8)
+        known = (mark, lock.locked_by, *(each // MICROSECOND for each in durations))
+        return self._scripts.extend, self._key(lock.name), *known
 
     def _releasing(self, lock: Lock) -> tuple[Any, ...]:
-        kept = lock.lock_at_least_for // MICROSECOND
-        known = (lock.locked_by, kept, int(lock.was_release_tried))
-        return scripts.release, *self._marked(lock.name), *known
+        mark = secrets.token_hex(8)
+        known = (mark, lock.locked_by, lock.lock_at_least_for // MICROSECOND)
+        tried = ("tried",) if lock.was_release_tried else ()
+        return self._scripts.release, self._key(lock.name), *known, *tried
 
-    def _run(self, script: scripts.Script, *arguments: Any) -> Any:
+    def _run(self, script: Script, *arguments: Any) -> Any:
         client = self.clients.client
         try:
             return client.execute_command("EVALSHA", script.sha, 1, *arguments)
@@ -248,7 +251,7 @@ class RedisLockProvider(EntryLockProvider):
                 raise
         return client.execute_command("EVAL", script.text, 1, *arguments)
 
-    async def _arun(self, script: scripts.Script, *arguments: Any) -> Any:
+    async def _arun(self, script: Script, *arguments: Any) -> Any:
         client = await self.clients.of_loop()
         try:
             return await client.execute_command("EVALSHA", script.sha, 1, *arguments)
@@ -257,7 +260,7 @@ class RedisLockProvider(EntryLockProvider):
                 raise
         return await client.execute_command("EVAL", script.text, 1, *arguments)
 
-    def _run_confirmed(self, script: scripts.Script, *arguments: Any) -> Any:
+    def _run_confirmed(self, script: Script, *arguments: Any) -> Any:
         if self._wait is None:
             return self._run(script, *arguments)
         # On one connection, since WAIT counts what that has written.
@@ -266,7 +269,7 @@ class RedisLockProvider(EntryLockProvider):
             pipeline.execute_command(*self._wait)
             return self._confirmed(*pipeline.execute())
 
-    async def _arun_confirmed(self, script: scripts.Script, *arguments: Any) -> Any:
+    async def _arun_confirmed(self, script: Script, *arguments: Any) -> Any:
         if self._wait is None:
             return await self._arun(script, *arguments)
         client = await self.clients.of_loop()
@@ -346,11 +349,17 @@ def _entry(fields: dict[str, str]) -> Entry | None:
             lock_at_least_until=int(fields["least"]) / 1e6,
             fencing_token=int(fields["token"]),
             is_released=fields["released"] != "0",
-            extended_at=int(fields["extended"]) / 1e6 if fields["extended"] else None,
+            extended_at=_extended_at(fields),
             ticks=fields.get("ticks", ""),
         )
     except KeyError as error:
         raise ValueError(f"the field {error} is missing") from error
+
+
+def _extended_at(fields: dict[str, str]) -> float | None:
+    # A former acquisition's stays in the record.
+    extended_at = int(fields.get("extended") or 0)
+    return extended_at / 1e6 if extended_at > int(fields["at"]) else None
 
 
 def _stored(entry: Entry) -> dict[str, Any]:
