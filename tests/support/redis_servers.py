@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 
 from tests.support.waiting import PATIENCE, wait_for
 
+PATIENT = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
+"""Options of a provider that waits for a slow machine."""
 MISSING = "redis-server is missing: install Debian's packages redis-server, {}"
 
 
@@ -55,6 +58,13 @@ class RedisServer:
         with redis.Redis(port=self.port, decode_responses=True) as client:
             return client.execute_command(*command)
 
+    def info(self, section: str) -> dict[str, Any]:
+        """Return what it tells of itself."""
+        import redis
+
+        with redis.Redis(port=self.port) as client:
+            return client.info(section)
+
     def answers(self) -> bool:
         import redis
 
@@ -66,6 +76,15 @@ class RedisServer:
         """End it at once."""
         self.process.kill()
         self.process.wait(PATIENCE)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let it do nothing, as a host that hangs."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
 
 def needs_redis() -> None:
@@ -96,18 +115,14 @@ def replicated(folder: Path) -> Iterator[list[RedisServer]]:
     with redis_servers(folder, 3, "--repl-diskless-sync-delay", "0") as servers:
         master, *replicas = servers
         for replica in replicas:
-            replica.ask("REPLICAOF", "127.0.0.1", master.port)
-        for replica in replicas:
-            wait_for(lambda r=replica: "master_link_status:up" in _info(r))
+            follow(replica, master.port)
         yield servers
 
 
-def _info(server: RedisServer) -> str:
-    import redis
-
-    with redis.Redis(port=server.port, decode_responses=True) as client:
-        info = client.info("replication")
-    return "\n".join(f"{key}:{value}" for key, value in info.items())
+def follow(replica: RedisServer, port: int) -> None:
+    """Let it be a replica of the master at this port, with the same data."""
+    replica.ask("REPLICAOF", "127.0.0.1", port)
+    wait_for(lambda: replica.info("replication")["master_link_status"] == "up")
 
 
 @contextmanager

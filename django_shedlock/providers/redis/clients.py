@@ -73,8 +73,10 @@ class Clients:
         self._of_loops: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
     def check(self) -> None:
-        """Raise ``ValueError`` or ``ImportError`` if there can't be a client."""
-        _ = self.client
+        """Raise an error, such as ``ValueError``, if there can't be a client."""
+        pool = getattr(self.client, "connection_pool", None)
+        if pool is not None:  # a cluster's client has connected already
+            pool.make_connection()
 
     @property
     def is_cluster(self) -> bool:

@@ -62,10 +62,14 @@ class RedisLockProvider(EntryLockProvider):
         self.prefix = prefix
         self.clients = Clients(url, client_options)
         self._scripts = Scripts(_milliseconds(parse_duration(retention)))
-        wait = _milliseconds(parse_duration(wait_timeout))
-        self._wait = ("WAIT", wait_replicas, wait) if wait_replicas else None
-        if self._wait and self.clients.is_cluster:
-            raise ValueError("wait_replicas does not work with a cluster")
+        self._wait = self._waiting(wait_replicas, parse_duration(wait_timeout))
+
+    def _waiting(self, replicas: int, timeout: timedelta) -> tuple[Any, ...] | None:
+        if replicas < 0:
+            raise ValueError(f"wait_replicas={replicas!r} is no number of replicas")
+        if replicas and self.clients.is_cluster:
+            raise ValueError("wait_replicas does not work with a cluster: leave it out")
+        return ("WAIT", replicas, _milliseconds(timeout)) if replicas else None
 
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take(). It is one round trip; with a schedule two."""
@@ -153,7 +157,7 @@ class RedisLockProvider(EntryLockProvider):
 
     def names(self) -> Iterable[str]:
         """See EntryLockProvider.names()."""
-        pattern = "".join(f"[{c}]" if c in "*?[]^\\-" else c for c in self.prefix)
+        pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
         begin = len(self.prefix.encode()) + 1
         with self._failing("list", None):
             keys = self.clients.client.scan_iter(match=f"{pattern}{{*}}", count=BATCH)
@@ -193,7 +197,7 @@ class RedisLockProvider(EntryLockProvider):
 
     def _error(self, text: str, hint: str) -> CheckMessage:
         text = f"SHEDLOCK_PROVIDERS[{self.alias!r}] {text}"
-        return Error(text, hint=hint, id="django_shedlock.E002")
+        return Error(text, hint=hint, id="shedlock.E002")
 
     def _read_some(self, names: Sequence[str]) -> Iterator[LockStatus]:
         with self._failing("read", None):

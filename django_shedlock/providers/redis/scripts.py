@@ -24,6 +24,9 @@ return 1
 TAKE = f"""{NOW}
 local by, ends, released, token, ticks =
     unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'token', 'ticks'))
+if by and not tonumber(ends) then
+    return redis.error_reply('ERR its field "until" is no number: correct or delete it')
+end
 ends = tonumber(ends) or 0
 if ends > now then
     if by == ARGV[1] and released == '0' then return 1 end

@@ -13,7 +13,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.test import LockProviderContract
 from django_shedlock.test.contract.harness import Options
-from tests.support.redis_servers import RedisServer, free_port
+from tests.support.redis_servers import PATIENT, RedisServer, free_port
 
 
 def shift(provider: Any, name: str, by: timedelta) -> None:
@@ -51,7 +51,7 @@ class TestServer(RedisContract):
 
     @pytest.fixture
     def options(self, server: RedisServer) -> Options:
-        return {"url": server.url}
+        return {"url": server.url, **PATIENT}
 
 
 class TestCluster(RedisContract):
@@ -62,7 +62,7 @@ class TestCluster(RedisContract):
         for server in running_cluster:
             server.ask("FLUSHALL")
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in running_cluster)
-        return {"url": f"redis+cluster://{hosts}"}
+        return {"url": f"redis+cluster://{hosts}", **PATIENT}
 
     @pytest.fixture
     def unreachable_options(self) -> Options:

@@ -1,0 +1,256 @@
+"""What the provider keeps in Redis, for how long, and what it does with odd records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.redis import RedisLockProvider
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+from tests.providers.redis.test_contract import shift
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.redis_servers import PATIENT, RedisServer
+
+HOUR_IN_MS = 3_600_000
+
+
+@pytest.fixture
+def locks(server: RedisServer) -> Iterator[RedisLockProvider]:
+    provider = RedisLockProvider("default", url=server.url, retention="1h", **PATIENT)
+    yield provider
+    provider.clients.client.close()
+
+
+def test_record_is_readable_by_hand(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """Whole microseconds and plain texts, in one hash."""
+    lock = take_from(locks, configure("job"))
+    record = server.ask("HGETALL", "shedlock:{job}")
+    assert record["by"] == record["rev"] == lock.locked_by
+    assert record["released"] == "0"
+    assert int(record["until"]) - int(record["at"]) == 60_000_000
+    assert record["least"] == record["at"]
+    assert int(record["token"]) == lock.fencing_token
+
+
+def test_record_stays_for_its_retention(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """After that nothing of the lock is left."""
+    lock = take_from(locks, configure("job"))
+    left = server.ask("PTTL", "shedlock:{job}")
+    assert HOUR_IN_MS < left <= HOUR_IN_MS + 60_000
+    lock.extend("10m")
+    assert server.ask("PTTL", "shedlock:{job}") > HOUR_IN_MS + 500_000
+
+
+def test_record_with_a_schedule_stays(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """Else a missed tick would be forgotten; also after each later step."""
+    schedule = Schedule("0 8 * * *", "UTC")
+    locks.register("job", schedule)
+    assert server.ask("PTTL", "shedlock:{job}") == -1
+    shift(locks, "job", timedelta(days=2))
+    scheduled = LockConfiguration("job", MINUTE, start=Start(schedule=schedule))
+    for configuration in (configure("job"), scheduled):
+        lock = take_from(locks, configuration)
+        assert locks.extend(lock, MINUTE)
+        assert locks.release(lock)
+        assert server.ask("PTTL", "shedlock:{job}") == -1
+
+
+def test_token_grows_over_a_forgotten_record(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """The server's clock begins the count, so no number comes twice."""
+    before = [take_token(locks) for _ in range(3)]
+    assert before == sorted(set(before))
+    server.ask("FLUSHALL")
+    assert take_token(locks) > before[-1]
+    server.ask("FLUSHALL")
+    locks.register("job", Schedule("0 8 * * *", "UTC"))
+    assert take_token(locks) > before[-1]
+
+
+def take_token(locks: RedisLockProvider) -> int:
+    lock = take_from(locks, configure("job"))
+    token = lock.fencing_token
+    lock.release()
+    assert token is not None
+    return token
+
+
+def test_token_grows_though_the_clock_is_set_back(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """Then it counts on from the number of the record."""
+    take_token(locks)
+    server.ask("HSET", "shedlock:{job}", "token", 9_000_000_000_000_000)
+    assert take_token(locks) == 9_000_000_000_000_001
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "a*b?[c]-^\\", "{one}:", "}{", "grün "], ids=repr
+)
+def test_names_and_prefixes_are_taken_literally(
+    server: RedisServer, prefix: str
+) -> None:
+    """None is a pattern, and none is cut."""
+    names = ["job", "a{b}c", "*", "}", "[x]", "grün", "a b", "x:y"]
+    server.ask("SET", f"{prefix}x{{other}}", "not ours")
+    locks = RedisLockProvider("default", url=server.url, prefix=prefix, **PATIENT)
+    for name in names:
+        take_from(locks, configure(name))
+    assert [status.name for status in locks.statuses()] == sorted(names)
+    assert [status.name for status in locks.statuses_of({"*", "}"})] == ["*", "}"]
+    locks.clients.client.close()
+
+
+def test_two_prefixes_are_two_sets(server: RedisServer) -> None:
+    """Neither sees what the other one locks."""
+    one, other = (
+        RedisLockProvider("default", url=server.url, prefix=prefix, **PATIENT)
+        for prefix in ("one:", "other:")
+    )
+    take_from(one, configure())
+    assert not other.statuses()
+    take_from(other, configure())
+    for locks in (one, other):
+        locks.clients.client.close()
+
+
+def test_many_locks_are_listed(
+    locks: RedisLockProvider, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than one round trip reads."""
+    monkeypatch.setattr("django_shedlock.providers.redis.provider.BATCH", 3)
+    names = [f"job {number}" for number in range(8)]
+    for name in names:
+        take_from(locks, configure(name))
+    assert [status.name for status in locks.statuses()] == names
+
+
+@pytest.mark.parametrize("field", ["until", "at", "token", "ticks"])
+def test_unreadable_record(
+    locks: RedisLockProvider, server: RedisServer, field: str
+) -> None:
+    """It is told, and neither lost nor taken for a free lock."""
+    take_from(locks, configure("other"))
+    take_from(locks, configure("job"))
+    server.ask("HSET", "shedlock:{job}", field, "x", "released", "0")
+    status, other = locks.statuses()
+    assert status.unreadable
+    assert not other.unreadable
+    assert locks.statuses("job")[0].unreadable
+    if field != "ticks":
+        with pytest.raises(LockProviderError, match="'job'"):
+            locks.force_release("job", running=True)
+    if field == "until":
+        with pytest.raises(LockProviderError, match=r"'job'.*correct or delete it"):
+            locks.acquire(configure("job"))
+    else:
+        assert isinstance(locks.acquire(configure("job")), LockHolder)
+    assert server.ask("HGET", "shedlock:{job}", field) == "x"
+
+
+def test_key_of_another_kind(locks: RedisLockProvider, server: RedisServer) -> None:
+    """What somebody else keeps there stays."""
+    server.ask("SET", "shedlock:{job}", "theirs")
+    with pytest.raises(LockProviderError, match=r"'job'.*WRONGTYPE"):
+        locks.acquire(configure("job"))
+    assert server.ask("GET", "shedlock:{job}") == "theirs"
+
+
+def test_incomplete_record(locks: RedisLockProvider, server: RedisServer) -> None:
+    """The status names the field."""
+    server.ask("HSET", "shedlock:{job}", "until", "1")
+    [status] = locks.statuses("job")
+    assert status.unreadable == "the field 'by' is missing"
+
+
+def test_heartbeat_is_of_this_acquisition(locks: RedisLockProvider) -> None:
+    """What a former holder extended tells nothing of the present one."""
+    former = take_from(locks, configure())
+    assert locks.extend(former, MINUTE)
+    [status] = locks.statuses("job")
+    assert status.heartbeat_at is not None
+    assert locks.release(former)
+    take_from(locks, configure())
+    [status] = locks.statuses("job")
+    assert status.heartbeat_at is None
+
+
+def test_lease_of_the_server_decides(locks: RedisLockProvider) -> None:
+    """A lease that is over there is over, whatever the holder believes."""
+    lock = take_from(locks, configure())
+    shift(locks, "job", timedelta(minutes=1))
+    assert not locks.extend(lock, MINUTE)
+    other = take_from(locks, configure())
+    assert not locks.release(lock)
+    assert locks.release(other)
+
+
+def test_operator_runs_a_kept_lock(locks: RedisLockProvider) -> None:
+    """One that only lock_at_least_for keeps, and no other one."""
+    kept = LockConfiguration("job", MINUTE, MINUTE)
+    by_hand = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
+    lock = take_from(locks, kept)
+    assert not isinstance(locks.acquire(by_hand), Lock)
+    assert locks.release(lock)
+    assert not isinstance(locks.acquire(kept), Lock)
+    assert isinstance(locks.acquire(by_hand), Lock)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"url": "http://localhost"}, "redis://"),
+        ({"url": "redis+sentinel://localhost"}, "names no service"),
+        ({"url": "redis+cluster://"}, "is no host"),
+        ({"url": "redis+other://localhost"}, "schemes (redis://"),
+        ({"url": "redis://localhost", "hots": 1}, "hots"),
+        ({"url": "redis://localhost", "retention": "soon"}, "soon"),
+        ({"url": "redis://localhost", "wait_replicas": -1}, "wait_replicas"),
+        ({"url": "redis+cluster://localhost", "wait_replicas": 1}, "cluster"),
+    ],
+)
+def test_wrong_options(settings: Any, options: dict[str, Any], said: str) -> None:
+    """The check names the provider, and what is wrong."""
+    from django_shedlock.checks import check_providers
+
+    backend = "django_shedlock.providers.redis.RedisLockProvider"
+    settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": backend, "OPTIONS": options}}
+    [message] = check_providers()
+    assert message.id == "shedlock.E002"
+    assert "'default'" in message.msg
+    assert said in message.msg
+
+
+def test_right_options(server: RedisServer) -> None:
+    """Nothing is said of them, and nothing is connected."""
+    addresses = (
+        "redis://user:secret@localhost:1/7",
+        "rediss://localhost",
+        "unix:///nowhere",
+        "redis+sentinel://one,two:26380/jobs/3",
+        "redis+cluster://localhost:1",
+    )
+    for url in addresses:
+        locks = RedisLockProvider("default", url=url, client_name="jobs")
+        assert locks.check() == []
+
+
+def test_url_is_needed() -> None:
+    """A provider without a server is refused at once."""
+    with pytest.raises(TypeError, match="url"):
+        RedisLockProvider("default")  # type: ignore[call-arg]

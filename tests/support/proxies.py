@@ -1,0 +1,74 @@
+"""A network between a client and a server that can be cut."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class Proxy:
+    """Passes on what comes to its port of loopback, while it is not cut."""
+
+    def __init__(self, port: int):
+        self._target = port
+        self._passes = threading.Event()
+        self._passes.set()
+        self._sockets: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """Let nothing through, and tell nobody; what was sent arrives afterwards."""
+        self._passes.clear()
+        try:
+            yield
+        finally:
+            self._passes.set()
+
+    def close(self) -> None:
+        """End all connections, and listen no more."""
+        self._passes.set()
+        for each in [self._listening, *self._sockets]:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                self._sockets.append(client)
+                self._connect(client)
+
+    def _connect(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            client.close()
+            return
+        self._sockets.append(server)
+        for ends in ((client, server), (server, client)):
+            threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                self._passes.wait()
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def proxy(port: int) -> Iterator[Proxy]:
+    """Put a network before the server at this port."""
+    passing = Proxy(port)
+    try:
+        yield passing
+    finally:
+        passing.close()
