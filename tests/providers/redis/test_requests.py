@@ -1,0 +1,340 @@
+"""What is sent to Redis, how often, and what a lost answer changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.redis import RedisLockProvider
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start
+from tests.providers.redis.test_contract import shift
+from tests.support.forks import forked
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
+from tests.support.threads import run_threads
+
+SCHEDULE = Schedule("0 8 * * *", "UTC")
+SCHEDULED = LockConfiguration("job", MINUTE, start=Start(schedule=SCHEDULE))
+
+
+@pytest.fixture
+def locks(server: RedisServer) -> Iterator[RedisLockProvider]:
+    provider = RedisLockProvider("default", url=server.url, **PATIENT)
+    yield provider
+    provider.clients.client.close()
+
+
+@pytest.fixture
+def warm(locks: RedisLockProvider) -> RedisLockProvider:
+    """Return a provider that is connected, on a server that knows its scripts."""
+    lock = take_from(locks, configure("warm"))
+    locks.extend(lock, MINUTE)
+    locks.acquire(configure("warm"))
+    locks.release(lock)
+    locks.register("warm", SCHEDULE)
+    return locks
+
+
+def let_tick_be_due(locks: RedisLockProvider) -> None:
+    """Let the scheduled job have missed one."""
+    locks.register("job", SCHEDULE)
+    shift(locks, "job", timedelta(days=2))
+
+
+@contextmanager
+def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """Collect each request of the sync and the async client."""
+    from redis.asyncio.connection import AbstractConnection as AsyncConnection
+    from redis.connection import AbstractConnection
+
+    requests: list[bytes] = []
+
+    def spied(real: Callable[..., Any]) -> Callable[..., Any]:
+        def send(self: Any, command: Any, *args: Any, **kwargs: Any) -> Any:
+            packed = command if isinstance(command, bytes) else b"".join(command)
+            requests.append(packed)
+            return real(self, command, *args, **kwargs)
+
+        return send
+
+    with monkeypatch.context() as patch:
+        for kind in (AbstractConnection, AsyncConnection):
+            patch.setattr(
+                kind, "send_packed_command", spied(vars(kind)["send_packed_command"])
+            )
+        yield requests
+
+
+def test_one_round_trip_each(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To acquire, to extend, to be refused, and to release."""
+    with sent(monkeypatch) as requests:
+        lock = take_from(warm, configure())
+        assert len(requests) == 1
+        assert warm.extend(lock, MINUTE, MINUTE)
+        assert len(requests) == 2
+        assert isinstance(warm.acquire(configure()), LockHolder)
+        assert len(requests) == 3
+        assert warm.release(lock)
+    assert len(requests) == 4
+    assert all(b"EVALSHA" in request for request in requests)
+
+
+def test_one_round_trip_each_on_an_event_loop(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The asyncio client sends the same."""
+
+    async def pair(name: str) -> None:
+        lock = Lock(warm, configure(name))
+        assert await warm.atake(lock) is None
+        assert await warm.aextend(lock, MINUTE)
+        assert await warm.arelease(lock)
+
+    async def work() -> list[bytes]:
+        await pair("first")  # connects
+        with sent(monkeypatch) as requests:
+            await pair("job")
+        return requests
+
+    requests = async_to_sync(work)()
+    assert len(requests) == 3
+    assert all(b"EVALSHA" in request for request in requests)
+
+
+def test_two_round_trips_with_a_schedule(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads which ticks there were, and one writes."""
+    let_tick_be_due(warm)
+    with sent(monkeypatch) as requests:
+        lock = take_from(warm, SCHEDULED)
+        assert lock.tick is not None
+        assert len(requests) == 2
+        assert warm.release(lock)
+    assert len(requests) == 4
+
+
+def test_list_is_read_in_batches(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one round trip for each lock."""
+    for number in range(20):
+        take_from(warm, configure(f"job {number}"))
+    with sent(monkeypatch) as requests:
+        assert len(warm.statuses()) == 21
+    assert len(requests) < 5
+
+
+def test_server_that_forgot_the_scripts(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """It gets them again, with the request."""
+    lock = take_from(locks, configure())
+    for step in (locks.extend, locks.release):
+        server.ask("SCRIPT", "FLUSH")
+        assert step(*((lock, MINUTE) if step == locks.extend else (lock,)))
+    server.ask("SCRIPT", "FLUSH")
+    assert async_to_sync(locks.atake)(Lock(locks, configure())) is None
+
+
+@contextmanager
+def lost_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[None]:
+    """Let the server act, and the connection break before it says so."""
+    from redis.asyncio.connection import AbstractConnection as AsyncConnection
+    from redis.connection import AbstractConnection
+    from redis.exceptions import ConnectionError
+
+    left = [None] * count
+
+    def breaks(answer: Any) -> Any:
+        if left and isinstance(answer, int | list):  # a script's, not a handshake's
+            left.pop()
+            raise ConnectionError("lost")
+        return answer
+
+    read, aread = AbstractConnection.read_response, AsyncConnection.read_response
+
+    def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return breaks(read(self, *args, **kwargs))
+
+    async def aread_response(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return breaks(await aread(self, *args, **kwargs))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AbstractConnection, "read_response", read_response)
+        patch.setattr(AsyncConnection, "read_response", aread_response)
+        yield
+    assert not left
+
+
+@pytest.mark.parametrize("configuration", [configure(), SCHEDULED], ids=["", "tick"])
+def test_lost_answer_to_an_acquisition(
+    warm: RedisLockProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    configuration: LockConfiguration,
+) -> None:
+    """The request is sent again, and the server knows that it has done it."""
+    let_tick_be_due(warm)
+    with lost_answers(monkeypatch, 1):
+        lock = take_from(warm, configuration)
+    [status] = warm.statuses("job")
+    assert status.locked_by == lock.locked_by
+    assert lock.fencing_token == status.fencing_token
+    assert warm.release(lock)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_lost_answers_to_later_steps(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+) -> None:
+    """None is taken for a lost lock."""
+
+    async def work() -> None:
+        lock = Lock(warm, configure())
+        with lost_answers(monkeypatch, 1):
+            assert await warm.atake(lock) is None
+        with lost_answers(monkeypatch, 1):
+            assert await warm.aextend(lock, MINUTE)
+        with lost_answers(monkeypatch, 1):
+            assert await warm.arelease(lock)
+
+    if is_async:
+        async_to_sync(work)()
+        return
+    lock = take_from(warm, configure())
+    with lost_answers(monkeypatch, 1):
+        assert warm.extend(lock, MINUTE)
+    with lost_answers(monkeypatch, 1):
+        assert warm.release(lock)
+
+
+def test_lost_answer_to_a_write(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What compare-and-set wrote is not written twice, nor taken for another's."""
+    lock = take_from(warm, configure())
+    version = warm.read("job")[1]
+    entry = warm.read("job")[0]
+    assert entry is not None
+    with lost_answers(monkeypatch, 1):
+        assert warm.write("job", entry, version)
+    assert not warm.write("job", entry, version)
+    assert warm.release(lock)
+
+
+def test_two_lost_answers(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it was done, and the error says so."""
+    with lost_answers(monkeypatch, 2):
+        with pytest.raises(LockProviderError, match="'job'.*lost") as failure:
+            warm.acquire(configure())
+    assert failure.value.is_uncertain
+
+
+def test_second_try_of_a_release(
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one did it, though it ended with an error."""
+    lock = take_from(warm, configure())
+    with lost_answers(monkeypatch, 2), pytest.raises(LockProviderError):
+        lock.release()
+    assert lock.was_release_tried
+    assert warm.release(lock)
+
+
+def test_nobody_listens(server: RedisServer) -> None:
+    """Then it is certain that nothing was done."""
+    url = server.url.replace(str(server.port), "1")
+    locks = RedisLockProvider("default", url=url)
+    with pytest.raises(LockProviderError, match="'job' in Redis") as failure:
+        locks.acquire(configure())
+    assert not failure.value.is_uncertain
+
+
+def test_server_that_hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The client's time limit ends the wait, and nobody knows what was done."""
+    with redis_servers(tmp_path_factory.mktemp("hanging"), 1) as [server]:
+        locks = RedisLockProvider("default", url=server.url, socket_timeout=0.2)
+        assert take_from(locks, configure()).release()
+        with server.paused():
+            with pytest.raises(LockProviderError, match="'job'.*imeout") as failure:
+                locks.acquire(configure())
+        assert failure.value.is_uncertain
+        locks.clients.client.close()
+
+
+def test_server_that_has_forgotten(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Without a disk the locks are gone after a restart; their holders learn of it."""
+    with redis_servers(tmp_path_factory.mktemp("forgetful"), 1) as [server]:
+        locks = RedisLockProvider("default", url=server.url, **PATIENT)
+        lock = take_from(locks, configure())
+        token = lock.fencing_token
+        server.end()
+        server.start()
+        other = take_from(locks, configure())
+        assert not lock.release()
+        assert lock.is_lost
+        assert token is not None
+        assert other.fencing_token is not None
+        assert other.fencing_token > token
+        assert other.release()
+        locks.clients.client.close()
+
+
+def test_forked_child_connects_anew(warm: RedisLockProvider) -> None:
+    """Parent and child use no connection both."""
+    lock = take_from(warm, configure())
+
+    def work() -> bool:
+        ours = take_from(warm, configure("of the child"))
+        return isinstance(warm.acquire(configure()), LockHolder) and ours.release()
+
+    assert forked(work)
+    assert [status.name for status in warm.statuses() if status.remaining] == ["job"]
+    assert warm.release(lock)
+
+
+def test_threads_share_a_client(warm: RedisLockProvider) -> None:
+    """Each gets its own answers."""
+
+    def work() -> None:
+        import threading
+
+        name = threading.current_thread().name
+        for _ in range(50):
+            lock = take_from(warm, configure(name))
+            [status] = warm.statuses(name)
+            assert status.locked_by == lock.locked_by
+            assert warm.release(lock)
+
+    run_threads(4, work)
+
+
+def test_event_loops_close_their_clients(warm: RedisLockProvider) -> None:
+    """Each run of a loop has its own, and leaves no connection behind."""
+
+    async def work() -> None:
+        lock = Lock(warm, configure())
+        assert await warm.atake(lock) is None
+        assert await warm.arelease(lock)
+
+    def connected() -> int:
+        return len(warm.clients.client.client_list())
+
+    before = connected()
+    for _ in range(3):
+        async_to_sync(work)()
+    assert connected() == before
