@@ -30,12 +30,12 @@ class Proxy:
             self._passes.set()
 
     def close(self) -> None:
-        """End all connections, and listen no more."""
-        self._passes.set()
+        """End all connections, and listen no more; what is under way is lost."""
         for each in [self._listening, *self._sockets]:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+        self._passes.set()
 
     def _accept(self) -> None:
         with suppress(OSError):

@@ -150,12 +150,21 @@ def sentinels(folder: Path, master: RedisServer) -> Iterator[list[int]]:
         yield ports
 
 
+def gone(port: int, replica: RedisServer) -> bool:
+    """Return whether the sentinel at this port knows that the replica is gone."""
+    import redis
+
+    with redis.Redis(port=port, decode_responses=True) as client:
+        known = client.sentinel_slaves("jobs")
+    return any(each["port"] == replica.port and each["is_sdown"] for each in known)
+
+
 def _sees_all(port: int) -> bool:
     import redis
 
     with suppress(redis.RedisError):
         with redis.Redis(port=port, decode_responses=True) as client:
-            [master] = client.execute_command("SENTINEL", "MASTERS").values()
+            [master] = client.sentinel_masters().values()
             return master["num-slaves"] == 2 and master["num-other-sentinels"] == 2
     return False
 

@@ -139,3 +139,6 @@ async def _living(client: Any) -> AsyncGenerator[Any, None]:
         yield client
     finally:
         await client.aclose()
+        pool = getattr(client, "connection_pool", None)
+        for each in getattr(getattr(pool, "sentinel_manager", None), "sentinels", ()):
+            await each.aclose()

@@ -1,0 +1,186 @@
+"""What replicas, Sentinel and a cluster promise when servers are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.redis import RedisLockProvider
+from tests.support.locks import configure, take_from
+from tests.support.proxies import proxy
+from tests.support.redis_servers import (
+    PATIENT,
+    RedisServer,
+    cluster,
+    follow,
+    gone,
+    replicated,
+    sentinels,
+)
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[RedisServer]]:
+    """Return a master and its two replicas."""
+    with replicated(tmp_path) as running:
+        yield running
+
+
+@contextmanager
+def locks_on(server: RedisServer, **options: Any) -> Iterator[RedisLockProvider]:
+    provider = RedisLockProvider("default", url=server.url, **{**PATIENT, **options})
+    yield provider
+    provider.clients.client.close()
+
+
+def promote(replica: RedisServer) -> None:
+    """Let it be a master, as after the death of its own."""
+    replica.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_replicas_confirm(servers: list[RedisServer]) -> None:
+    """With wait_replicas a lock that was acquired is on so many replicas."""
+    master, *replicas = servers
+    with locks_on(master, wait_replicas=2, wait_timeout="4m") as locks:
+        lock = take_from(locks, configure())
+        for replica in replicas:
+            assert replica.ask("HGET", "shedlock:{job}", "by") == lock.locked_by
+        assert isinstance(locks.acquire(configure()), LockHolder)
+        assert locks.release(lock)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_replicas_that_hang(servers: list[RedisServer], *, is_async: bool) -> None:
+    """Nobody runs without their confirmation, and the lock is given back."""
+    master, *replicas = servers
+    options: Any = {"wait_replicas": 1, "wait_timeout": "100ms"}
+    with locks_on(master, **options) as locks, ExitStack() as pauses:
+        for replica in replicas:
+            pauses.enter_context(replica.paused())
+        lock = Lock(locks, configure())
+        with pytest.raises(LockProviderError, match=r"0 of 1 replicas.*given back"):
+            async_to_sync(locks.atake)(lock) if is_async else locks.take(lock)
+        [status] = locks.statuses("job")
+        assert not status.remaining
+        pauses.close()
+        assert wait_for(lambda: is_acquired(locks))
+
+
+def is_acquired(locks: RedisLockProvider) -> bool:
+    try:
+        return isinstance(locks.acquire(configure()), Lock)
+    except LockProviderError:  # the replicas are not back yet
+        return False
+
+
+def test_replica_that_is_cut_off(tmp_path: Path, servers: list[RedisServer]) -> None:
+    """One that answers nobody does not count."""
+    master, one, other = servers
+    with proxy(master.port) as network:
+        follow(one, network.port)
+        other.end()
+        with locks_on(master, wait_replicas=1, wait_timeout="4m") as locks:
+            assert take_from(locks, configure()).release()
+        with (
+            network.cut(),
+            locks_on(master, wait_replicas=1, wait_timeout="100ms") as locks,
+        ):
+            with pytest.raises(LockProviderError, match="0 of 1 replicas"):
+                locks.acquire(configure())
+
+
+def test_fail_over_can_lose_a_lock(servers: list[RedisServer]) -> None:
+    """The documented limit: without wait_replicas, a second worker may run."""
+    master, replica, other = servers
+    other.end()
+    with proxy(master.port) as network, locks_on(master) as locks:
+        follow(replica, network.port)
+        with network.cut():
+            take_from(locks, configure())
+            master.end()
+            network.close()
+    promote(replica)
+    with locks_on(replica) as locks:
+        assert isinstance(locks.acquire(configure()), Lock)
+
+
+def test_fail_over_keeps_a_confirmed_lock(servers: list[RedisServer]) -> None:
+    """What all replicas have confirmed is there, whichever becomes the master."""
+    master, replica, other = servers
+    with locks_on(master, wait_replicas=2, wait_timeout="4m") as locks:
+        held = take_from(locks, configure())
+        token = held.fencing_token
+    for server in (master, other):
+        server.end()
+    promote(replica)
+    with locks_on(replica) as locks:
+        assert isinstance(locks.acquire(configure()), LockHolder)
+        locks.force_release("job", running=True)
+        assert token is not None
+        assert (take_from(locks, configure()).fencing_token or 0) > token
+
+
+@contextmanager
+def locks_by(ports: list[int], **options: Any) -> Iterator[RedisLockProvider]:
+    """Ask Sentinel for the master; the first address of it answers nobody."""
+    hosts = ",".join(f"127.0.0.1:{port}" for port in (1, *ports))
+    url = f"redis+sentinel://{hosts}/jobs"
+    locks = RedisLockProvider("default", url=url, **options)
+    yield locks
+    locks.clients.client.close()
+
+
+def test_sentinel_names_the_new_master(
+    tmp_path: Path, servers: list[RedisServer]
+) -> None:
+    """With two of three servers gone, the confirmed lock is still held on the third."""
+    master, _, other = servers
+    with sentinels(tmp_path, master) as ports:
+        options = {"wait_replicas": 2, "wait_timeout": "4m"}
+        with locks_by(ports, **options) as locks:
+            take_from(locks, configure())
+            held = async_to_sync(locks.atake)(Lock(locks, configure()))
+            assert isinstance(held, LockHolder)
+        with locks_by(ports) as locks:
+            other.end()
+            wait_for(lambda: all(gone(port, other) for port in ports))
+            master.end()
+            assert isinstance(wait_for(lambda: answer(locks, "job")), LockHolder)
+            assert isinstance(wait_for(lambda: answer(locks, "other")), Lock)
+
+
+def test_two_of_three_masters_gone(tmp_path: Path) -> None:
+    """A cluster that is not whole gives no lock; what was held is held afterwards."""
+    with cluster(tmp_path) as servers:
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        url = f"redis+cluster://{hosts}"
+        locks = RedisLockProvider("default", url=url, socket_timeout=0.5)
+        names = [f"job {number}" for number in range(4)]
+        for name in names:
+            take_from(locks, configure(name))
+        with servers[1].paused(), servers[2].paused():
+            wait_for(lambda: servers[0].ask("CLUSTER INFO")["cluster_state"] == "fail")
+            for name in [*names, "new"]:
+                with pytest.raises(LockProviderError, match=name):
+                    locks.acquire(configure(name))
+        for server in servers:
+            wait_for(lambda s=server: s.ask("CLUSTER INFO")["cluster_state"] == "ok")
+        for name in names:
+            assert isinstance(wait_for(lambda n=name: answer(locks, n)), LockHolder)
+        locks.clients.client.close()
+
+
+def answer(locks: RedisLockProvider, name: str) -> object:
+    try:
+        return locks.acquire(configure(name))
+    except LockProviderError:  # the client's list of servers is older
+        return None
