@@ -74,6 +74,7 @@ NOT_RUN = {
         "python manage.py migrate",
     ),
     ("docs/stores/own.rst", '$ python -m pip install "django-shedlock[contract]"'),
+    ("docs/stores/redis.rst", '$ python -m pip install "django-shedlock[redis]"'),
     ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),
 }
 """Every example that no test runs. Add one only if it can't run."""

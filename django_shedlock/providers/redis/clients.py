@@ -15,6 +15,7 @@ SENTINEL, CLUSTER = "+sentinel", "+cluster"
 PORTS = {SENTINEL: 26379, CLUSTER: 6379}
 TIMEOUT = 5.0
 """Seconds for which a client waits for a connection, and for an answer."""
+INSTALL = 'Install it: pip install "django-shedlock[redis]"'
 EXAMPLES = (
     "Write it as redis://HOST:6379/0, unix:///PATH, "
     "redis+sentinel://HOST:26379,HOST/SERVICE/0 or redis+cluster://HOST:6379,HOST"

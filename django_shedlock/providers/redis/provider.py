@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage
 
 from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError, described
@@ -16,7 +16,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers.comparing import EntryLockProvider
 from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
-from django_shedlock.providers.redis.clients import Clients
+from django_shedlock.providers.redis import checks
+from django_shedlock.providers.redis.clients import INSTALL, Clients
 from django_shedlock.providers.redis.scripts import Script, Scripts
 from django_shedlock.schedules.starts import Trigger
 
@@ -24,7 +25,6 @@ PREFIX = "shedlock:"
 BATCH = 500
 """Locks that are read at once."""
 MICROSECOND = timedelta(microseconds=1)
-INSTALL = 'Install it: pip install "django-shedlock[redis]"'
 
 
 class RedisLockProvider(EntryLockProvider):
@@ -185,19 +185,11 @@ class RedisLockProvider(EntryLockProvider):
 
     def check(self) -> list[CheckMessage]:
         """See LockProvider.check()."""
-        try:
-            self.clients.check()
-        except ImportError as error:
-            return [self._error(f"needs redis-py: {error}", INSTALL)]
-        except (TypeError, ValueError, AttributeError) as error:
-            return [self._error(f"has wrong options: {error}", "Correct OPTIONS.")]
-        except Exception:  # a cluster is asked at once; another check tells of it
-            return []
-        return []
+        return checks.check_options(self.alias, self.clients)
 
-    def _error(self, text: str, hint: str) -> CheckMessage:
-        text = f"SHEDLOCK_PROVIDERS[{self.alias!r}] {text}"
-        return Error(text, hint=hint, id="shedlock.E002")
+    def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
+        """See LockProvider.check_store(). It asks the server."""
+        return checks.check_server(self.alias, self.clients)
 
     def _read_some(self, names: Sequence[str]) -> Iterator[LockStatus]:
         with self._failing("read", None):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -209,48 +208,3 @@ def test_operator_runs_a_kept_lock(locks: RedisLockProvider) -> None:
     assert locks.release(lock)
     assert not isinstance(locks.acquire(kept), Lock)
     assert isinstance(locks.acquire(by_hand), Lock)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"url": "http://localhost"}, "redis://"),
-        ({"url": "redis+sentinel://localhost"}, "names no service"),
-        ({"url": "redis+cluster://"}, "is no host"),
-        ({"url": "redis+other://localhost"}, "schemes (redis://"),
-        ({"url": "redis://localhost", "hots": 1}, "hots"),
-        ({"url": "redis://localhost", "retention": "soon"}, "soon"),
-        ({"url": "redis://localhost", "wait_replicas": -1}, "wait_replicas"),
-        ({"url": "redis+cluster://localhost", "wait_replicas": 1}, "cluster"),
-    ],
-)
-def test_wrong_options(settings: Any, options: dict[str, Any], said: str) -> None:
-    """The check names the provider, and what is wrong."""
-    from django_shedlock.checks import check_providers
-
-    backend = "django_shedlock.providers.redis.RedisLockProvider"
-    settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": backend, "OPTIONS": options}}
-    [message] = check_providers()
-    assert message.id == "shedlock.E002"
-    assert "'default'" in message.msg
-    assert said in message.msg
-
-
-def test_right_options(server: RedisServer) -> None:
-    """Nothing is said of them, and nothing is connected."""
-    addresses = (
-        "redis://user:secret@localhost:1/7",
-        "rediss://localhost",
-        "unix:///nowhere",
-        "redis+sentinel://one,two:26380/jobs/3",
-        "redis+cluster://localhost:1",
-    )
-    for url in addresses:
-        locks = RedisLockProvider("default", url=url, client_name="jobs")
-        assert locks.check() == []
-
-
-def test_url_is_needed() -> None:
-    """A provider without a server is refused at once."""
-    with pytest.raises(TypeError, match="url"):
-        RedisLockProvider("default")  # type: ignore[call-arg]

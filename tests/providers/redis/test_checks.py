@@ -1,0 +1,103 @@
+"""What ``manage.py check`` says of Redis."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from django_shedlock.checks import check_providers, check_stores
+from django_shedlock.providers.redis import RedisLockProvider
+from tests.support.redis_servers import RedisServer, free_port
+
+BACKEND = "django_shedlock.providers.redis.RedisLockProvider"
+
+
+def use(settings: Any, **options: Any) -> None:
+    settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": BACKEND, "OPTIONS": options}}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "'url'"),
+        ({"url": "http://localhost"}, "redis://"),
+        ({"url": "redis+sentinel://localhost"}, "names no service"),
+        ({"url": "redis+cluster://"}, "is no host"),
+        ({"url": "redis+other://localhost"}, "redis://"),
+        ({"url": "redis://localhost", "hots": 1}, "'hots'"),
+        ({"url": "redis://localhost", "retention": "soon"}, "'soon'"),
+        ({"url": "redis://localhost", "wait_replicas": -1}, "wait_replicas=-1"),
+        ({"url": "redis+cluster://localhost", "wait_replicas": 1}, "cluster"),
+    ],
+)
+def test_wrong_options(settings: Any, options: dict[str, Any], said: str) -> None:
+    """The check names the provider, and what is wrong."""
+    use(settings, **options)
+    [message] = check_providers()
+    assert message.id == "shedlock.E002"
+    assert "'default'" in message.msg
+    assert said in message.msg
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:secret@localhost:1/7",
+        "rediss://localhost",
+        "unix:///nowhere",
+        "redis+sentinel://one,two:26380/jobs/3",
+        "redis+cluster://localhost:1",
+    ],
+)
+def test_right_options(settings: Any, url: str) -> None:
+    """Nothing is said of them, whether or not a server answers."""
+    use(settings, url=url, client_name="jobs")
+    assert check_providers() == []
+
+
+def test_missing_client(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint says how to install it."""
+    use(settings, url="redis://localhost")
+    monkeypatch.setitem(sys.modules, "redis", None)
+    [message] = check_providers()
+    assert message.id == "shedlock.E002"
+    assert message.hint == 'Install it: pip install "django-shedlock[redis]"'
+
+
+def test_server_that_does_not_answer(settings: Any) -> None:
+    """No job with a lock would run."""
+    use(settings, url=f"redis://127.0.0.1:{free_port()}")
+    [message] = check_stores()
+    assert message.id == "shedlock.W005"
+    assert "'default'" in message.msg
+    assert "onnect" in message.msg
+
+
+def test_server_that_deletes_keys(settings: Any, server: RedisServer) -> None:
+    """Where it needs room it might delete locks."""
+    use(settings, url=server.url)
+    assert check_stores() == []
+    server.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    assert check_stores() == []
+    server.ask("CONFIG", "SET", "maxmemory", "1gb")
+    try:
+        [message] = check_stores()
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+        server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert message.id == "shedlock.W022"
+    assert "volatile-lru" in message.msg
+
+
+def test_cluster_is_asked(settings: Any, running_cluster: list[RedisServer]) -> None:
+    """One of its servers answers for all."""
+    use(settings, url=f"redis+cluster://127.0.0.1:{running_cluster[0].port}")
+    assert check_stores() == []
+
+
+def test_provider_without_a_url() -> None:
+    """It is refused at once."""
+    with pytest.raises(TypeError, match="url"):
+        RedisLockProvider("default")  # type: ignore[call-arg]
