@@ -19,6 +19,8 @@ from tests.support.locks import MINUTE, configure, take_from
 from tests.support.redis_servers import PATIENT, RedisServer
 
 HOUR_IN_MS = 3_600_000
+SCHEDULE = Schedule("0 8 * * *", "UTC")
+SCHEDULED = LockConfiguration("job", MINUTE, start=Start(schedule=SCHEDULE))
 
 
 @pytest.fixture
@@ -56,12 +58,12 @@ def test_record_with_a_schedule_stays(
     locks: RedisLockProvider, server: RedisServer
 ) -> None:
     """Else a missed tick would be forgotten; also after each later step."""
-    schedule = Schedule("0 8 * * *", "UTC")
-    locks.register("job", schedule)
+    take_from(locks, configure("job")).release()
+    assert server.ask("PTTL", "shedlock:{job}") > 0
+    locks.register("job", SCHEDULE)
     assert server.ask("PTTL", "shedlock:{job}") == -1
     shift(locks, "job", timedelta(days=2))
-    scheduled = LockConfiguration("job", MINUTE, start=Start(schedule=schedule))
-    for configuration in (configure("job"), scheduled):
+    for configuration in (configure("job"), SCHEDULED):
         lock = take_from(locks, configuration)
         assert locks.extend(lock, MINUTE)
         assert locks.release(lock)
@@ -77,12 +79,15 @@ def test_token_grows_over_a_forgotten_record(
     server.ask("FLUSHALL")
     assert take_token(locks) > before[-1]
     server.ask("FLUSHALL")
-    locks.register("job", Schedule("0 8 * * *", "UTC"))
-    assert take_token(locks) > before[-1]
+    locks.register("job", SCHEDULE)
+    shift(locks, "job", timedelta(days=2))
+    assert take_token(locks, SCHEDULED) > before[-1]
 
 
-def take_token(locks: RedisLockProvider) -> int:
-    lock = take_from(locks, configure("job"))
+def take_token(
+    locks: RedisLockProvider, configuration: LockConfiguration | None = None
+) -> int:
+    lock = take_from(locks, configuration or configure("job"))
     token = lock.fencing_token
     lock.release()
     assert token is not None
@@ -197,6 +202,28 @@ def test_lease_of_the_server_decides(locks: RedisLockProvider) -> None:
     other = take_from(locks, configure())
     assert not locks.release(lock)
     assert locks.release(other)
+
+
+def test_lock_is_kept_no_longer_though_the_clock_is_set_back(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """A lock_at_least_for that began in the future ends as if it began now."""
+    lock = take_from(locks, LockConfiguration("job", 2 * MINUTE, MINUTE))
+    server.ask("HINCRBY", "shedlock:{job}", "least", HOUR_IN_MS * 1000)
+    assert locks.release(lock)
+    [status] = locks.statuses("job")
+    assert timedelta(0) < status.remaining <= MINUTE
+
+
+def test_write_notices_an_extension(locks: RedisLockProvider) -> None:
+    """Nobody writes what he read before the holder extended its lease."""
+    lock = take_from(locks, configure())
+    entry, version = locks.read("job")
+    assert entry is not None
+    assert locks.extend(lock, 2 * MINUTE)
+    assert not locks.write("job", entry, version)
+    [status] = locks.statuses("job")
+    assert status.remaining > MINUTE
 
 
 def test_operator_runs_a_kept_lock(locks: RedisLockProvider) -> None:
