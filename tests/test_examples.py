@@ -73,6 +73,11 @@ NOT_RUN = {
         "$ python manage.py shedlock run --wait 10m --on-skip-exit 1 migrations -- "
         "python manage.py migrate",
     ),
+    (
+        "docs/performance.rst",
+        "$ python -m benchmarks.locks --only redis --redis redis://127.0.0.1:6379/7 "
+        "--rounds 3000",
+    ),
     ("docs/stores/own.rst", '$ python -m pip install "django-shedlock[contract]"'),
     ("docs/stores/redis.rst", '$ python -m pip install "django-shedlock[redis]"'),
     ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),
