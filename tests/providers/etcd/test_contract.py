@@ -1,0 +1,78 @@
+"""The contract, on one server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from django_shedlock.locks.lock import Lock
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.etcd import EtcdLockProvider, transactions
+from django_shedlock.providers.etcd.transactions import Known
+from django_shedlock.test import LockProviderContract
+from django_shedlock.test.contract.harness import Options
+from tests.support.etcd_servers import EtcdServer
+from tests.support.redis_servers import free_port
+
+PATIENT = {"timeout": "4m"}
+prefixes = (f"test {number}/" for number in count())
+
+
+def known(provider: EtcdLockProvider, name: str) -> tuple[Known, Known]:
+    """Return the record and the holder's key."""
+    version = provider.read(name)[1]
+    return version.record, version.holder
+
+
+def send(provider: EtcdLockProvider, *steps: dict[str, Any]) -> None:
+    provider.members.ask("kv/txn", {"success": steps})
+
+
+def end_lease(provider: EtcdLockProvider, name: str) -> None:
+    """Let etcd end the lease, as at its time."""
+    lease = known(provider, name)[1].lease
+    provider.members.ask("lease/revoke", {"ID": str(lease)})
+
+
+def shift(provider: EtcdLockProvider, name: str, by: timedelta) -> None:
+    """Make the lock that much older."""
+    record = known(provider, name)[0]
+    if not record.revision:
+        return
+    values = json.loads(record.value)
+    for field in ("locked_at", "lock_until", "lock_at_least_until"):
+        values[field] -= by.total_seconds()
+    key, holder = provider._keys(name)
+    send(provider, transactions.put(key, json.dumps(values).encode()))
+    if values["lock_until"] <= provider.clock():
+        send(provider, transactions.delete(holder))
+
+
+class TestServer(LockProviderContract):
+    """One server, and a prefix for each test."""
+
+    backend = EtcdLockProvider
+
+    @pytest.fixture
+    def options(self, running_etcd: EtcdServer) -> Options:
+        return {"endpoints": running_etcd.url, "prefix": next(prefixes), **PATIENT}
+
+    @pytest.fixture
+    def unreachable_options(self) -> Options:
+        return {"endpoints": f"http://127.0.0.1:{free_port()}"}
+
+    @pytest.fixture(autouse=True)
+    def closed(self, provider: Any) -> Iterator[None]:
+        yield
+        provider.members.close()
+
+    def end_lease(self, provider: LockProvider, lock: Lock) -> None:
+        end_lease(provider, lock.name)  # type: ignore[arg-type]
+
+    def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
+        shift(provider, name, by)  # type: ignore[arg-type]
