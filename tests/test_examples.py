@@ -78,6 +78,7 @@ NOT_RUN = {
         "$ python -m benchmarks.locks --only redis --redis redis://127.0.0.1:6379/7 "
         "--rounds 3000",
     ),
+    ("docs/stores/etcd.rst", '$ python -m pip install "django-shedlock[etcd]"'),
     ("docs/stores/own.rst", '$ python -m pip install "django-shedlock[contract]"'),
     ("docs/stores/redis.rst", '$ python -m pip install "django-shedlock[redis]"'),
     ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),

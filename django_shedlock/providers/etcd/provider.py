@@ -25,8 +25,6 @@ from django_shedlock.providers.etcd.transactions import Known
 PREFIX = "shedlock/"
 ROUNDING = 1
 """Seconds that are added to a lease: two members' clocks tell a second, no more."""
-LONGEST = 9_000_000_000
-"""Seconds: etcd refuses longer leases."""
 
 
 class Version(NamedTuple):
@@ -169,7 +167,7 @@ class EtcdLockProvider(EntryLockProvider):
         seconds = lock_until - version.clock
         if seconds <= 0:
             return 0
-        lease = {"TTL": min(ceil(seconds) + ROUNDING, LONGEST), "ID": 0}
+        lease = {"TTL": ceil(seconds) + ROUNDING, "ID": 0}
         answer, _ = self._ask("acquire", name, "lease/grant", lease)
         return int(answer["ID"])
 

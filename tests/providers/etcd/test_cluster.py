@@ -1,0 +1,133 @@
+"""What three members promise when some of them are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.etcd import EtcdLockProvider
+from tests.providers.etcd.test_contract import end_lease
+from tests.support.etcd_servers import EtcdServer, etcd_servers, members_of
+from tests.support.locks import configure, take_from
+from tests.support.proxies import proxy
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[EtcdServer]]:
+    with etcd_servers(tmp_path, 3) as running:
+        yield running
+
+
+@contextmanager
+def locks_of(endpoints: list[str], **options: Any) -> Iterator[EtcdLockProvider]:
+    provider = EtcdLockProvider("default", endpoints=endpoints, **options)
+    yield provider
+    provider.members.close()
+
+
+def urls(servers: list[EtcdServer]) -> list[str]:
+    return [server.url for server in servers]
+
+
+def acquired(locks: EtcdLockProvider, name: str = "job") -> object:
+    """Return the lock or its holder, or nothing while there is no leader."""
+    try:
+        return locks.acquire(configure(name))
+    except LockProviderError:
+        return None
+
+
+@contextmanager
+def gone(servers: list[EtcdServer], *, killed: bool) -> Iterator[None]:
+    """Kill them or stop them; afterwards all are there again."""
+    with ExitStack() as stack:
+        for server in servers:
+            if killed:
+                server.end()
+            else:
+                stack.enter_context(server.paused())
+        yield
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_one_member_gone(servers: list[EtcdServer], *, killed: bool) -> None:
+    """Whichever it is, locks are held as before, and others can be acquired."""
+    with locks_of(urls(servers), timeout="6s") as locks:
+        held = take_from(locks, configure())
+        token = held.fencing_token
+        with gone(servers[:1], killed=killed):
+            assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
+            other = wait_for(lambda: acquired(locks, "other"))
+            assert isinstance(other, Lock)
+            assert locks.release(other)
+            assert locks.release(held)
+            again = wait_for(lambda: acquired(locks))
+            assert isinstance(again, Lock)
+            assert token is not None
+            assert (again.fencing_token or 0) > token
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_two_members_gone(servers: list[EtcdServer], *, killed: bool) -> None:
+    """The third gives no lock; when they come back the lock is held as before."""
+    with locks_of(urls(servers), timeout="1500ms") as locks:
+        held = take_from(locks, configure())
+        with gone(servers[1:], killed=killed):
+            for name in ("job", "new"):
+                with pytest.raises(LockProviderError, match=f"{name!r} in etcd"):
+                    locks.acquire(configure(name))
+            with pytest.raises(LockProviderError, match="'job' in etcd"):
+                locks.extend(held, configure().lock_at_most_for)
+            if killed:
+                for server in servers[1:]:
+                    server.start(members_of(servers))
+        assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
+        assert isinstance(wait_for(lambda: acquired(locks, "new")), Lock)
+        assert wait_for(lambda: released(locks, held))
+
+
+def released(locks: EtcdLockProvider, lock: Lock) -> bool:
+    try:
+        return locks.release(lock)
+    except LockProviderError:
+        return False
+
+
+def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
+    """A client that reaches only a part of the members uses the others."""
+    with ExitStack() as stack:
+        networks = [stack.enter_context(proxy(server.port)) for server in servers]
+        ways = [f"http://127.0.0.1:{network.port}" for network in networks]
+        with locks_of(ways, timeout="3s") as locks:
+            held = take_from(locks, configure())
+            with networks[0].cut(), networks[1].cut():
+                assert isinstance(acquired(locks), LockHolder)
+                assert locks.release(held)
+                assert isinstance(acquired(locks), Lock)
+        with locks_of(ways, timeout="600ms") as locks, ExitStack() as cuts:
+            for network in networks:
+                cuts.enter_context(network.cut())
+            with pytest.raises(LockProviderError, match="'job' in etcd"):
+                locks.acquire(configure())
+    with locks_of(urls(servers)) as locks:
+        assert isinstance(acquired(locks), LockHolder)
+
+
+def test_restart_keeps_locks(tmp_path: Path) -> None:
+    """Also those of a single member: it answers only after it has written."""
+    with etcd_servers(tmp_path, 1) as [server], locks_of([server.url]) as locks:
+        held = take_from(locks, configure())
+        server.end()
+        server.start(members_of([server]))
+        assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
+        end_lease(locks, "job")
+        assert isinstance(acquired(locks), Lock)
+        assert not locks.release(held)
