@@ -69,7 +69,7 @@ def postgres(
         yield settings
 
 
-def set_up(settings: dict[str, Any], redis: str | None) -> None:
+def set_up(settings: dict[str, Any], redis: str | None = None) -> None:
     """Set up Django with one PostgreSQL under two aliases; the second one prepares."""
     from django.conf import settings as django_settings
 

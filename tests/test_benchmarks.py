@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.redis_servers import redis_servers
 from tests.support.stores import SQLITE_VARIABLE
 
 pytestmark = pytest.mark.sqlite_only
@@ -85,6 +86,20 @@ def test_locks_are_measured(tmp_path: Path) -> None:
     assert waited["got it"] == FEW["waiters"]
     assert list(found["sizes"]["records"]) == ["1 records", "20 records"]
     assert found["sizes"]["updates"]["of all updates"]["HOT in %"] > 0
+
+
+def test_locks_in_redis_are_measured(tmp_path: Path) -> None:
+    """Beside the lock of redis-py, on one server."""
+    url = os.environ.get("SHEDLOCK_TEST_POSTGRES_URL")
+    given = [f"--url={url}"] if url else []
+    with redis_servers(tmp_path, 1) as [server]:
+        given += ["--only=redis", f"--redis={server.url}"]
+        title, lines = measured("locks", tmp_path, *given, rounds=3)
+        assert server.ask("DBSIZE") > 0
+    assert title.startswith("cores: ")
+    rows = [line for line in lines if line.startswith(("hold()", "redis-py Lock"))]
+    assert len(rows) == 4
+    assert all(float(row.split()[-1]) > 0 for row in rows)
 
 
 def test_imports_are_measured(tmp_path: Path) -> None:
