@@ -67,16 +67,20 @@ FEW = {
 
 
 def test_locks_are_measured(tmp_path: Path) -> None:
-    """Each way to lock is measured beside the raw statements, in one run."""
+    """Each way to lock is measured beside the raw one of its store, in one run."""
     url = os.environ.get("SHEDLOCK_TEST_POSTGRES_URL")
     given = [f"--url={url}"] if url else []
     result = tmp_path / "result.json"
-    title, lines = measured("locks", tmp_path, *given, f"--json={result}", **FEW)
+    with redis_servers(tmp_path, 1) as [server]:
+        given += [f"--redis={server.url}", f"--json={result}"]
+        title, lines = measured("locks", tmp_path, *given, **FEW)
     assert title.startswith("cores: ")
     found = json.loads(result.read_text("utf-8"))
     pairs, tries = found["ways"].values()
+    of_redis = found["redis"].values()
     assert {"hold()", "decorator", "inside atomic()", "with a schedule"} <= set(pairs)
-    for rows in (pairs, tries):
+    assert all("redis-py Lock" in rows for rows in of_redis)
+    for rows in (pairs, tries, *of_redis):
         raw, *others = rows
         assert rows[raw]["ratio"] == 1
         assert all(rows[other]["ratio"] > 0 for other in others)
@@ -86,20 +90,6 @@ def test_locks_are_measured(tmp_path: Path) -> None:
     assert waited["got it"] == FEW["waiters"]
     assert list(found["sizes"]["records"]) == ["1 records", "20 records"]
     assert found["sizes"]["updates"]["of all updates"]["HOT in %"] > 0
-
-
-def test_locks_in_redis_are_measured(tmp_path: Path) -> None:
-    """Beside the lock of redis-py, on one server."""
-    url = os.environ.get("SHEDLOCK_TEST_POSTGRES_URL")
-    given = [f"--url={url}"] if url else []
-    with redis_servers(tmp_path, 1) as [server]:
-        given += ["--only=redis", f"--redis={server.url}"]
-        title, lines = measured("locks", tmp_path, *given, rounds=3)
-        assert server.ask("DBSIZE") > 0
-    assert title.startswith("cores: ")
-    rows = [line for line in lines if line.startswith(("hold()", "redis-py Lock"))]
-    assert len(rows) == 4
-    assert all(float(row.split()[-1]) > 0 for row in rows)
 
 
 def test_imports_are_measured(tmp_path: Path) -> None:
