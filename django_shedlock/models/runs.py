@@ -53,6 +53,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         Add ``current_outcome``, by the database's clock.
 
         A run is abandoned if it reported no end, and does not hold its lock any more.
+        Of a lock that is not in this database, only the lock's next run can tell.
         """
         return self.annotate(
             current_outcome=Case(
@@ -145,7 +146,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
 
     def record_abandoned(self) -> int:
         """Record which runs are abandoned; return their number."""
-        abandoned = self.filter(self._abandoned())
+        abandoned = self.filter(self._unheld())  # MySQL reads no table that it updates
         return abandoned.update(outcome=RunOutcome.ABANDONED)
 
     def prunable(
@@ -171,7 +172,17 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         return old.ended().filter(~Exists(record) | is_superseded)
 
     def _abandoned(self) -> Q:
-        return Q(Exists(_not_held_by_run(self)), outcome=RunOutcome.RUNNING)
+        later = LockRun.objects.using(self.db).filter(
+            name=OuterRef("name"), provider=OuterRef("provider"), pk__gt=OuterRef("pk")
+        )
+        elsewhere = Q(outcome=RunOutcome.RUNNING, fencing_token=None)
+        return self._unheld() | (Q(Exists(later)) & elsewhere)
+
+    def _unheld(self) -> Q:
+        # Without a token the lock is in another store, and a record of its name here is
+        # another lock's.
+        here = Q(outcome=RunOutcome.RUNNING, fencing_token__isnull=False)
+        return Q(Exists(_not_held_by_run(self))) & here
 
 
 class LockRun(models.Model):

@@ -98,7 +98,7 @@ def add_run(
     values = {
         "host": host,
         "pid": pid,
-        "fencing_token": None,
+        "fencing_token": 1,
         "started": DatabaseNow(),
         **columns,
     }

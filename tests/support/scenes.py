@@ -186,6 +186,7 @@ def _running(name: str, locked_by: str, *, started: timedelta) -> LockRun:
         locked_by=locked_by,
         host=host,
         pid=int(pid),
+        fencing_token=1,
         outcome=RunOutcome.RUNNING,
         started=DatabaseNow() - started,
     )
