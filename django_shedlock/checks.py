@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -19,8 +19,7 @@ from django_shedlock.jobs.discovery import FailedImport, import_decorated_module
 from django_shedlock.jobs.registry import Job, registered_jobs
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.checks import check_shared
+from django_shedlock.providers.base import Place
 
 
 def register_checks() -> None:
@@ -41,9 +40,9 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 
 def check_providers(**kwargs: Any) -> list[CheckMessage]:
-    """Check that each provider works, and that no two of them share a table."""
+    """Check that each provider works, and that no two of them share their locks."""
     messages: list[CheckMessage] = []
-    databases = {}
+    places = {}
     for alias in _aliases():
         try:
             provider = get_provider(alias)
@@ -51,9 +50,8 @@ def check_providers(**kwargs: Any) -> list[CheckMessage]:
         except ImproperlyConfigured as error:
             messages.append(Error(str(error), id="shedlock.E002"))
             continue
-        if isinstance(provider, DatabaseLockProvider):
-            databases[alias] = provider.using
-    messages += check_shared(databases)
+        places[alias] = provider.place()
+    messages += check_shared(places)
     if not messages and "default" not in _aliases():
         text = 'SHEDLOCK_PROVIDERS has no "default", which locks without provider= use.'
         messages.append(Error(text, id="shedlock.E002"))
@@ -102,6 +100,23 @@ def _setting_problem(setting: conf.Setting[Any]) -> str | None:
 
 def _aliases() -> list[str]:
     return [] if _setting_problem(conf.PROVIDERS) else list(conf.PROVIDERS.value)
+
+
+def check_shared(places: Mapping[str, Place | None]) -> Iterator[CheckMessage]:
+    """Return an error for each place of several providers; they are by their alias."""
+    sharing: dict[Place, list[str]] = defaultdict(list)
+    for alias, place in places.items():
+        if place is not None:
+            sharing[place].append(alias)
+    for place, aliases in sharing.items():
+        if len(aliases) > 1:
+            yield Error(
+                f"The providers {' and '.join(map(repr, aliases))} of "
+                f"SHEDLOCK_PROVIDERS keep their locks in {place.text}. So one name is "
+                "one lock, whose holder can't enter it by both aliases.",
+                hint="Remove all of them but one, and give its alias as `provider`.",
+                id="shedlock.E013",
+            )
 
 
 def _check_imports(failed: Sequence[FailedImport]) -> Iterator[CheckMessage]:

@@ -16,8 +16,9 @@ from django.db import OperationalError, connection, connections
 from django.test import override_settings
 
 from django_shedlock import LockNotAcquired, checks, clocks, hold, scheduler_lock
+from django_shedlock.checks import check_shared
 from django_shedlock.jobs import discovery
-from django_shedlock.providers.database.checks import check_shared
+from django_shedlock.providers.database.checks import place_of
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.jobs import app_in, only_jobs_of
 
@@ -332,7 +333,8 @@ def sharing(
     """Return what is told of two providers with these entries of DATABASES."""
     monkeypatch.setitem(connections.settings, "default", one)
     monkeypatch.setitem(connections.settings, "other", two)
-    return check_shared({"first": "default", "second": "other"})
+    places = {"first": place_of("default"), "second": place_of("other")}
+    return list(check_shared(places))
 
 
 def test_e013_two_providers_with_one_database() -> None:

@@ -188,8 +188,8 @@ def log_unreadable(name: str, reason: str) -> None:
     if name not in _logged and len(_logged) < MOST_LOGGED:
         _logged.add(name)
         logger.warning(
-            "The record of lock %r can't be read: %s. Correct its row in the table "
-            "shedlock.",
+            "The record of lock %r can't be read: %s. Correct or delete it; `shedlock "
+            "check` says where it is.",
             name,
             reason,
         )

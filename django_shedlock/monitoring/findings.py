@@ -200,7 +200,7 @@ class Search:
         if status is None:
             return _bad_end(provider, summary)
         if status.unreadable:
-            return _unreadable(status.unreadable)
+            return _unreadable(provider, status, status.unreadable)
         try:
             return {
                 Kind.OVERDUE: texts.overdue(provider, status, self.grace),
@@ -209,7 +209,7 @@ class Search:
                 **_bad_end(provider, summary),
             }
         except Exception as error:  # what somebody wrote into one record
-            return _senseless(status, error)
+            return _senseless(provider, status, error)
 
     def _long(
         self, provider: LockProvider, summary: LockSummary, status: LockStatus
@@ -299,12 +299,12 @@ def _late(
     grace: timedelta | None,
 ) -> Found:
     if status.unreadable:
-        return _unreadable(status.unreadable)
+        return _unreadable(provider, status, status.unreadable)
     try:
         late = None if grace is None else texts.overdue(provider, status, grace)
         long = None if held_for is None else texts.too_long(provider, status, held_for)
     except Exception as error:  # what somebody wrote into one record
-        return _senseless(status, error)
+        return _senseless(provider, status, error)
     return {Kind.OVERDUE: late, Kind.LONG: long}
 
 
@@ -316,14 +316,15 @@ def _as_findings(provider: LockProvider, name: str, found: Found) -> list[Findin
     ]
 
 
-def _senseless(status: LockStatus, error: Exception) -> Found:
+def _senseless(provider: LockProvider, status: LockStatus, error: Exception) -> Found:
     reason = f"{type(error).__name__}: {error}"
     log_unreadable(status.name, reason)
-    return _unreadable(reason)
+    return _unreadable(provider, status, reason)
 
 
-def _unreadable(reason: str) -> Found:
-    text = f"its record can't be read ({reason}). Correct its row in table shedlock."
+def _unreadable(provider: LockProvider, status: LockStatus, reason: str) -> Found:
+    record = provider.record_of(status.name)
+    text = f"its record can't be read ({reason}). Correct or delete {record}."
     return {Kind.UNREADABLE: text}
 
 

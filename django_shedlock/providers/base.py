@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -35,6 +35,14 @@ class LockFilter:
 
         is_in_state = self.state in {None, status.state}
         return is_in_state and matches(status.name, self.patterns)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a provider keeps its locks; ``text`` says it to people."""
+
+    key: tuple[str, ...]
+    text: str = field(compare=False)
 
 
 class LockProvider(ABC):
@@ -186,9 +194,14 @@ class LockProvider(ABC):
 
         Return whether it is. Only a store that is the caller's own database can.
         """
+        remedy = (
+            "Use fencing_token."
+            if self.counts_acquisitions
+            else "Nor has it a fencing_token: keep this lock in the database."
+        )
         raise LockProviderError(
             f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
-            "the transaction and can't fence it. Use fencing_token."
+            f"the transaction and can't fence it. {remedy}"
         )
 
     @abstractmethod
@@ -303,6 +316,18 @@ class LockProvider(ABC):
 
         Return whether it was held (by ``locked_by``, if given).
         """
+
+    def record_of(self, name: str) -> str:
+        """Return where the lock's record is, for people who have to correct it."""
+        return f"its record in the store of provider {self.alias!r}"
+
+    def place(self) -> Place | None:
+        """
+        Return where the locks are; ``None`` if no other provider's can be there.
+
+        A system check refuses two providers with equal places.
+        """
+        return None
 
     def check(self) -> list[CheckMessage]:
         """Return what is wrong with the options, without a look at the store."""

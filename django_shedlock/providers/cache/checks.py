@@ -19,6 +19,7 @@ from django.db import Error as DatabaseError
 from django.db import connections
 
 from django_shedlock.exceptions import described
+from django_shedlock.providers.base import Place
 from django_shedlock.providers.cache.clients import Clients
 from django_shedlock.providers.cache.stores import Table, store_of
 from django_shedlock.providers.cache.values import key_of, longest_key
@@ -49,6 +50,15 @@ def check_cache(alias: str, name: str, prefix: Any) -> list[CheckMessage]:
         ),
         *_check_time_limit(where, cache),
     ]
+
+
+def place_of(name: str, prefix: Any) -> Place | None:
+    """Return where the keys are, as far as ``CACHES`` tells."""
+    if name not in caches.settings:
+        return None
+    entry = {**caches.settings[name], "TIMEOUT": None}
+    key = (*(f"{key}={entry[key]!r}" for key in sorted(entry)), repr(prefix))
+    return Place(key, f"the cache {name!r}, with the prefix {prefix!r}")
 
 
 def check_store(

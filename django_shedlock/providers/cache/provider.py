@@ -15,7 +15,7 @@ from django_shedlock.clocks import Backoff
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock, new_identity
 from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import LockProvider, Place
 from django_shedlock.providers.cache import checks
 from django_shedlock.providers.cache.clients import Clients
 from django_shedlock.providers.cache.stores import Store, store_of
@@ -147,6 +147,10 @@ class CacheLockProvider(LockProvider):
                 return False
             new = value.extended(lock_at_most_for)
             return self._replace("extend", name, value, new, new.left)
+
+    def place(self) -> Place | None:
+        """See LockProvider.place()."""
+        return checks.place_of(self.cache, self.prefix)
 
     def check(self) -> list[CheckMessage]:
         """See LockProvider.check()."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 
 from django.core.checks import CheckMessage, Error, Warning
@@ -14,6 +12,7 @@ from django.db import connections
 from django_shedlock.clocks import TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers.base import Place
 
 NEEDED_FOR = {
     LockRecord._meta.db_table: "no job with a lock will run",
@@ -38,26 +37,14 @@ def check_alias(alias: str, using: str) -> list[CheckMessage]:
     ]
 
 
-def check_shared(databases: Mapping[str, str]) -> list[CheckMessage]:
-    """Return an error for each table of several providers; they are by their alias."""
-    sharing: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for alias, using in databases.items():
-        if using in connections:
-            sharing[_place(using)].append(alias)
-    return [
-        Error(
-            f"The providers {' and '.join(map(repr, aliases))} of SHEDLOCK_PROVIDERS "
-            f"keep their locks in one table of the database {databases[aliases[0]]!r}. "
-            "So one name is one lock, whose holder can't enter it by both aliases.",
-            hint="Remove all of them but one, and give its alias as `provider`.",
-            id="shedlock.E013",
-        )
-        for aliases in sharing.values()
-        if len(aliases) > 1
-    ]
+def place_of(using: str) -> Place | None:
+    """Return where the table is; ``None`` if ``using`` is no database."""
+    if using not in connections:
+        return None
+    return Place(_address(using), f"one table of the database {using!r}")
 
 
-def _place(using: str) -> tuple[str, ...]:
+def _address(using: str) -> tuple[str, ...]:
     database = connections.settings[using]
     name, test, options = str(database["NAME"]), database["TEST"], database["OPTIONS"]
     is_of_tests = test["MIRROR"] is not None or name == str(test["NAME"])

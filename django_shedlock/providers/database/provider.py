@@ -25,7 +25,7 @@ from django_shedlock.locks.states import CONTENDED, LockHolder, LockState, LockS
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import OVER, RELEASED
 from django_shedlock.patterns import matches_any, may_match
-from django_shedlock.providers.base import LockFilter, LockProvider
+from django_shedlock.providers.base import LockFilter, LockProvider, Place
 from django_shedlock.providers.database import checks
 from django_shedlock.providers.database.acquisition import (
     Acquisition,
@@ -284,6 +284,14 @@ class DatabaseLockProvider(LockProvider):
         records = _of_acquisition(name, locked_by).held()
         extend = Update(lambda: (records, _lengthened(lock_at_most_for)))
         return bool(self._do("extend", name, lambda c, _: extend(c)))
+
+    def record_of(self, name: str) -> str:
+        """See LockProvider.record_of()."""
+        return f"its row in table {LockRecord._meta.db_table}"
+
+    def place(self) -> Place | None:
+        """See LockProvider.place()."""
+        return checks.place_of(self.using)
 
     def check(self) -> list[CheckMessage]:
         """See LockProvider.check()."""

@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 SENTINEL, CLUSTER = "+sentinel", "+cluster"
 PORTS = {SENTINEL: 26379, CLUSTER: 6379}
+DEFAULTS = {"host": "localhost", "port": 6379, "db": 0}
+"""What a URL may leave out."""
 TIMEOUT = 5.0
 """Seconds for which a client waits for a connection, and for an answer."""
 INSTALL = 'Install it: pip install "django-shedlock[redis]"'
@@ -78,6 +80,21 @@ class Clients:
         pool = getattr(self.client, "connection_pool", None)
         if pool is not None:  # a cluster's client has connected already
             pool.make_connection()
+
+    def address(self) -> tuple[str, ...]:
+        """
+        Return where the keys are, without a password.
+
+        Raises what check() does. A cluster is not asked.
+        """
+        if urlsplit(self.url).scheme.endswith((SENTINEL, CLUSTER)):
+            address = Address.parse(self.url)
+            hosts = (f"{host}:{port}" for host, port in sorted(address.hosts))
+            return (address.kind, *hosts, *address.path)
+        options = {**DEFAULTS, **self.client.connection_pool.connection_kwargs}
+        server = (options["host"], options["port"])
+        place = (options["path"],) if "path" in options else server
+        return tuple(map(str, (*place, options["db"])))
 
     @property
     def is_cluster(self) -> bool:

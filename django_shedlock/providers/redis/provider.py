@@ -14,6 +14,7 @@ from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers.base import Place
 from django_shedlock.providers.comparing import EntryLockProvider
 from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
 from django_shedlock.providers.redis import checks
@@ -182,6 +183,17 @@ class RedisLockProvider(EntryLockProvider):
         for start in range(0, len(ordered), BATCH):
             found += self._read_some(ordered[start : start + BATCH])
         return found
+
+    def record_of(self, name: str) -> str:
+        """See LockProvider.record_of()."""
+        return f"its key {self._key(name)!r} in Redis"
+
+    def place(self) -> Place | None:
+        """See LockProvider.place()."""
+        with suppress(Exception):  # check() tells what is wrong with the options
+            text = f"one Redis server, with the prefix {self.prefix!r}"
+            return Place((*self.clients.address(), self.prefix), text)
+        return None
 
     def check(self) -> list[CheckMessage]:
         """See LockProvider.check()."""

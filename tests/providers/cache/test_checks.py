@@ -44,6 +44,36 @@ class HidingCache(LocMemCache):
     _ignore_exceptions = True
 
 
+@pytest.mark.parametrize(
+    ("options", "is_shared"),
+    [
+        ({}, True),
+        ({"cache": "same"}, True),
+        ({"cache": "other"}, False),
+        ({"cache": "unknown"}, False),
+        ({"prefix": "reports:"}, False),
+    ],
+)
+def test_e013_two_providers_with_one_place(
+    settings: Any, options: dict[str, Any], is_shared: bool
+) -> None:
+    """Equal entries of CACHES and equal prefixes are one set of locks."""
+    backend = {"BACKEND": f"{BACKENDS}.memcached.PyMemcacheCache", "OPTIONS": LIMITS}
+    here = {**backend, "LOCATION": "unix:/here"}
+    settings.CACHES = {
+        "default": here,
+        "same": {**here, "TIMEOUT": 5},
+        "other": {**here, "KEY_PREFIX": "other"},
+    }
+    entry = PROVIDERS["default"]
+    twin = {**entry, "OPTIONS": options}
+    settings.SHEDLOCK_PROVIDERS = {"default": entry, "twin": twin}
+    messages = [m.msg for m in checks.check_providers() if m.id == "shedlock.E013"]
+    assert len(messages) == is_shared
+    for message in messages:
+        assert "keep their locks in the cache 'default', with the prefix" in message
+
+
 def test_sound_cache(settings: Any) -> None:
     """One server with time limits: nothing is said of it."""
     assert memcached(settings) == []

@@ -18,6 +18,57 @@ def use(settings: Any, **options: Any) -> None:
     settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": BACKEND, "OPTIONS": options}}
 
 
+def shared(settings: Any, one: dict[str, Any], two: dict[str, Any]) -> list[str]:
+    """Return what is said of two providers with these options."""
+    settings.SHEDLOCK_PROVIDERS = {
+        "default": {"BACKEND": BACKEND, "OPTIONS": one},
+        "twin": {"BACKEND": BACKEND, "OPTIONS": two},
+    }
+    messages = check_providers()
+    assert {message.id for message in messages} <= {"shedlock.E013"}
+    return [message.msg for message in messages]
+
+
+HERE = {"url": "redis://:secret@cache.local/7"}
+SENTINELS = {"url": "redis+sentinel://a,b/jobs"}
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (HERE, HERE),
+        (HERE, {"url": "redis://cache.local:6379", "db": 7, "retention": "2d"}),
+        ({"url": "unix:///run/redis?db=1"}, {"url": "unix:///run/redis", "db": 1}),
+        (SENTINELS, {"url": "redis+sentinel://b:26379,a/jobs"}),
+    ],
+)
+def test_e013_two_providers_with_one_place(
+    settings: Any, one: dict[str, Any], two: dict[str, Any]
+) -> None:
+    """Equal servers, databases and prefixes are one set of locks; no secret is told."""
+    [text] = shared(settings, one, two)
+    assert "'default' and 'twin' of SHEDLOCK_PROVIDERS keep their locks in one " in text
+    assert "Redis server, with the prefix 'shedlock:'" in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (HERE, {**HERE, "prefix": "reports:"}),
+        (HERE, {"url": "redis://cache.local/6"}),
+        (HERE, {"url": "redis://cache.local:6380/7"}),
+        (HERE, {"url": "redis://other.local/7"}),
+        (SENTINELS, {"url": "redis+sentinel://a,b/reports"}),
+    ],
+)
+def test_e013_not_of_other_places(
+    settings: Any, one: dict[str, Any], two: dict[str, Any]
+) -> None:
+    """Another server, database, service or prefix has locks of its own."""
+    assert shared(settings, one, two) == []
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
