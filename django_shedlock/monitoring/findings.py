@@ -20,7 +20,7 @@ from django_shedlock.locks.states import (
     RunOutcome,
     log_unreadable,
 )
-from django_shedlock.monitoring import texts
+from django_shedlock.monitoring import known, texts
 from django_shedlock.monitoring.summaries import (
     LockSummary,
     badly_ended,
@@ -166,11 +166,13 @@ class Search:
         Raises ``LockProviderError`` if the store failed.
         """
         reach = limit + 1
-        candidates = provider.candidates(self.grace, limit=reach, ignored=self.ignored)
+        candidates = known.candidates(
+            provider, self.grace, limit=reach, ignored=self.ignored
+        )
         bad = self._badly_ended(provider, reach)
-        known = {status.name for status in candidates}
-        others = provider.statuses_of(set(bad) - known)
-        names = known.union(bad)
+        read = {status.name for status in candidates}
+        others = provider.statuses_of(set(bad) - read)
+        names = read.union(bad)
         summaries = with_last_runs(provider, [*candidates, *others], names)
         found = self._found(provider, summaries)
         urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
@@ -286,7 +288,7 @@ def find_late(
     """
     if held_for is None and grace is None:
         return
-    for status in provider.late(grace, held_for, limit=limit):
+    for status in known.late(provider, grace, held_for, limit=limit):
         yield from _as_findings(
             provider, status.name, _late(provider, status, held_for, grace)
         )

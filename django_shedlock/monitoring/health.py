@@ -169,8 +169,8 @@ class HealthCheck:
             return verdict
         text = (
             f"The store of provider {alias!r} has not answered within "
-            f"{format_duration(deadline)}: the database hangs, or another transaction "
-            "has locked its table."
+            f"{format_duration(deadline)}: it hangs or, in a database, another "
+            "transaction has locked its table."
         )
         logger.warning("Could not check the locks of provider %r: %s", alias, text)
         return Verdict([Finding(Kind.UNREACHABLE, alias, text)])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
 
 from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.monitoring.known import known_names, known_statuses
 from django_shedlock.monitoring.summaries import (
     LockSummary,
     badly_ended,
@@ -19,7 +20,11 @@ from django_shedlock.providers.base import LockProvider
 
 @dataclass(frozen=True)
 class Selection:
-    """Some locks, how many there are in each state, and how many are left out."""
+    """
+    Some locks, how many there are in each state, and how many are left out.
+
+    Of a store that can't list its locks there are no numbers.
+    """
 
     locks: Sequence[LockSummary]
     states: dict[LockState, int]
@@ -35,15 +40,16 @@ def select(
     provider: LockProvider,
     grace: timedelta,
     most: int,
-    known: Callable[[], Iterable[str]] = tuple,
 ) -> Selection:
     """
     Return all locks if there are at most so many, else those that may need somebody.
 
-    What is left of the number are the ``known`` names, asked for only then. It sends
-    five statements if these are all locks, else eight, and more above a thousand names.
-    Raises ``LockProviderError`` if the store failed.
+    What is left of the number are the project's jobs. It sends five statements if these
+    are all locks, else eight, and more above a thousand names. Raises
+    ``LockProviderError`` if the store failed.
     """
+    if not provider.lists_locks:
+        return _select_known(provider, most)
     total = provider.count()
     is_small = total <= most
     read = provider.statuses() if is_small else provider.candidates(grace, limit=most)
@@ -53,7 +59,7 @@ def select(
     statuses = {status.name: status for status in read}
     # Of those that are held, most need nobody.
     late = [status.name for status in read if _is_late(status, grace)]
-    rest = () if is_small else known()
+    rest = () if is_small else known_names(provider.alias)
     names = dict.fromkeys(chain(late, badly_ended(provider, most), statuses, rest))
     chosen = list(islice(names, most))
     if not is_small:
@@ -61,6 +67,17 @@ def select(
         statuses |= {status.name: status for status in provider.statuses_of(unread)}
     found = [statuses[name] for name in chosen if name in statuses]
     return Selection(with_last_runs(provider, found, chosen), states)
+
+
+def _select_known(provider: LockProvider, most: int) -> Selection:
+    statuses = {status.name: status for status in known_statuses(provider)}
+    bad = badly_ended(provider, most)
+    unread = [name for name in bad if name not in statuses]
+    statuses |= {status.name: status for status in provider.statuses_of(unread)}
+    names = dict.fromkeys(chain(bad, statuses, known_names(provider.alias)))
+    chosen = list(islice(names, most))
+    found = [statuses[name] for name in chosen if name in statuses]
+    return Selection(with_last_runs(provider, found, chosen), {})
 
 
 def _is_late(status: LockStatus, grace: timedelta) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -242,7 +242,7 @@ class LockProvider(ABC):
             for status in self.statuses()
             if status.is_candidate(grace) and not matches_any(status.name, ignored)
         ]
-        return list(islice(sorted(found, key=partial(_urgency, grace)), limit))
+        return most_urgent(found, grace, limit)
 
     def count(self) -> int:
         """Return the number of locks."""
@@ -268,7 +268,7 @@ class LockProvider(ABC):
         found = [
             status for status in self.statuses() if status.is_late(grace, held_for)
         ]
-        return list(islice(sorted(found, key=partial(_urgency, grace)), limit))
+        return most_urgent(found, grace, limit)
 
     def iter_statuses(self, wanted: LockFilter) -> Iterator[LockStatus]:
         """
@@ -336,6 +336,14 @@ class LockProvider(ABC):
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """Return what is wrong with the store; ``databases`` may be asked."""
         return []
+
+
+def most_urgent(
+    statuses: Iterable[LockStatus], grace: timedelta | None, limit: int | None
+) -> Sequence[LockStatus]:
+    """Return these locks in the order of ``candidates()``, so many at the most."""
+    ordered = sorted(statuses, key=partial(_urgency, grace))
+    return list(islice(ordered, limit))
 
 
 def _urgency(grace: timedelta | None, status: LockStatus) -> tuple[int, datetime, str]:

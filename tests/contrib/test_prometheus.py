@@ -29,7 +29,7 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.contrib.prometheus import collectors, receivers
+from django_shedlock.contrib.prometheus import receivers
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
 from django_shedlock.contrib.prometheus.labels import OTHERS
 from django_shedlock.contrib.prometheus.views import MetricsView
@@ -37,6 +37,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.monitoring.known import known_names
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test import MEMORY, free, held_elsewhere
@@ -366,7 +367,7 @@ def test_locks_are_counted_by_state(most: int) -> None:
 def test_metrics_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The locks that need somebody come first, then the jobs of the project."""
     incident()
-    collectors.known_names.cache_clear()
+    known_names.cache_clear()
     with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=6), only_jobs_of():
         known = scheduler_lock("free 2")(lambda: None)
         with counted_records(monkeypatch) as read:
@@ -379,7 +380,7 @@ def test_metrics_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stored()["shedlock_locks_left_out", ""] == 6
     assert stored()["shedlock_locks_left_out", ""] == 0
     assert callable(known)
-    collectors.known_names.cache_clear()
+    known_names.cache_clear()
 
 
 def test_locks_that_need_nobody_hide_no_failure() -> None:

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -20,7 +19,6 @@ from django_shedlock.contrib.prometheus.gauges import (
     STORE_GAUGES,
 )
 from django_shedlock.contrib.prometheus.labels import LABELS, label_of
-from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import log_unreadable
 from django_shedlock.monitoring.findings import history_is_outgrown
@@ -77,7 +75,7 @@ class Told:
 def _read(provider: LockProvider) -> Told:
     grace = default_duration(conf.GRACE)
     most = max(0, conf.METRICS_MAX_LOCKS.value)
-    selection = select(provider, grace, most, partial(known_names, provider.alias))
+    selection = select(provider, grace, most)
     names = [lock.name for lock in selection.locks]
     return Told(
         selection,
@@ -85,12 +83,6 @@ def _read(provider: LockProvider) -> Told:
         history_is_outgrown(provider),
         grace,
     )
-
-
-@cache
-def known_names(alias: str) -> tuple[str, ...]:
-    """Return the names of the project's jobs; once, as it imports their modules."""
-    return tuple(job.name for job in named_jobs(alias))
 
 
 class Families:
@@ -119,7 +111,8 @@ class Families:
         """Add what is told of the provider and of its locks."""
         for state, count in told.selection.states.items():
             self.add("shedlock_locks", [alias, state.value], count)
-        self.add("shedlock_locks_left_out", [alias], told.selection.left_out)
+        if told.selection.states:  # else nobody can count them
+            self.add("shedlock_locks_left_out", [alias], told.selection.left_out)
         self.add("shedlock_history_outgrown", [alias], told.has_outgrown)
         self._add_locks(alias, told.selection.locks, told.grace)
         self._add_recent(alias, told.recent)

@@ -72,7 +72,11 @@ def _next_tick(lock: LockSummary, grace: timedelta) -> float | None:
 
 STORE_GAUGES = (
     ("shedlock_store_up", "Whether the locks can be read.", ("provider",)),
-    ("shedlock_locks", "Locks in each state.", ("provider", "state")),
+    (
+        "shedlock_locks",
+        "Locks in each state, if the store can list them.",
+        ("provider", "state"),
+    ),
     (
         "shedlock_locks_left_out",
         "Locks without metrics of their own: see SHEDLOCK_METRICS_MAX_LOCKS.",

@@ -75,7 +75,7 @@ class Command(BaseCommand):
         colours = bool(options["force_color"])
         terminal = Terminal(self.stdout, self.style, colours=colours)
         try:
-            subcommand(self.stdout, terminal).handle(provider, **options)
+            subcommand(self.stdout, terminal, self.stderr).handle(provider, **options)
         except WRONG as error:
             raise _as_error(error, ExitStatus.WRONG_CALL) from error
         except LockProviderError as error:

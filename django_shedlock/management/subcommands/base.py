@@ -7,6 +7,7 @@ import getpass
 import glob
 import json
 import os
+import sys
 import textwrap
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError
@@ -26,6 +27,7 @@ from django_shedlock.management.terminal import Cell, Terminal
 from django_shedlock.management.terminal import printable as printable
 from django_shedlock.models.actions import ActionResult
 from django_shedlock.monitoring.findings import Finding, Severity
+from django_shedlock.monitoring.known import known_names, limitation
 from django_shedlock.operators import Answer
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockFilter, LockProvider
@@ -159,8 +161,14 @@ class Subcommand(ABC):
     name: ClassVar[str]
     help: ClassVar[str]
 
-    def __init__(self, stdout: OutputWrapper, terminal: Terminal | None = None):
+    def __init__(
+        self,
+        stdout: OutputWrapper,
+        terminal: Terminal | None = None,
+        stderr: OutputWrapper | None = None,
+    ):
         self.stdout = stdout
+        self.stderr = stderr or OutputWrapper(sys.stderr)
         self.terminal = terminal or Terminal(stdout)
 
     @classmethod
@@ -172,6 +180,11 @@ class Subcommand(ABC):
         """Run with the provider of this alias, the default one if it is ``None``."""
         self.run(get_provider(alias or "default"), **options)
 
+    def tell_limitation(self, provider: LockProvider) -> None:
+        """Write to stderr if the provider can't list its locks."""
+        if told := limitation(provider):
+            self.stderr.write(told)
+
     @abstractmethod
     def run(self, *args: Any, **options: Any) -> None:
         """Do it with a provider, or raise ``CommandError`` or ``ShedLockError``."""
@@ -181,6 +194,12 @@ def find_status(provider: LockProvider, name: str) -> LockStatus:
     """Return the lock's status, or raise ``CommandError``."""
     for status in provider.statuses(name):
         return status
+    if not provider.lists_locks:
+        raise CommandError(
+            f"Nobody holds a lock {name!r} in the provider {provider.alias!r}, which "
+            f"knows a lock only while it is held.{nearest(name, known_names(provider.alias))}",
+            returncode=NOT_HELD,
+        )
     raise CommandError(
         f"There is no lock {name!r}.{nearest(name, _candidates(provider, name))} "
         "`shedlock list` shows all of them.",

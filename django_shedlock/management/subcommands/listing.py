@@ -35,6 +35,7 @@ from django_shedlock.management.subcommands.base import (
 )
 from django_shedlock.management.terminal import Cell, Column, Terminal
 from django_shedlock.monitoring.findings import Finding, Kind, Search
+from django_shedlock.monitoring.known import iter_statuses
 from django_shedlock.monitoring.summaries import with_last_runs
 from django_shedlock.patterns import WILDCARD, matches
 from django_shedlock.providers.base import LockFilter, LockProvider
@@ -55,6 +56,7 @@ CLEAR = "\x1b[2J\x1b[H"
 STATES = {state.value.replace(" ", "-"): state for state in LockState}
 LIMIT = 50
 NO_LOCKS = "There are no locks yet."
+NO_KNOWN_LOCKS = "No lock of a known job is held."
 PAGE = 500
 """Locks whose last runs are read at once."""
 
@@ -127,6 +129,7 @@ class Listing(Subcommand):
     ) -> None:
         locks = selection.with_outcomes(islice(selection.statuses(), limit))
         write_json(self.stdout, (_as_dict(selection, lock) for lock in locks))
+        self.tell_limitation(selection.provider)
 
     def _write_table(self, selection: Selection, limit: int, before: str = "") -> None:
         found = selection.statuses()
@@ -138,7 +141,10 @@ class Listing(Subcommand):
             lines += _advice(len(selection.findings))
         else:
             lines.append(_nothing(selection))
+            if not selection.provider.lists_locks:  # its free locks have no record
+                lines += _advice(len(selection.findings))
         self.terminal.write(before + "\n".join(lines))
+        self.tell_limitation(selection.provider)
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,7 @@ class Selection:
                 find_status(self.provider, name)
         yield from filter(self.wanted.accepts, self._urgent())
         if not self.only_attention:
-            for status in self.provider.iter_statuses(self.wanted):
+            for status in iter_statuses(self.provider, self.wanted):
                 if status.name not in self.findings:
                     yield status
 
@@ -265,4 +271,6 @@ def _nothing(selection: Selection) -> str:
         return f"No {lock} has a name like {' or '.join(wanted.patterns)}."
     if wanted.state:
         return f"No lock is {wanted.state}."
-    return "No lock has findings." if selection.only_attention else NO_LOCKS
+    if selection.only_attention:
+        return "No lock has findings."
+    return NO_LOCKS if selection.provider.lists_locks else NO_KNOWN_LOCKS

@@ -114,7 +114,8 @@ class CacheLockProvider(LockProvider):
         )
 
     def now(self) -> datetime:
-        """See LockProvider.now(). It is this host's clock."""
+        """See LockProvider.now(). It is this host's, but the cache has to answer."""
+        self._read("")
         return timezone.now()
 
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
@@ -124,7 +125,12 @@ class CacheLockProvider(LockProvider):
 
     def statuses_of(self, names: Collection[str]) -> Sequence[LockStatus]:
         """See LockProvider.statuses_of()."""
-        return [found for name in sorted(set(names)) for found in self.statuses(name)]
+        ordered = sorted(set(names))
+        values = [self._read(name, prove=False) for name in ordered]
+        if None in values:  # for all of them at once
+            self._read("")
+        found = zip(ordered, values, strict=True)
+        return [value.status(name) for name, value in found if value is not None]
 
     def force_release(
         self, name: str, *, running: bool = False, locked_by: str | None = None
@@ -186,10 +192,10 @@ class CacheLockProvider(LockProvider):
         if value is not None and value.released:
             self._delete("release", name, value)
 
-    def _read(self, name: str) -> Value | None:
+    def _read(self, name: str, *, prove: bool = True) -> Value | None:
         with self._using("read", name) as (store, key):
             value = _parsed(store.get(key))
-            if value is None:
+            if value is None and prove:
                 self._require_answers(store, name)
             return value
 
@@ -208,9 +214,10 @@ class CacheLockProvider(LockProvider):
         # Some clients tell of an error only that there is no such key.
         if not store.answers(f"{self.prefix}probe={secrets.token_hex(8)}"):
             raise LockProviderError(
-                f"Lock {name!r}: the cache {self.cache!r} (provider {self.alias!r}) "
-                "keeps nothing, and reports no error. Is it reachable, and does its "
-                "client hide errors (ignore_exc, IGNORE_EXCEPTIONS)?"
+                f"Nothing is known of {_named(name)}: the cache {self.cache!r} "
+                f"(provider {self.alias!r}) keeps nothing, and reports no error. Is it "
+                "reachable, and does its client hide errors (ignore_exc, "
+                "IGNORE_EXCEPTIONS)?"
             )
 
     @contextmanager
@@ -261,12 +268,16 @@ class CacheLockProvider(LockProvider):
     ) -> LockProviderError:
         told = str(error) if store is None else store.advice(error)
         failure = LockProviderError(
-            f"Could not {verb} lock {name!r} in cache {self.cache!r} (provider "
+            f"Could not {verb} {_named(name)} in cache {self.cache!r} (provider "
             f"{self.alias!r}): {told}"
         )
         is_write = verb != "read"
         failure.is_uncertain = bool(is_write and store and store.is_uncertain(error))
         return failure
+
+
+def _named(name: str) -> str:
+    return f"lock {name!r}" if name else "the locks"
 
 
 def _parsed(text: object) -> Value | None:
