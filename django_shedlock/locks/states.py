@@ -149,8 +149,9 @@ class LockStatus:
         return is_overdue or self.held_for > held_for
 
     def is_candidate(self, grace: timedelta) -> bool:
-        """Return whether the lock is held, expired or overdue: others need no look."""
-        return self.state is not LockState.FREE or self.is_late(grace, None)
+        """Return whether the lock needs a look: it is not free, overdue or unreadable."""
+        is_free = self.state is LockState.FREE and not self.unreadable
+        return not is_free or self.is_late(grace, None)
 
     def skips_since(self, grace: timedelta) -> datetime | None:
         """Return the tick of a job that still runs, though a later one is overdue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,11 +25,14 @@ from django_shedlock.locks.states import (
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.errors import describe, is_missing_table
 from django_shedlock.providers.database.statuses import batches
 
 T = TypeVar("T")
+
+logger = logging.getLogger("django_shedlock")
 
 MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
@@ -90,8 +94,9 @@ def summarize(
     It sends three statements, however many locks and runs there are; with ``names``
     three for each thousand. Each lock costs some look-ups in an index. So all locks are
     too many where there are a million.
-    Without the table of runs only the locks are known. Raises ``LockProviderError`` if
-    the store failed.
+    Without the table of runs only the locks are known, and so it is if the history of
+    another store than a database can't be read. Raises ``LockProviderError`` if the
+    store failed.
     """
     if names is None:
         return with_last_runs(provider, provider.statuses())
@@ -216,8 +221,11 @@ def _read_runs(
     try:
         return _read(provider, partial(read, LockRun.objects.using(using)))
     except LockProviderError as error:
-        if not is_missing_table(error.__cause__ or error):
+        if is_missing_table(error.__cause__ or error):
+            return []
+        if isinstance(provider, DatabaseLockProvider):
             raise
+        logger.warning("%s", error)  # its locks are in another store, and can be read
         return []
 
 

@@ -229,7 +229,7 @@ class LockProvider(ABC):
         ignored: Collection[str] = (),
     ) -> Sequence[LockStatus]:
         """
-        Return only the locks that are held, expired or overdue by ``grace``.
+        Return only the locks that are held, expired, overdue by ``grace`` or unreadable.
 
         The overdue ones come first, then the expired ones, then the running ones, and
         in each group those that were acquired longest ago. ``limit`` is their number at

@@ -195,9 +195,10 @@ def find_status(provider: LockProvider, name: str) -> LockStatus:
     for status in provider.statuses(name):
         return status
     if not provider.lists_locks:
+        known = nearest(name, known_names(provider.alias))
         raise CommandError(
             f"Nobody holds a lock {name!r} in the provider {provider.alias!r}, which "
-            f"knows a lock only while it is held.{nearest(name, known_names(provider.alias))}",
+            f"knows a lock only while it is held.{known}",
             returncode=NOT_HELD,
         )
     raise CommandError(

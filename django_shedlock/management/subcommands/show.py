@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from django.db import Error
+
 from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.durations import format_seconds
@@ -32,7 +34,9 @@ from django_shedlock.management.terminal import Column, Terminal
 from django_shedlock.models import LockAction
 from django_shedlock.monitoring.findings import Search
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
+from django_shedlock.providers.database.errors import describe
 
 RUNS = 5
 ACTIONS = 5
@@ -65,12 +69,12 @@ class Show(Subcommand):
         status = find_status(provider, name)
         grace = default_duration(conf.GRACE)
         findings = Search(grace).of_locks(provider, [name]).get(name, [])
-        runs, actions = _last_runs(provider, name), _last_actions(provider, name)
+        runs, actions = self._history(provider, name)
         if json:
             shown = {
                 **status_as_dict(status, grace, findings),
                 "texts": [finding.text for finding in findings],
-                "runs": [run_as_dict(run) for run in runs],
+                "runs": [run_as_dict(run) for run in runs or ()],
                 "actions": [_action_as_dict(action) for action in actions],
             }
             self.terminal.write(as_json(shown))
@@ -79,25 +83,37 @@ class Show(Subcommand):
         lines += [_line(self.terminal, *fact) for fact in _facts(provider, status)]
         if runs:
             lines += ["", runs_table(self.terminal, runs, named=False)]
-        elif provider.history_database is not None:
+        elif runs is not None:
             lines += ["", "No runs yet."]
         if actions:
             rows = [_action_row(action) for action in actions]
             lines += ["", self.terminal.table(ACTION_COLUMNS, rows)]
         self.terminal.write("\n".join(lines))
 
+    def _history(
+        self, provider: LockProvider, name: str
+    ) -> tuple[Sequence[Any] | None, Sequence[LockAction]]:
+        if provider.history_database is None:
+            return None, []
+        try:
+            return _last_runs(provider, name), _last_actions(provider, name)
+        except Error as error:
+            if isinstance(provider, DatabaseLockProvider):
+                raise
+            self.stderr.write(
+                f"The history in database {provider.history_database!r} can't be read: "
+                f"{describe(error)}"
+            )
+            return None, []
+
 
 def _last_runs(provider: LockProvider, name: str) -> list[Any]:
-    if provider.history_database is None:
-        return []
     runs = wanted_runs(provider).filter(name=name)
     return list(islice(iter_runs(runs, (), RUNS), RUNS))
 
 
 def _last_actions(provider: LockProvider, name: str) -> Sequence[LockAction]:
-    using = provider.history_database
-    if using is None:
-        return []
+    using = str(provider.history_database)
     actions = LockAction.objects.using(using).of_lock(name, provider.alias)
     return run_here(lambda: list(actions.order_by("-pk")[:ACTIONS]), using)
 

@@ -1,0 +1,96 @@
+"""What operators see and do must fit each store: one fixture has them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from django_shedlock import scheduler_lock
+from django_shedlock.monitoring.known import known_names
+from django_shedlock.providers import provider_instances
+from tests.support.jobs import only_jobs_of
+from tests.support.redis_fixtures import running_redis, server
+from tests.support.redis_servers import PATIENT, free_port
+
+__all__ = ["running_redis", "server"]
+
+PROVIDERS = "django_shedlock.providers"
+DATABASE = f"{PROVIDERS}.database.DatabaseLockProvider"
+MEMORY = f"{PROVIDERS}.memory.MemoryLockProvider"
+REDIS = f"{PROVIDERS}.redis.RedisLockProvider"
+CACHE = f"{PROVIDERS}.cache.CacheLockProvider"
+RECORDED = {"history_database": "default"}
+
+
+@pytest.fixture(autouse=True)
+def known_job() -> Iterator[Any]:
+    """Let the project have one job, with the lock ``job``; return it."""
+    known_names.cache_clear()
+    with only_jobs_of():
+        yield scheduler_lock("job")(lambda: None)
+    known_names.cache_clear()
+
+
+@pytest.fixture
+def caches(settings: Any, request: pytest.FixtureRequest) -> None:
+    """Let one cache be in memory, of each test's own, and the other one away."""
+    backends = "django.core.cache.backends"
+    settings.CACHES = {
+        "default": {
+            "BACKEND": f"{backends}.locmem.LocMemCache",
+            "LOCATION": request.node.nodeid,
+        },
+        "away": {
+            "BACKEND": f"{backends}.memcached.PyMemcacheCache",
+            "LOCATION": f"127.0.0.1:{free_port()}",
+        },
+    }
+
+
+@pytest.fixture
+def redis(settings: Any, request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Return the entry of a provider in Redis; its client is closed at the end."""
+    url = request.getfixturevalue("server").url
+    yield {"BACKEND": REDIS, "OPTIONS": {"url": url, **PATIENT, **RECORDED}}
+    close_clients()
+
+
+def close_clients() -> None:
+    for provider in provider_instances().values():
+        if hasattr(provider, "clients"):
+            provider.clients.client.close()
+
+
+@pytest.fixture(params=["database", "memory", "redis", "cache"])
+def store(request: pytest.FixtureRequest, settings: Any, caches: None) -> str:
+    """Let the provider "default" keep its locks there; return the store's name."""
+    name = str(request.param)
+    if name == "redis":
+        entry = request.getfixturevalue("redis")
+    else:
+        options = {} if name == "database" else RECORDED
+        backend = {"database": DATABASE, "memory": MEMORY, "cache": CACHE}[name]
+        entry = {"BACKEND": backend, "OPTIONS": options}
+    settings.SHEDLOCK_PROVIDERS = {"default": entry}
+    return name
+
+
+@pytest.fixture(params=["redis", "cache", "database"])
+def away(request: pytest.FixtureRequest, settings: Any, caches: None) -> Iterator[str]:
+    """Add a provider "away" whose server is down to one in memory; return its kind."""
+    entries: dict[str, dict[str, Any]] = {
+        "redis": {
+            "BACKEND": REDIS,
+            "OPTIONS": {"url": f"redis://127.0.0.1:{free_port()}"},
+        },
+        "cache": {"BACKEND": CACHE, "OPTIONS": {"cache": "away"}},
+        "database": {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}},
+    }
+    settings.SHEDLOCK_PROVIDERS = {
+        "away": entries[request.param],
+        "default": {"BACKEND": MEMORY},
+    }
+    yield str(request.param)
+    close_clients()

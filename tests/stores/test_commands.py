@@ -1,0 +1,302 @@
+"""``manage.py shedlock`` with each store, and with one that is down."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+
+from django_shedlock import execute
+from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.models import LockAction, LockRecord, LockRun
+from django_shedlock.providers import get_provider
+from tests.support.lateness import HOUR
+from tests.support.locks import MINUTE, add_run, state, take
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.django_db
+
+LIMITED = "The provider 'default' can't list its locks: only those of this project's "
+HELD = "Nobody holds a lock 'job' in the provider 'default', which knows a lock only"
+
+
+def call(*args: str) -> tuple[int, str, str]:
+    """Return the exit status, and what is printed on stdout and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        call_command("shedlock", *args, stdout=out, stderr=err)
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue(), err.getvalue()
+    except CommandError as error:
+        return error.returncode, out.getvalue(), str(error)
+    return 0, out.getvalue(), err.getvalue()
+
+
+def listed(*args: str) -> set[str]:
+    status, printed, _ = call("list", "--json", *args)
+    assert status == 0
+    return {lock["name"] for lock in json.loads(printed)}
+
+
+def test_list(store: str) -> None:
+    """All locks are listed, free ones as well; or else stderr says which ones are."""
+    lock = take("job")
+    take("unknown")
+    take("free").release()
+    status, printed, told = call("list")
+    assert status == 0
+    assert re.search(rf"^job +running +{lock.locked_by} ", printed, re.MULTILINE)
+    if store == "cache":
+        assert listed() == {"job"}
+        assert told.startswith(LIMITED)
+        assert "`shedlock show NAME` shows any other one" in told
+        assert "in a database or in Redis" in told
+    else:
+        assert listed() == {"free", "job", "unknown"}
+        assert told == ""
+
+
+def test_empty_list(store: str) -> None:
+    """Of a store that can't list its locks nobody says that it has none."""
+    status, printed, told = call("list")
+    assert status == 0
+    if store == "cache":
+        assert printed == "No lock of a known job is held.\n"
+        assert told.startswith(LIMITED)
+    else:
+        assert printed == "There are no locks yet.\n"
+        assert told == ""
+
+
+def test_list_of_names_and_patterns(store: str) -> None:
+    """A lock that is named is listed, whether its job is known or not."""
+    take("job")
+    take("unknown")
+    assert listed("unknown") == {"unknown"}
+    assert listed("j*") == {"job"}
+    assert listed("unknown", "j*") == {"job", "unknown"}
+    assert listed("--state", "expired") == set()
+
+
+def test_list_of_findings_of_free_locks(store: str) -> None:
+    """A failure in the history is told even where a free lock has no record."""
+    take("job").release()
+    add_run("job", RunOutcome.FAILED)
+    _, printed, _ = call("list", "--attention")
+    assert "1 lock has findings. `shedlock check`" in printed
+    assert ("No lock has findings." in printed) == (store == "cache")
+
+
+def test_show(store: str) -> None:
+    """A lock that is named is shown with its state, its runs and what was done."""
+    take("job")
+    call("extend", "job", "1h", "--reason", "a slow day")
+    add_run("job")
+    status, printed, _ = call("show", "job")
+    assert status == 0
+    assert re.search(r"^State +running$", printed, re.MULTILINE)
+    assert re.search(r"^Provider +default$", printed, re.MULTILINE)
+    assert "succeeded" in printed
+    assert "a slow day" in printed
+
+
+@pytest.mark.parametrize(
+    "args", [("show",), ("release",), ("resume",), ("extend", "1m"), ("list",)]
+)
+def test_lock_without_a_record(store: str, args: tuple[str, ...]) -> None:
+    """Where only held locks have a record, its absence tells that nobody holds it."""
+    status, _, told = call(args[0], "jbo", *args[1:])
+    if store == "cache":
+        assert status == 5
+        assert told == f"{HELD} while it is held. Did you mean 'job'?".replace(
+            "lock 'job'", "lock 'jbo'"
+        )
+    else:
+        assert status == 4
+        assert told.startswith("There is no lock 'jbo'.")
+
+
+def test_release(store: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A running lock needs --force; the trail and the log have who, and why."""
+    lock = take("job")
+    assert call("release", "job")[0] == 3
+    status, printed, _ = call("release", "job", "--force", "--reason", "pod is gone")
+    assert status == 0
+    assert printed.startswith(f"Lock 'job' is released. {lock.locked_by} held it.")
+    found = get_provider().statuses("job")
+    assert [each.state for each in found] == [LockState.FREE] * (store != "cache")
+    assert not lock.release()
+    refused, done = LockAction.objects.order_by("pk")
+    assert (refused.result, done.result) == ("refused", "done")
+    assert (done.provider, done.reason) == ("default", "pod is gone")
+    assert "Lock 'job' was released by" in caplog.text
+
+
+def test_extend(store: str) -> None:
+    """The lease is longer, and never shorter."""
+    take("job", lock_at_most_for=MINUTE)
+    assert call("extend", "job", "2h")[0] == 0
+    assert call("extend", "job", "1h")[0] == 0
+    [status] = get_provider().statuses("job")
+    assert HOUR < status.remaining <= 2 * HOUR
+    assert LockAction.objects.filter(kind="extend", result="done").count() == 2
+
+
+def test_pause_and_resume(store: str) -> None:
+    """A known job is paused before it ever ran; its skips tell why."""
+    assert call("pause", "job", "--reason", "the mail server moves")[0] == 0
+    assert state("job") is LockState.PAUSED
+    assert not execute(lambda: None, "job").was_executed
+    assert re.search(r"^job +paused ", call("list")[1], re.MULTILINE)
+    assert call("resume", "job")[0] == 0
+    assert execute(lambda: None, "job").was_executed
+
+
+def test_trigger(store: str) -> None:
+    """A job is run by its name; the history says that a person did it."""
+    status, printed, _ = call("trigger", "job", "--reason", "now")
+    assert status == 0
+    assert printed.startswith("The job of lock 'job' has run")
+    run = LockRun.objects.get()
+    assert (run.trigger, run.reason, run.outcome) == ("operator", "now", "succeeded")
+
+
+def test_history(store: str) -> None:
+    """A run is a row of ``history_database``, whatever keeps the lock."""
+    execute(lambda: None, "job")
+    run = LockRun.objects.get()
+    assert (run.name, run.provider, run.outcome) == ("job", "default", "succeeded")
+    assert (run.fencing_token is not None) == (store == "database")
+    status, printed, _ = call("history", "job")
+    assert status == 0
+    assert re.search(r" job +succeeded ", printed)
+
+
+@pytest.mark.parametrize("store", ["memory", "redis", "cache"], indirect=True)
+def test_no_history_without_a_database(
+    store: str, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without ``history_database`` nothing is written; the log has what was done."""
+    entry = settings.SHEDLOCK_PROVIDERS["default"]
+    options = {k: v for k, v in entry["OPTIONS"].items() if k != "history_database"}
+    settings.SHEDLOCK_PROVIDERS = {"default": {**entry, "OPTIONS": options}}
+    execute(lambda: None, "job")
+    take("job")
+    assert call("release", "job", "--force", "--reason", "pod is gone")[0] == 0
+    assert LockRun.objects.count() == LockAction.objects.count() == 0
+    assert "because: 'pod is gone'" in caplog.text
+    told = (2, "", "The provider 'default' keeps no history.")
+    assert call("history", "job") == told
+    take("job")
+    assert "runs" not in call("show", "job")[1]
+
+
+def test_running_job_is_not_abandoned(store: str) -> None:
+    """A record of its name that another store left behind is another lock's."""
+    LockRecord.objects.create(
+        name="job",
+        locked_by="web-1:1:old",
+        locked_at="2026-01-01T00:00Z",
+        lock_until="2026-01-01T00:00Z",
+        released_at="2026-01-01T00:00Z",
+    )
+
+    def body() -> None:
+        run = LockRun.objects.with_outcome().get()
+        outcomes.append(run.current_outcome)
+        outcomes.append(call("check"))
+
+    outcomes: list[Any] = []
+    execute(body, "job")
+    assert outcomes[0] == RunOutcome.RUNNING
+    assert outcomes[1][:2] == (0, "No findings.\n")
+
+
+def test_next_run_tells_that_the_last_one_was_abandoned(store: str) -> None:
+    """A worker died without a word: no later run can begin while it holds the lock."""
+    tokens = {} if store == "database" else {"fencing_token": None}
+    add_run("job", RunOutcome.RUNNING, **tokens)
+    execute(lambda: None, "job")
+    died, followed = LockRun.objects.with_outcome().order_by("pk")
+    assert died.current_outcome == RunOutcome.ABANDONED
+    assert followed.current_outcome == RunOutcome.SUCCEEDED
+
+
+def test_check(store: str) -> None:
+    """A job that runs for too long is found; a limited look is told on stderr."""
+    take("job")
+    status, printed, told = call("check")
+    assert (status, printed) == (0, "No findings.\n")
+    assert told.startswith(LIMITED) == (store == "cache")
+    status, printed, _ = call("check", "--held-for", "0s")
+    assert status == 1
+    assert printed.startswith("WARNING Lock 'job': its job has run for ")
+    assert call("check", "--verbosity", "0")[2] == ""
+
+
+def test_check_tells_of_a_bad_run(store: str) -> None:
+    """The history tells of failures, whatever keeps the locks."""
+    add_run("job", RunOutcome.FAILED, exception_type="ValueError")
+    status, printed, _ = call("check")
+    assert status == 1
+    assert "Lock 'job': its last run failed with ValueError" in printed
+
+
+@pytest.mark.parametrize("store", ["database", "memory", "redis"], indirect=True)
+def test_expired_lock(store: str) -> None:
+    """A worker died. A cache forgets its lock; the other stores tell of it."""
+    take("job", lock_at_most_for=timedelta(milliseconds=1))
+    wait_for(lambda: state("job") is LockState.EXPIRED)
+    status, printed, _ = call("check")
+    assert status == 1
+    assert "Lock 'job': its lease is over and" in printed
+    assert listed("--state", "expired") == {"job"}
+
+
+def test_store_that_is_down_hides_no_other(away: str) -> None:
+    """``check`` is critical, names the provider, and tells of the others' locks."""
+    take("job")
+    status, printed, _ = call("check", "--held-for", "0s")
+    assert status == 2
+    critical, warning = printed.splitlines()
+    assert critical.startswith("CRITICAL ")
+    assert "'gone'" in critical if away == "database" else "'away'" in critical
+    assert warning.startswith("WARNING Lock 'job': its job has run for ")
+    assert listed() == {"job"}
+
+
+@pytest.mark.parametrize(
+    "args", [("list",), ("show", "job"), ("release", "job"), ("extend", "job", "1m")]
+)
+def test_command_on_a_store_that_is_down(away: str, args: tuple[str, ...]) -> None:
+    """An error says so, with a status of its own; nothing looks like an empty list."""
+    status, printed, told = call("--provider", "away", *args)
+    assert status == (2 if away == "database" else 125)
+    assert printed == ""
+    assert "'gone'" in told if away == "database" else "'away'" in told
+
+
+def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
+    raise OperationalError("no answer today")
+
+
+@pytest.mark.parametrize("store", ["memory", "redis", "cache"], indirect=True)
+def test_history_that_fails_hides_no_lock(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Locks in other stores are shown while the database fails."""
+    take("job")
+    with connection.execute_wrapper(refuse):
+        assert listed() == {"job"}
+        assert "Could not read the runs in database 'default'" in caplog.text
+        status, printed, told = call("show", "job")
+        assert status == 0
+        assert re.search(r"^State +running$", printed, re.MULTILINE)
+        assert "No runs yet" not in printed
+        assert told.startswith("The history in database 'default' can't be read: ")

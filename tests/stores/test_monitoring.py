@@ -1,0 +1,128 @@
+"""Metrics, health and findings of each store, and of one that is down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import path
+
+from django_shedlock import execute
+from django_shedlock.contrib.prometheus.collectors import StoreCollector
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.monitoring.findings import Kind, Search
+from django_shedlock.monitoring.health import HealthView, find_problems
+from django_shedlock.monitoring.known import limitation
+from django_shedlock.providers import get_provider
+from tests.support.lateness import HOUR
+from tests.support.locks import add_run, take
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+
+urlpatterns = [path("health", HealthView.as_view(public=True, keep_for=0))]
+
+
+def metrics() -> dict[tuple[str, ...], float]:
+    """Return what a scrape tells: values by the metric and all of its labels."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in StoreCollector().collect()
+        for sample in family.samples
+    }
+
+
+def test_metrics(store: str) -> None:
+    """Held locks have metrics; numbers of locks are left out where nobody knows."""
+    take("job")
+    take("other")
+    told = metrics()
+    assert told["shedlock_store_up", "default"] == 1
+    assert told["shedlock_held", "default", "job"] == 1
+    counted = {key for key in told if key[0].startswith("shedlock_locks")}
+    if store == "cache":
+        assert counted == set()
+        assert ("shedlock_held", "default", "other") not in told
+    else:
+        assert told["shedlock_locks", "default", "running"] == 2
+        assert told["shedlock_locks_left_out", "default"] == 0
+        assert told["shedlock_held", "default", "other"] == 1
+
+
+def test_metrics_of_the_history(store: str) -> None:
+    """The last runs are told of, also of a known job whose lock is free."""
+    execute(lambda: None, "job")
+    add_run("failed", RunOutcome.FAILED)
+    told = metrics()
+    assert told["shedlock_consecutive_failures", "default", "failed"] == 1
+    assert told["shedlock_consecutive_failures", "default", "job"] == 0
+    assert told["shedlock_recent_runs", "default", "job", "succeeded"] == 1
+    assert ("shedlock_last_success_timestamp_seconds", "default", "job") in told
+
+
+def test_metrics_have_a_bound(store: str, settings: Any) -> None:
+    """What failed comes first."""
+    settings.SHEDLOCK_METRICS_MAX_LOCKS = 1
+    take("job")
+    add_run("failed", RunOutcome.FAILED)
+    held = {key[2] for key in metrics() if key[0] == "shedlock_held"}
+    assert held == {"failed"}
+
+
+def test_metrics_of_a_store_that_is_down(away: str) -> None:
+    """It is told to be down, and the other store's locks are told of."""
+    take("job")
+    told = metrics()
+    assert told["shedlock_store_up", "away"] == 0
+    assert told["shedlock_store_up", "default"] == 1
+    assert told["shedlock_held", "default", "job"] == 1
+
+
+def test_health(store: str) -> None:
+    """A job that runs for too long is found where its lock's name is known."""
+    assert find_problems(stuck_after=0) == []
+    take("job")
+    [problem] = find_problems(stuck_after=0, overdue_after=HOUR)
+    assert (problem.kind, problem.lock) == (Kind.LONG, "job")
+
+
+def test_health_of_a_store_that_is_down(away: str) -> None:
+    """Whatever else is right, the answer is 503, and names the provider."""
+    answer = Client().get("/health")
+    assert answer.status_code == 503
+    [problem] = answer.json()["problems"]
+    assert (problem["kind"], problem["provider"]) == ("unreachable", "away")
+
+
+def test_locks_can_be_left_out(store: str) -> None:
+    """An ignored name is no finding."""
+    take("job")
+    provider = get_provider()
+    held = Search(HOUR, held_for=0 * HOUR)
+    assert [found.lock for found in held.findings(provider)] == ["job"]
+    ignoring = Search(HOUR, held_for=0 * HOUR, ignored=("j*",))
+    assert list(ignoring.findings(provider)) == []
+
+
+def test_limitation(store: str) -> None:
+    """Only a store that can't list its locks has one."""
+    told = limitation(get_provider())
+    assert (told is not None) == (store == "cache")
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"], indirect=True)
+def test_bad_record(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finding says where the record is that somebody has to correct."""
+    lock = take("job")
+    provider: Any = get_provider()
+    entry, version = provider.read("job")
+    object.__setattr__(entry, "ticks", "nonsense")
+    assert provider.write("job", entry, version)
+    [found] = Search(HOUR).findings(provider)
+    assert found.kind is Kind.UNREADABLE
+    where = {
+        "memory": "its record in the store of provider 'default'",
+        "redis": "its key 'shedlock:{job}' in Redis",
+    }
+    assert found.text.endswith(f"Correct or delete {where[store]}.")
+    assert lock.name == "job"
