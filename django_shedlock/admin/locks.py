@@ -16,7 +16,7 @@ from django_shedlock.admin.attention import (
     state_counters,
 )
 from django_shedlock.admin.base import ConsoleAdmin
-from django_shedlock.admin.choice import ProviderFilter, admin_provider
+from django_shedlock.admin.choice import ProviderFilter, admin_provider, others
 from django_shedlock.admin.columns import LockColumns, TickColumns
 from django_shedlock.admin.confirmations import (
     ExtendConfirmation,
@@ -44,6 +44,7 @@ from django_shedlock.models import (
     LockRun,
     with_last_run,
 )
+from django_shedlock.providers import provider_aliases
 
 TEMPLATES = "admin/django_shedlock/lockrecord"
 LIST_PARTS = tuple(
@@ -229,6 +230,8 @@ class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, ConsoleAdmin):
         return {
             "shedlock_attention": attention_counters(request, changelist, records),
             "shedlock_states": state_counters(changelist, records),
+            "shedlock_others": others(),
+            "shedlock_is_database": len(others()) < len(provider_aliases()),
             **make_table(request, changelist, offered, has_runs=has_runs),
         }
 

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_shedlock.admin.choice import ProviderFilter, admin_provider
+from django_shedlock.admin.choice import HistoryFilter, history_database
 from django_shedlock.admin.filters import HostFilter, OutcomeFilter
 from django_shedlock.admin.labels import (
     NOTHING,
@@ -39,7 +39,7 @@ class LockRunAdmin(LargeTableAdmin):
         "exception",
     )
     list_display_links = ("started_at",)
-    list_filter = (ProviderFilter, OutcomeFilter, HostFilter, "started")
+    list_filter = (HistoryFilter, OutcomeFilter, HostFilter, "started")
     date_hierarchy = "started"
     search_fields = ("name", "exception_type", "locked_by")
     search_help_text = gettext_lazy("Search by lock, exception or holder")
@@ -142,5 +142,5 @@ class LockRunAdmin(LargeTableAdmin):
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
         """Return the runs with their outcomes, from the provider's database."""
-        runs = SpannedRunQuerySet(LockRun, using=admin_provider(request).using)
+        runs = SpannedRunQuerySet(LockRun, using=history_database(request))
         return with_excerpts(runs.with_outcome().with_elapsed())

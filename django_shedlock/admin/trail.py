@@ -15,7 +15,13 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_shedlock.admin.choice import ProviderFilter, admin_provider, query_of
+from django_shedlock.admin.choice import (
+    HistoryFilter,
+    admin_provider,
+    database_providers,
+    history_database,
+    query_of,
+)
 from django_shedlock.admin.filters import KindFilter, OperatorFilter, ResultFilter
 from django_shedlock.admin.labels import (
     ACTIONS,
@@ -65,10 +71,10 @@ def result_badge(action: LockAction) -> SafeString:
 
 
 def lock_link(site: admin.AdminSite, name: str, provider: str) -> SafeString:
-    """Return the lock's name, as a link where the site shows locks."""
+    """Return the lock's name, as a link where the site shows that lock."""
     if not name:  # of a catch-up, which is for no single lock
         return NOTHING
-    if not site.is_registered(LockRecord):
+    if not site.is_registered(LockRecord) or provider not in database_providers():
         return format_html("<bdi>{}</bdi>", name)
     page = reverse(
         "admin:django_shedlock_lockrecord_change",
@@ -94,7 +100,7 @@ class LockActionAdmin(LargeTableAdmin):
         "in_words",
     )
     list_display_links = ("began_at",)
-    list_filter = (ProviderFilter, KindFilter, ResultFilter, OperatorFilter)
+    list_filter = (HistoryFilter, KindFilter, ResultFilter, OperatorFilter)
     search_fields = ("name", "operator", "reason")
     search_help_text = gettext_lazy("Search by lock, operator or reason")
     change_list_template = "admin/django_shedlock/wide_list.html"
@@ -146,7 +152,7 @@ class LockActionAdmin(LargeTableAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
         """Return the actions, from the provider's database."""
-        return LockAction.objects.using(admin_provider(request).using)
+        return LockAction.objects.using(history_database(request))
 
 
 def _beginning(text: str) -> SafeString:

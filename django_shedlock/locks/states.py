@@ -149,7 +149,7 @@ class LockStatus:
         return is_overdue or self.held_for > held_for
 
     def is_candidate(self, grace: timedelta) -> bool:
-        """Return whether the lock needs a look: it is not free, overdue or unreadable."""
+        """Return whether it needs a look: it is not free, or overdue, or unreadable."""
         is_free = self.state is LockState.FREE and not self.unreadable
         return not is_free or self.is_late(grace, None)
 

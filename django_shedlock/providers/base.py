@@ -229,7 +229,7 @@ class LockProvider(ABC):
         ignored: Collection[str] = (),
     ) -> Sequence[LockStatus]:
         """
-        Return only the locks that are held, expired, overdue by ``grace`` or unreadable.
+        Return only the locks that are held, expired, unreadable, overdue by ``grace``.
 
         The overdue ones come first, then the expired ones, then the running ones, and
         in each group those that were acquired longest ago. ``limit`` is their number at
