@@ -228,6 +228,24 @@ def test_next_run_tells_that_the_last_one_was_abandoned(store: str) -> None:
     assert followed.current_outcome == RunOutcome.SUCCEEDED
 
 
+def test_prune(store: str) -> None:
+    """Old runs are deleted; records only of a provider that has them in a database."""
+    LockRecord.objects.create(
+        name="of another provider",
+        locked_at="2026-01-01T00:00Z",
+        lock_until="2026-01-01T00:00Z",
+        released_at="2026-01-01T00:00Z",
+    )
+    add_run("old", started="2026-01-01T00:00Z", finished="2026-01-01T00:00Z")
+    status, _, told = call("prune", "--unused-for", "0s")
+    assert (status == 2) == (store != "database")
+    if store != "database":
+        assert told.startswith("The provider 'default' has no records of locks in a")
+        assert LockRecord.objects.exists()
+        assert call("prune")[1] == "Deleted runs: 1.\n"
+    assert not LockRun.objects.exists()
+
+
 def test_check(store: str) -> None:
     """A job that runs for too long is found; a limited look is told on stderr."""
     take("job")

@@ -26,6 +26,8 @@ from django_shedlock.management.subcommands.base import (
     history_database,
 )
 from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
 
 
 class Prune(Subcommand):
@@ -65,6 +67,8 @@ class Prune(Subcommand):
         """Prune what is of this provider, of the default one, or of all."""
         if not options["all_providers"]:
             provider = get_provider(alias or "default")
+            if options["unused_for"] is not None:
+                _require_records(provider)
             self.run(history_database(provider), provider.alias, **options)
             return
         if alias is not None:
@@ -109,3 +113,13 @@ class Prune(Subcommand):
         prune_old = count_prunable_actions if dry_run else prune_actions
         if actions := prune_old(using, older_than, provider):
             self.stdout.write(f"{done} actions of operators: {actions}.")
+
+
+def _require_records(provider: LockProvider) -> None:
+    # The records in the database of its history are another provider's.
+    if not isinstance(provider, DatabaseLockProvider):
+        raise CommandError(
+            f"The provider {provider.alias!r} has no records of locks in a database. "
+            "Leave --unused-for out.",
+            returncode=WRONG_CALL,
+        )

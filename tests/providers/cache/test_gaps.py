@@ -42,6 +42,16 @@ def after_reading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) ->
     monkeypatch.setattr(CacheLockProvider, "_read", read_and_act)
 
 
+def test_fence_is_refused_with_what_helps(locks: CacheLockProvider) -> None:
+    """Nobody is told to use a number that there is not."""
+    lock = take_from(locks, configure())
+    told = (
+        r"can't fence it\. Nor has it a fencing_token: keep this lock in the database"
+    )
+    with pytest.raises(LockProviderError, match=told):
+        lock.fence()
+
+
 def let_lease_pass(lock: Lock) -> None:
     """Let it be over by this host's clocks, while the key is still there."""
     lock.lease_end = time.monotonic()
