@@ -10,16 +10,18 @@ import pytest
 from django_shedlock import scheduler_lock
 from django_shedlock.monitoring.known import known_names
 from django_shedlock.providers import provider_instances
+from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of
 from tests.support.redis_fixtures import running_redis, server
 from tests.support.redis_servers import PATIENT, free_port
 
-__all__ = ["running_redis", "server"]
+__all__ = ["running_etcd", "running_redis", "server"]
 
 PROVIDERS = "django_shedlock.providers"
 DATABASE = f"{PROVIDERS}.database.DatabaseLockProvider"
 MEMORY = f"{PROVIDERS}.memory.MemoryLockProvider"
 REDIS = f"{PROVIDERS}.redis.RedisLockProvider"
+ETCD = f"{PROVIDERS}.etcd.EtcdLockProvider"
 CACHE = f"{PROVIDERS}.cache.CacheLockProvider"
 RECORDED = {"history_database": "default"}
 
@@ -57,18 +59,29 @@ def redis(settings: Any, request: pytest.FixtureRequest) -> Iterator[dict[str, A
     close_clients()
 
 
+@pytest.fixture
+def etcd(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Return the entry of a provider in etcd, with a prefix of the test's own."""
+    url = request.getfixturevalue("running_etcd").url
+    options = {"endpoints": url, "prefix": f"{request.node.nodeid}/", "timeout": "4m"}
+    yield {"BACKEND": ETCD, "OPTIONS": {**options, **RECORDED}}
+    close_clients()
+
+
 def close_clients() -> None:
     for provider in provider_instances().values():
+        if hasattr(provider, "members"):
+            provider.members.close()
         if hasattr(provider, "clients"):
             provider.clients.client.close()
 
 
-@pytest.fixture(params=["database", "memory", "redis", "cache"])
+@pytest.fixture(params=["database", "memory", "redis", "etcd", "cache"])
 def store(request: pytest.FixtureRequest, settings: Any, caches: None) -> str:
     """Let the provider "default" keep its locks there; return the store's name."""
     name = str(request.param)
-    if name == "redis":
-        entry = request.getfixturevalue("redis")
+    if name in {"redis", "etcd"}:
+        entry = request.getfixturevalue(name)
     else:
         options = {} if name == "database" else RECORDED
         backend = {"database": DATABASE, "memory": MEMORY, "cache": CACHE}[name]
@@ -77,13 +90,17 @@ def store(request: pytest.FixtureRequest, settings: Any, caches: None) -> str:
     return name
 
 
-@pytest.fixture(params=["redis", "cache", "database"])
+@pytest.fixture(params=["redis", "etcd", "cache", "database"])
 def away(request: pytest.FixtureRequest, settings: Any, caches: None) -> Iterator[str]:
     """Add a provider "away" whose server is down to one in memory; return its kind."""
     entries: dict[str, dict[str, Any]] = {
         "redis": {
             "BACKEND": REDIS,
             "OPTIONS": {"url": f"redis://127.0.0.1:{free_port()}"},
+        },
+        "etcd": {
+            "BACKEND": ETCD,
+            "OPTIONS": {"endpoints": f"http://127.0.0.1:{free_port()}"},
         },
         "cache": {"BACKEND": CACHE, "OPTIONS": {"cache": "away"}},
         "database": {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}},

@@ -32,7 +32,7 @@ class Members:
     def __init__(
         self, endpoints: str | Sequence[str], timeout: float, options: dict[str, Any]
     ):
-        urls = [endpoints] if isinstance(endpoints, str) else list(endpoints)
+        self.urls = urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
         if not urls:
             raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
         self._addresses = [_address(url) for url in urls]

@@ -16,6 +16,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.states import LockStatus
+from django_shedlock.providers.base import Place
 from django_shedlock.providers.comparing import EntryLockProvider
 from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
 from django_shedlock.providers.etcd import transactions
@@ -118,6 +119,15 @@ class EtcdLockProvider(EntryLockProvider):
         records, holders, clock = self._all()
         held = {pair["key"]: pair for pair in holders}
         return [self._status_of(pair, held, clock) for pair in records]
+
+    def record_of(self, name: str) -> str:
+        """See LockProvider.record_of()."""
+        return f"its key {self._keys(name)[0].decode()!r} in etcd"
+
+    def place(self) -> Place | None:
+        """See LockProvider.place()."""
+        text = f"one etcd, with the prefix {self.prefix!r}"
+        return Place(("etcd", *sorted(self.members.urls), self.prefix), text)
 
     def check(self) -> list[CheckMessage]:
         """See LockProvider.check()."""

@@ -1,15 +1,5 @@
-"""A server for each process of the tests."""
+"""The server of these tests."""
 
-from __future__ import annotations
+from tests.support.etcd_fixtures import running_etcd
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.support.etcd_servers import EtcdServer, etcd_servers
-
-
-@pytest.fixture(scope="session")
-def running_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    with etcd_servers(tmp_path_factory.mktemp("etcd"), 1) as [server]:
-        yield server
+__all__ = ["running_etcd"]

@@ -65,3 +65,18 @@ def test_member_that_answers(settings: Any, running_etcd: EtcdServer) -> None:
     """Nothing is said of it."""
     use(settings, endpoints=running_etcd.url)
     assert check_stores() == []
+
+
+def test_two_providers_in_one_place(settings: Any) -> None:
+    """The order of the members changes nothing, but the prefix does."""
+    one, other = "http://one", "http://other"
+    options = {"a": {"endpoints": [one, other]}, "default": {"endpoints": [other, one]}}
+    settings.SHEDLOCK_PROVIDERS = {
+        alias: {"BACKEND": BACKEND, "OPTIONS": each} for alias, each in options.items()
+    }
+    [message] = check_providers()
+    assert message.id == "shedlock.E013"
+    assert "one etcd, with the prefix 'shedlock/'" in message.msg
+    options["a"]["prefix"] = "theirs/"  # type: ignore[assignment]
+    settings.SHEDLOCK_PROVIDERS = {**settings.SHEDLOCK_PROVIDERS}
+    assert check_providers() == []
