@@ -11,7 +11,7 @@ from django.contrib import admin
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.translation import gettext, pgettext, pgettext_lazy
+from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
@@ -155,9 +155,5 @@ class HistoryFilter(ProviderFilter):
     def choices(self, changelist: Any) -> Iterator[Any]:
         """Return one choice for each provider; all of them if one table has all."""
         if not self._is_needed:
-            yield {
-                "selected": self._chosen is None,
-                "query_string": changelist.get_query_string(remove=[PROVIDER, "p"]),
-                "display": gettext("All"),
-            }
+            yield next(admin.SimpleListFilter.choices(self, changelist))
         yield from super().choices(changelist)

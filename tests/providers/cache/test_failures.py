@@ -71,6 +71,18 @@ def test_client_that_hides_errors(
         call(provider, lock)
 
 
+def test_client_that_hides_errors_of_several_locks(
+    settings: Any, memcached_server: Memcached
+) -> None:
+    """No empty answer hides that nobody could read these locks, nor that of now()."""
+    provider = use_only(settings, memcached_server, ignore_exc=True)
+    location = f"unix:{memcached_server.socket}.none"
+    settings.CACHES["default"]["LOCATION"] = location
+    for call in (lambda: provider.statuses_of(["job", "other"]), provider.now):
+        with pytest.raises(LockProviderError, match="known of the locks: the cache"):
+            call()
+
+
 def test_server_that_does_not_answer(settings: Any) -> None:
     """The client's time limit ends the wait, and nobody knows what was done."""
     with memcached() as server:
