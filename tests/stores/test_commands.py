@@ -104,6 +104,15 @@ def test_show(store: str) -> None:
     assert re.search(r"^Provider +default$", printed, re.MULTILINE)
     assert "succeeded" in printed
     assert "a slow day" in printed
+    assert ("Token" in printed) == (store != "cache")
+
+
+def test_catch_up(store: str) -> None:
+    """Where no ticks are kept, nobody says that no job is overdue."""
+    status, printed, _ = call("catch-up", "--dry-run")
+    told = "The provider 'default' keeps no ticks: nobody knows what is overdue.\n"
+    assert status == 0
+    assert printed == (told if store == "cache" else "No job is overdue.\n")
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,12 @@ class CatchUp(Subcommand):
                 self.stdout.write(_line(caught_up))
             failed += caught_up.result is Result.FAILED
         if dry_run and not overdue:
-            self.stdout.write("No job is overdue.")
+            self.stdout.write(
+                "No job is overdue."
+                if provider.keeps_ticks
+                else f"The provider {provider.alias!r} keeps no ticks: nobody knows "
+                "what is overdue."
+            )
         if failed:
             message = f"Jobs that failed: {failed}."
             raise CommandError(message, returncode=FAILED)

@@ -136,6 +136,8 @@ def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
         return
     if status.locked_by:
         yield from _holder(status)
+        if provider.counts_acquisitions:
+            yield "Token", str(status.fencing_token)
     yield from _schedule(status)
 
 
@@ -158,7 +160,6 @@ def _holder(status: LockStatus) -> Iterator[Fact]:
         yield "Until", f"{local(status.lock_until)}, in {left}, unless it is extended"
     elif status.state.may_run:
         yield "Expired at", local(status.lock_until)
-    yield "Token", str(status.fencing_token)
 
 
 def _schedule(status: LockStatus) -> Iterator[Fact]:
