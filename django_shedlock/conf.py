@@ -57,6 +57,7 @@ LOCK_AT_LEAST_FOR = Setting[timedelta | float | str](
     "SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR", DURATION, "0s"
 )
 NAMESPACE = Setting[str]("SHEDLOCK_NAMESPACE", (str,), "")
+TABLE = Setting[str]("SHEDLOCK_TABLE", (str,), "shedlock")
 ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
 HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_RETENTION = Setting[timedelta | float | str](

@@ -1,6 +1,7 @@
 from django.db import migrations, models
 
 import django_shedlock.fields
+from django_shedlock import conf
 
 
 class Migration(migrations.Migration):
@@ -86,7 +87,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "lock",
                 "verbose_name_plural": "locks",
-                "db_table": "shedlock",
+                "db_table": conf.TABLE.value,
                 "permissions": [
                     ("release_lockrecord", "Can release lock"),
                     ("extend_lockrecord", "Can extend lock"),

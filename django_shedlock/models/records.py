@@ -11,6 +11,7 @@ from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.fields import (
     DatabaseNow,
@@ -203,7 +204,7 @@ class LockRecord(models.Model):
     objects = LockRecordQuerySet.as_manager()
 
     class Meta:
-        db_table = "shedlock"
+        db_table = conf.TABLE.value  # its migration reads the setting, too
         verbose_name = pgettext_lazy("shedlock", "lock")
         verbose_name_plural = pgettext_lazy("shedlock", "locks")
         default_permissions = ("view", "delete")

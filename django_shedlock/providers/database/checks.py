@@ -14,6 +14,11 @@ from django_shedlock.durations import format_duration
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import Place
 
+READ_ONLY = {
+    "postgresql": "SELECT current_setting('transaction_read_only') = 'on'",
+    "mysql": "SELECT @@global.read_only",
+}
+"""Questions whose answer is true on a replica."""
 NEEDED_FOR = {
     LockRecord._meta.db_table: "no job with a lock will run",
     LockRun._meta.db_table: "no run will be recorded",
@@ -67,7 +72,7 @@ def check_database(using: str) -> list[CheckMessage]:
             return []
         if missing:
             return [_missing_table(using, table) for table in missing]
-        return _check_clocks(using)
+        return [*_check_role(using), *_check_clocks(using)]
     except DatabaseError as error:
         return [_unreachable(using, error)]
 
@@ -81,6 +86,25 @@ def _is_being_migrated(using: str) -> bool:
 
     applied = MigrationRecorder(connections[using]).applied_migrations()
     return all(app != LockRecord._meta.app_label for app, _ in applied)
+
+
+def _check_role(using: str) -> list[CheckMessage]:
+    question = READ_ONLY.get(connections[using].vendor)
+    if question is None:
+        return []
+    with connections[using].cursor() as cursor:
+        cursor.execute(question)
+        [is_read_only] = cursor.fetchone()
+    if not is_read_only:
+        return []
+    return [
+        Warning(
+            f"The database {using!r} is read-only, as a replica is, so no job with a "
+            "lock will run.",
+            hint="Let the provider's `using` name the primary.",
+            id="shedlock.W023",
+        )
+    ]
 
 
 def _check_clocks(using: str) -> list[CheckMessage]:

@@ -1,0 +1,130 @@
+"""Which table and which database a lock is in, and who is never asked for that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage
+from django.db import connection, transaction
+
+from django_shedlock import hold
+from django_shedlock.checks import check_stores
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
+from tests.support.locks import MINUTE, configure, take_from
+
+BOTH = ["default", "other"]
+SCRIPT = """
+import django; django.setup()
+from django.db import connection
+from django_shedlock import execute
+from django_shedlock.providers import get_provider
+assert execute(lambda: [s.name for s in get_provider().statuses()], "job").value
+tables = connection.introspection.table_names()
+print("locks of ours" in tables, "shedlock" in tables, "shedlock_run" in tables)
+"""
+
+
+class NobodyAsksThis:
+    """A router that fails for whoever asks where to read or write."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str:
+        raise AssertionError(f"asked where to read {model}")
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        raise AssertionError(f"asked where to write {model}")
+
+
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+def test_routers_are_not_asked(settings: Any) -> None:
+    """A lock never goes to a replica, whatever a router says of its model."""
+    settings.DATABASE_ROUTERS = [NobodyAsksThis()]
+    provider = DatabaseLockProvider("default", using="other")
+    for _ in range(2):
+        lock = take_from(provider, configure())
+        provider.acquire(configure())
+        assert provider.extend(lock, MINUTE)
+        assert provider.fencing_token(lock)
+        assert [status.name for status in provider.statuses()] == ["job"]
+        assert provider.force_extend("job", MINUTE)
+        assert provider.release(lock)
+
+
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+def test_provider_for_each_call(settings: Any) -> None:
+    """One name in the databases of two tenants is two locks."""
+    backend = "django_shedlock.providers.database.DatabaseLockProvider"
+    settings.SHEDLOCK_PROVIDERS = {
+        alias: {"BACKEND": backend, "OPTIONS": {"using": alias}} for alias in BOTH
+    }
+    with hold("job", provider="default"):
+        with hold("job", provider="other") as lock:
+            assert lock.provider.alias == "other"
+            [status] = lock.provider.statuses()
+            assert status.locked_by == lock.locked_by
+        assert isinstance(get_provider("default").acquire(configure()), LockHolder)
+        assert isinstance(get_provider("other").acquire(configure()), Lock)
+
+
+def run(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.support.other_table",
+            "SHEDLOCK_TEST_STORE": "sqlite",
+            "SHEDLOCK_TEST_SQLITE_FOLDER": str(folder),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.sqlite_only
+def test_other_table(tmp_path: Path) -> None:
+    """The migration makes it, no further one is needed, and locks are in it."""
+    run(tmp_path, "-m", "django", "migrate", "--verbosity=0")
+    run(tmp_path, "-m", "django", "makemigrations", "--check")
+    assert run(tmp_path, "-c", SCRIPT).split() == ["True", "False", "True"]
+
+
+@pytest.fixture
+def warned() -> Callable[[], list[CheckMessage]]:
+    def check() -> list[CheckMessage]:
+        messages = check_stores(databases=["default"])
+        return [message for message in messages if message.id == "shedlock.W023"]
+
+    return check
+
+
+@pytest.mark.postgres_only
+@pytest.mark.django_db(transaction=True)
+def test_w023_read_only_database(warned: Callable[[], list[CheckMessage]]) -> None:
+    """W023 tells of a replica, on which nothing can be written."""
+    assert warned() == []
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION READ ONLY")
+        [message] = warned()
+    assert "'default' is read-only" in message.msg
+
+
+@pytest.mark.django_db
+def test_w023_replica_of_mysql(
+    warned: Callable[[], list[CheckMessage]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it is a variable of the server; other stores are not asked."""
+    from django_shedlock.providers.database import checks
+
+    assert warned() == []
+    monkeypatch.setitem(checks.READ_ONLY, connection.vendor, "SELECT 1")
+    assert len(warned()) == 1
