@@ -1,0 +1,171 @@
+"""Providers that each break one rule, for the tests of the contract."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers.comparing import EntryLockProvider
+from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.memory import MemoryLockProvider
+
+
+class WritesBlindly(MemoryLockProvider):
+    """It does not compare before it writes."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        time.sleep(0.001)
+        self._entries[name] = entry
+        return True
+
+
+class EndsLeasesEarly(MemoryLockProvider):
+    """Its leases are half as long as they should be."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        lease_end = (entry.locked_at + entry.lock_until) / 2
+        return super().write(name, replace(entry, lock_until=lease_end), version)
+
+
+class NeverEndsLeases(MemoryLockProvider):
+    """Its locks are held until somebody releases them."""
+
+    def read(self, name: str) -> tuple[Entry | None, Entry | None]:
+        entry, version = super().read(name)
+        if entry is not None and not entry.is_released:
+            entry = replace(entry, lock_until=self.clock() + 1000)
+        return entry, version
+
+
+class ForgetsAtLeast(MemoryLockProvider):
+    """A release always frees the lock."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        if entry.is_released:
+            entry = replace(entry, lock_until=self.clock())
+        return super().write(name, entry, version)
+
+
+class ReleasesForOthers(MemoryLockProvider):
+    """A release frees the lock, whoever holds it."""
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        return self.force_release(lock.name, running=True)
+
+
+class ExtendsForOthers(MemoryLockProvider):
+    """An extension does not ask who holds the lock, or whether its lease is over."""
+
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
+        entry, version = self.read(lock.name)
+        assert entry is not None
+        longer = entry.extended(self.clock(), lock_at_most_for, lock_at_least_for)
+        return self.write(lock.name, longer, version)
+
+
+class Shortens(MemoryLockProvider):
+    """An extension may end the lease earlier."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        if entry.extended_at is not None:
+            entry = replace(entry, lock_until=entry.extended_at + 60)
+        return super().write(name, entry, version)
+
+
+class GivesTokensTwice(MemoryLockProvider):
+    """Its tokens do not grow."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        return super().write(name, replace(entry, fencing_token=1), version)
+
+
+class ForgetsTicks(MemoryLockProvider):
+    """It gives a lock again for a tick that was run."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        return super().write(name, replace(entry, ticks=""), version)
+
+
+class IgnoresCase(MemoryLockProvider):
+    """Names that differ in their case are one lock."""
+
+    def read(self, name: str) -> tuple[Entry | None, Entry | None]:
+        return super().read(name.lower())
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        return super().write(name.lower(), entry, version)
+
+
+class HidesHolders(MemoryLockProvider):
+    """It says that a lock is held, but not by whom."""
+
+    def take(self, lock: Lock) -> LockHolder | None:
+        holder = super().take(lock)
+        return holder and replace(holder, locked_by="")
+
+
+class ForgetsToAwait(MemoryLockProvider):
+    """Asked by a task, it takes the lock without looking."""
+
+    async def atake(self, lock: Lock) -> LockHolder | None:
+        lock.provider.force_release(lock.name, running=True)
+        return self.take(lock)
+
+
+class FilesWithoutCompare(EntryLockProvider):
+    """Keeps locks in a folder, for all processes, and does not compare."""
+
+    def __init__(self, alias: str, *, folder: str, **options: Any):
+        super().__init__(alias, **options)
+        self.folder = Path(folder)
+
+    def read(self, name: str) -> tuple[Entry | None, None]:
+        path = self.folder / name
+        return Entry.from_json(path.read_text()) if path.exists() else None, None
+
+    def write(self, name: str, entry: Entry, version: None) -> bool:
+        new = self.folder.parent / f"{name} of {os.getpid()}"
+        new.write_text(entry.to_json())
+        time.sleep(0.005)
+        new.rename(self.folder / name)
+        return True
+
+    def names(self) -> list[str]:
+        return [path.name for path in self.folder.iterdir()]
+
+    def clock(self) -> float:
+        return time.time()
+
+
+class HidesFailures(MemoryLockProvider):
+    """Says "held" if its store fails."""
+
+    is_shared = True
+
+    def take(self, lock: Lock) -> LockHolder | None:
+        return LockHolder("somebody", timedelta(minutes=1))
+
+    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
+        return []
+
+
+class FailsWithoutNames(MemoryLockProvider):
+    """Its failures don't name the lock."""
+
+    is_shared = True
+
+    def read(self, name: str) -> tuple[Entry | None, Entry | None]:
+        raise LockProviderError("It failed.")

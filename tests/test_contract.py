@@ -1,0 +1,122 @@
+"""The contract itself: for each rule that a provider breaks one of its tests fails."""
+
+from __future__ import annotations
+
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.test.contract import harness
+from django_shedlock.test.contract.faults import OF_A_LOCK, FaultContract
+from django_shedlock.test.contract.races import RaceContract
+from tests.providers import test_memory
+from tests.support import broken_contract as broken
+
+FOUND = [
+    (broken.WritesBlindly, "test_threads_never_overlap"),
+    (broken.EndsLeasesEarly, "test_lease_times_out"),
+    (broken.NeverEndsLeases, "test_lease_times_out"),
+    (broken.ForgetsAtLeast, "test_kept_for_lock_at_least_for"),
+    (broken.ForgetsAtLeast, "test_async_release_keeps_at_least"),
+    (broken.ReleasesForOthers, "test_late_release_spares_the_next_holder"),
+    (broken.ReleasesForOthers, "test_late_task_spares_the_next_holder"),
+    (broken.ExtendsForOthers, "test_expired_lock_is_not_extended"),
+    (broken.ExtendsForOthers, "test_late_extend_spares_the_next_holder"),
+    (broken.Shortens, "test_extend_never_shortens"),
+    (broken.GivesTokensTwice, "test_token_grows_with_each_acquisition"),
+    (broken.ForgetsTicks, "test_tick_runs_once"),
+    (broken.ForgetsTicks, "test_success_is_that_of_the_tick"),
+    (broken.IgnoresCase, "test_names_are_case_sensitive"),
+    (broken.HidesHolders, "test_second_holder_is_told_who_holds"),
+    (broken.ForgetsToAwait, "test_async_pair"),
+    *[
+        (backend, "test_protocol")
+        for backend in (
+            broken.EndsLeasesEarly,
+            broken.ForgetsAtLeast,
+            broken.GivesTokensTwice,
+            broken.ReleasesForOthers,
+        )
+    ],
+]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait long for what will never be."""
+    monkeypatch.setattr(harness, "PATIENCE", 1)
+
+
+def run(backend: type[LockProvider], name: str, **options: Any) -> None:
+    """Run a test of the contract for this provider."""
+    bases = (test_memory.TestMemoryLockProvider,)
+    contract = type("Broken", bases, {"backend": backend})
+    test = getattr(contract(), name)
+    fixtures = {"provider": backend("default", **options), "options": options}
+    test(**{key: fixtures[key] for key in signature(test).parameters})
+
+
+@pytest.mark.parametrize(("backend", "name"), FOUND)
+def test_broken_rule_is_found(backend: type[LockProvider], name: str) -> None:
+    """The test passes with the provider that breaks no rule, and fails with this."""
+    run(MemoryLockProvider, name)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run(backend, name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return an empty folder."""
+    path = tmp_path / "locks"
+    path.mkdir()
+    return path
+
+
+class Races(RaceContract):
+    """What processes are asked that share a folder of locks."""
+
+    backend = broken.FilesWithoutCompare
+
+
+class Faults(FaultContract):
+    """What is asked of a provider whose store fails."""
+
+    backend: type[LockProvider] = broken.HidesFailures
+
+
+def test_race_of_processes_is_found(folder: Path) -> None:
+    """Of sixteen processes more than one get a lock that nothing compares."""
+    options = {"folder": str(folder)}
+    provider = broken.FilesWithoutCompare("default", **options)
+    with pytest.raises(AssertionError):
+        Races().test_one_of_sixteen_processes_wins(provider, options)
+
+
+def test_lost_step_is_found(folder: Path, tmp_path: Path) -> None:
+    """A number that processes count up without exclusion is too low."""
+    options = {"folder": str(folder)}
+    provider = broken.FilesWithoutCompare("default", **options)
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    with pytest.raises(AssertionError):
+        Races().test_processes_never_overlap(provider, options, counter)
+
+
+def test_hidden_failure_is_found() -> None:
+    """A lock that is "held" since its store fails would hide that no job runs."""
+    with pytest.raises(pytest.fail.Exception):
+        Faults().test_unreachable_store({}, OF_A_LOCK["take"])
+    with pytest.raises(pytest.fail.Exception):
+        Faults().test_unreachable_list({})
+
+
+def test_failure_without_a_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads the error must know which lock, and of which provider."""
+    monkeypatch.setattr(Faults, "backend", broken.FailsWithoutNames)
+    for call in ("take", "extend", "release"):
+        with pytest.raises(AssertionError):
+            Faults().test_unreachable_store({}, OF_A_LOCK[call])
