@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
+from django.core.checks import CheckMessage, Warning
 from django.utils import timezone
 
 from django_shedlock.exceptions import LockProviderError
@@ -95,12 +96,15 @@ class EntryLockProvider(LockProvider):
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release()."""
+        was_tried = lock.was_release_tried
 
         def change(entry: Entry, now: float) -> Entry | bool:
+            nonlocal was_tried
             if entry.belongs_to(lock):
+                was_tried = True
                 return entry.released(lock, now, succeeded=succeeded)
             # Sent again after a lost reply, our own first try may have released it.
-            return lock.was_release_tried and entry.locked_by == lock.locked_by
+            return was_tried and entry.locked_by == lock.locked_by
 
         return self._change(lock.name, change) in {None, True}
 
@@ -156,6 +160,22 @@ class EntryLockProvider(LockProvider):
 
         return self._change(name, change) is None
 
+    def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
+        """See LockProvider.check_store(). It asks the store for its clock."""
+        try:
+            self.clock()
+        except LockProviderError as error:
+            hint = "No job with a lock runs while its store is unreachable."
+            return [Warning(str(error), hint=hint, id="shedlock.W005")]
+        return []
+
+    def unreadable(self, name: str, error: ValueError) -> LockProviderError:
+        """Return the error of a record that is no ``Entry``."""
+        return LockProviderError(
+            f"The record of lock {name!r} in the provider {self.alias!r} can't be "
+            f"read: {error}. Correct or delete it."
+        )
+
     def _change(
         self, name: str, change: Callable[[Entry, float], Entry | R]
     ) -> R | None:
@@ -178,10 +198,7 @@ class EntryLockProvider(LockProvider):
         try:
             return self.observe(name)
         except ValueError as error:
-            raise LockProviderError(
-                f"The record of lock {name!r} in the provider {self.alias!r} can't be "
-                f"read: {error}. Correct or delete it."
-            ) from error
+            raise self.unreadable(name, error) from error
 
     def _status(self, name: str) -> LockStatus | None:
         try:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from django_shedlock import Lock
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import LockProviderContract
 from tests.support.forks import forked, thread_inside
 from tests.support.leases import age_entry, end_lease
-from tests.support.locks import configure, take_from
+from tests.support.locks import MINUTE, configure, take_from
 
 
 class TestMemoryLockProvider(LockProviderContract):
@@ -29,6 +32,54 @@ class TestMemoryLockProvider(LockProviderContract):
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
         assert isinstance(provider, MemoryLockProvider)
         age_entry(provider, name, by)
+
+
+class Repeating(MemoryLockProvider):
+    """A store whose client sends a write again after a lost reply."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        return super().write(name, entry, version) and super().write(
+            name, entry, version
+        )
+
+
+def test_write_that_was_sent_again() -> None:
+    """It looks like that of another, but nothing is lost, and nothing done twice."""
+    locks = Repeating("local")
+    lock = take_from(locks, configure(lock_at_least_for=MINUTE))
+    assert locks.fencing_token(lock) == 1
+    assert locks.release(lock)
+    assert not locks.release(lock)
+    assert locks.statuses("job")[0].state is LockState.HELD_AT_LEAST
+
+
+class WholeSeconds(MemoryLockProvider):
+    """A store that tells whole seconds, and adds one to each lease for that."""
+
+    moment = 0.0
+
+    def clock(self) -> float:
+        return float(int(self.moment))
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        if not entry.is_released:
+            entry = replace(entry, lock_until=entry.lock_until + 1)
+        return super().write(name, entry, version)
+
+
+@pytest.mark.parametrize("begun", [1000.0, 1000.5, 1000.999])
+def test_clock_of_whole_seconds(begun: float) -> None:
+    """No lease ends early, whenever in a second it began or was extended."""
+    locks = WholeSeconds("local")
+    locks.moment = begun
+    lock = take_from(locks, configure())
+    locks.moment += 59.999
+    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert locks.extend(lock, MINUTE)
+    locks.moment += 59.999
+    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert locks.release(lock)
+    assert isinstance(locks.acquire(configure()), Lock)
 
 
 def test_memory_cannot_fence() -> None:

@@ -10,7 +10,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-INSTALL = 'Install it: pip install "django-shedlock[etcd]"'
 EXAMPLE = 'Write it as "http://HOST:2379" or "https://HOST:2379".'
 
 
@@ -93,8 +92,11 @@ class Members:
 
 def _address(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"{url!r} is no endpoint of etcd. {EXAMPLE}")
+    is_http = parts.scheme in {"http", "https"} and parts.hostname
+    if not is_http or parts.username is not None or parts.path.strip("/"):
+        # It may hold a password, so the message has only its end.
+        shown = url.rpartition("@")[2]
+        raise ValueError(f"{shown!r} is no endpoint of etcd. {EXAMPLE}")
     port = parts.port or 2379
     return {"protocol": parts.scheme, "host": parts.hostname, "port": port}
 

@@ -19,17 +19,24 @@ class Known:
     def parse(cls, found: dict[str, Any]) -> Known:
         """Return the key of an answer to ``read()``."""
         for pair in found.get("kvs", ()):
-            return cls(
-                b64decode(pair.get("value", "")),
-                int(pair["mod_revision"]),
-                int(pair.get("lease", 0)),
-            )
+            return cls._of(pair)
         return cls()
 
+    @classmethod
+    def by_name(cls, found: dict[str, Any], prefix: bytes) -> dict[str, Known]:
+        """Return the keys of an answer to ``read_all()``, without the prefix."""
+        return {
+            b64decode(pair["key"])[len(prefix) :].decode(): cls._of(pair)
+            for pair in found.get("kvs", ())
+        }
 
-def key_of(pair: dict[str, Any]) -> bytes:
-    """Return the key of a pair of an answer."""
-    return b64decode(pair["key"])
+    @classmethod
+    def _of(cls, pair: dict[str, Any]) -> Known:
+        return cls(
+            b64decode(pair.get("value", "")),
+            int(pair["mod_revision"]),
+            int(pair.get("lease", 0)),
+        )
 
 
 def text(key: bytes) -> str:

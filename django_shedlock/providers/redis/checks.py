@@ -1,29 +1,13 @@
-"""The system checks of the Redis provider."""
+"""What ``manage.py check --database`` says of a Redis server."""
 
 from __future__ import annotations
 
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Warning
 
 from django_shedlock.exceptions import described
-from django_shedlock.providers.redis.clients import INSTALL, Clients
+from django_shedlock.providers.redis.clients import Clients
 
 NO_EVICTION = "noeviction"
-
-
-def check_options(alias: str, clients: Clients) -> list[CheckMessage]:
-    """Return what keeps the client from being made."""
-    try:
-        clients.check()
-    except ImportError as error:
-        return [
-            _wrong(f"SHEDLOCK_PROVIDERS[{alias!r}] needs redis-py: {error}", INSTALL)
-        ]
-    except (AttributeError, TypeError, ValueError) as error:
-        text = f"SHEDLOCK_PROVIDERS[{alias!r}] has wrong options: {error}"
-        return [_wrong(text, "Correct its OPTIONS.")]
-    except Exception:  # a cluster's client asks at once: check_server() tells
-        return []
-    return []
 
 
 def check_server(alias: str, clients: Clients) -> list[CheckMessage]:
@@ -43,10 +27,6 @@ def check_server(alias: str, clients: Clients) -> list[CheckMessage]:
             id="shedlock.W022",
         )
     ]
-
-
-def _wrong(text: str, hint: str) -> CheckMessage:
-    return Error(text, hint=hint, id="shedlock.E002")
 
 
 def _unreachable(alias: str, error: Exception) -> CheckMessage:

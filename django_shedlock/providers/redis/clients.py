@@ -17,7 +17,6 @@ DEFAULTS = {"host": "localhost", "port": 6379, "db": 0}
 """What a URL may leave out."""
 TIMEOUT = 5.0
 """Seconds for which a client waits for a connection, and for an answer."""
-INSTALL = 'Install it: pip install "django-shedlock[redis]"'
 EXAMPLES = (
     "Write it as redis://HOST:6379/0, unix:///PATH, "
     "redis+sentinel://HOST:26379,HOST/SERVICE/0 or redis+cluster://HOST:6379,HOST"
@@ -47,7 +46,7 @@ class Address:
         if scheme == "rediss":
             known["ssl"] = True
         if f"+{kind}" == SENTINEL and not path:
-            raise ValueError(f"{url!r} names no service. {EXAMPLES}")
+            raise ValueError(f"url names no service after {places!r}. {EXAMPLES}")
         return cls(f"+{kind}", hosts, path, known)
 
 

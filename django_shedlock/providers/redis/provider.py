@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +15,16 @@ from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.comparing import EntryLockProvider
-from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
+from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.redis import checks
-from django_shedlock.providers.redis.clients import INSTALL, Clients
+from django_shedlock.providers.redis.clients import Clients
 from django_shedlock.providers.redis.scripts import Script, Scripts
+from django_shedlock.providers.servers import (
+    Failure,
+    ServerLockProvider,
+    Store,
+    statuses_at,
+)
 from django_shedlock.schedules.starts import Trigger
 
 PREFIX = "shedlock:"
@@ -28,7 +33,7 @@ BATCH = 500
 MICROSECOND = timedelta(microseconds=1)
 
 
-class RedisLockProvider(EntryLockProvider):
+class RedisLockProvider(ServerLockProvider):
     """
     Keeps each lock as a hash in Redis or Valkey, by the server's clock.
 
@@ -43,6 +48,7 @@ class RedisLockProvider(EntryLockProvider):
     """
 
     is_async = True
+    store = Store("Redis", "redis-py", "redis")
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class RedisLockProvider(EntryLockProvider):
         try:
             if lock.configuration.keeps_ticks:
                 return super().take(lock)
-            with self._failing("acquire", lock.name):
+            with self.asking("acquire", lock.name):
                 return self._holder(lock, self._run_confirmed(*self._taking(lock)))
         except Unconfirmed:
             with suppress(LockProviderError):
@@ -89,7 +95,7 @@ class RedisLockProvider(EntryLockProvider):
         if lock.configuration.keeps_ticks:
             return await super().atake(lock)
         try:
-            with self._failing("acquire", lock.name):
+            with self.asking("acquire", lock.name):
                 answer = await self._arun_confirmed(*self._taking(lock))
                 return self._holder(lock, answer)
         except Unconfirmed:
@@ -104,7 +110,7 @@ class RedisLockProvider(EntryLockProvider):
         lock_at_least_for: timedelta | None = None,
     ) -> bool:
         """See LockProvider.extend()."""
-        with self._failing("extend", lock.name):
+        with self.asking("extend", lock.name):
             extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
             return bool(self._run(*extending))
 
@@ -115,7 +121,7 @@ class RedisLockProvider(EntryLockProvider):
         lock_at_least_for: timedelta | None = None,
     ) -> bool:
         """See extend()."""
-        with self._failing("extend", lock.name):
+        with self.asking("extend", lock.name):
             extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
             return bool(await self._arun(*extending))
 
@@ -123,14 +129,14 @@ class RedisLockProvider(EntryLockProvider):
         """See LockProvider.release(). The success of a tick is one round trip more."""
         if succeeded and lock.tick is not None:
             return super().release(lock, succeeded=succeeded)
-        with self._failing("release", lock.name):
+        with self.asking("release", lock.name):
             return bool(self._run(*self._releasing(lock)))
 
     async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See release()."""
         if succeeded and lock.tick is not None:
             return await super().arelease(lock, succeeded=succeeded)
-        with self._failing("release", lock.name):
+        with self.asking("release", lock.name):
             return bool(await self._arun(*self._releasing(lock)))
 
     def read(self, name: str) -> tuple[Entry | None, str]:
@@ -140,7 +146,7 @@ class RedisLockProvider(EntryLockProvider):
 
     def observe(self, name: str) -> tuple[Entry | None, str, float]:
         """See EntryLockProvider.observe()."""
-        with self._failing("read", name):
+        with self.asking("read", name):
             seconds, rest, fields = self._run(self._scripts.read, self._key(name))
         known = _fields(fields)
         now = int(seconds) + int(rest) / 1e6
@@ -152,7 +158,7 @@ class RedisLockProvider(EntryLockProvider):
         values = [value for pair in fields.items() for value in pair]
         marks = secrets.token_hex(8), version
         known = (*marks, entry.fencing_token, until, entry.ticks, *values)
-        with self._failing("change", name):
+        with self.asking("change", name):
             change = self._run_confirmed(self._scripts.write, self._key(name), *known)
             return bool(change)
 
@@ -160,13 +166,13 @@ class RedisLockProvider(EntryLockProvider):
         """See EntryLockProvider.names()."""
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
         begin = len(self.prefix.encode()) + 1
-        with self._failing("list", None):
+        with self.asking("list", None):
             keys = self.clients.client.scan_iter(match=f"{pattern}{{*}}", count=BATCH)
             return {key[begin:-1].decode() for key in keys}
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the server's."""
-        with self._failing("ask the clock of", None):
+        with self.asking("ask the clock of", None):
             seconds, rest = self.clients.client.time()
             return int(seconds) + int(rest) / 1e6
 
@@ -195,30 +201,38 @@ class RedisLockProvider(EntryLockProvider):
             return Place((*self.clients.address(), self.prefix), text)
         return None
 
-    def check(self) -> list[CheckMessage]:
-        """See LockProvider.check()."""
-        return checks.check_options(self.alias, self.clients)
+    def try_options(self) -> None:
+        """See ServerLockProvider.try_options()."""
+        try:
+            self.clients.check()
+        except (AttributeError, ImportError, TypeError, ValueError):
+            raise
+        except Exception:  # a cluster's client asks at once: check_store() tells
+            return
+
+    def failure(self, error: Exception) -> Failure | None:
+        """See ServerLockProvider.failure()."""
+        from redis import exceptions as of_redis
+
+        known = (of_redis.RedisError, of_redis.RedisClusterException, OSError)
+        if not isinstance(error, known):
+            return None
+        was_sent = not isinstance(error.__context__, ConnectionRefusedError)
+        lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
+        return Failure(described(error), was_sent and isinstance(error, lost))
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """See LockProvider.check_store(). It asks the server."""
         return checks.check_server(self.alias, self.clients)
 
-    def _read_some(self, names: Sequence[str]) -> Iterator[LockStatus]:
-        with self._failing("read", None):
+    def _read_some(self, names: Sequence[str]) -> list[LockStatus]:
+        with self.asking("read", None):
             now = self.clock()
             with self.clients.client.pipeline(transaction=False) as pipeline:
                 for name in names:
                     pipeline.hgetall(self._key(name))
-                records = pipeline.execute()
-        clock = wall_clock(now)
-        for name, fields in zip(names, records, strict=True):
-            try:
-                entry = _entry(_decoded(fields))
-            except ValueError as error:
-                yield unreadable_status(name, str(error), clock)
-            else:
-                if entry is not None:
-                    yield entry.status(name, now, clock)
+                records = dict(zip(names, pipeline.execute(), strict=True))
+        return statuses_at(now, names, lambda each: _entry(_decoded(records[each])))
 
     def _key(self, name: str) -> str:
         # The braces let a cluster keep all that belongs to a lock on one server.
@@ -301,30 +315,6 @@ class RedisLockProvider(EntryLockProvider):
             return None
         locked_by, left = answer
         return LockHolder(locked_by.decode(), timedelta(microseconds=left))
-
-    @contextmanager
-    def _failing(self, verb: str, name: str | None) -> Iterator[None]:
-        try:
-            yield
-        except ImportError as error:
-            raise LockProviderError(
-                f"Provider {self.alias!r} can't reach lock {name!r}: {error}. {INSTALL}"
-            ) from error
-        except Exception as error:
-            from redis import exceptions as of_redis
-
-            known = (of_redis.RedisError, of_redis.RedisClusterException, OSError)
-            if not isinstance(error, known):
-                raise
-            what = "the locks" if name is None else f"lock {name!r}"
-            failure = LockProviderError(
-                f"Could not {verb} {what} in Redis (provider {self.alias!r}): "
-                f"{described(error)}"
-            )
-            was_sent = not isinstance(error.__context__, ConnectionRefusedError)
-            lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
-            failure.is_uncertain = was_sent and isinstance(error, lost)
-            raise failure from error
 
 
 class Unconfirmed(LockProviderError):

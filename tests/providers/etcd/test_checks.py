@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 
 from django_shedlock.checks import check_providers, check_stores
 from tests.support.etcd_servers import EtcdServer
-from tests.support.redis_servers import free_port
 
 BACKEND = "django_shedlock.providers.etcd.EtcdLockProvider"
 
@@ -25,6 +23,8 @@ def use(settings: Any, **options: Any) -> None:
         ({"endpoints": []}, "names no member"),
         ({"endpoints": "localhost:2379"}, "'localhost:2379' is no endpoint"),
         ({"endpoints": ["http://"]}, "'http://' is no endpoint"),
+        ({"endpoints": "http://host/v3"}, "'http://host/v3' is no endpoint"),
+        ({"endpoints": "http://me:secret@host"}, "'host' is no endpoint"),
         ({"endpoints": "http://localhost", "timeout": "soon"}, "'soon'"),
         ({"endpoints": "http://localhost", "hots": 1}, "'hots'"),
     ],
@@ -42,23 +42,6 @@ def test_right_options(settings: Any) -> None:
     """Nothing is said of them, whether or not a member answers."""
     use(settings, endpoints=["https://one", "http://[::1]:1"], ca_cert="/ca.pem")
     assert check_providers() == []
-
-
-def test_missing_client(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hint says how to install it."""
-    use(settings, endpoints="http://localhost")
-    monkeypatch.setitem(sys.modules, "etcd3gw", None)
-    [message] = check_providers()
-    assert message.id == "shedlock.E002"
-    assert message.hint == 'Install it: pip install "django-shedlock[etcd]"'
-
-
-def test_member_that_does_not_answer(settings: Any) -> None:
-    """No job with a lock would run."""
-    use(settings, endpoints=f"http://127.0.0.1:{free_port()}")
-    [message] = check_stores()
-    assert message.id == "shedlock.W005"
-    assert "'default'" in message.msg
 
 
 def test_member_that_answers(settings: Any, running_etcd: EtcdServer) -> None:

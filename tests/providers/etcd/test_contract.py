@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import pytest
@@ -16,11 +15,9 @@ from django_shedlock.providers.etcd import EtcdLockProvider, transactions
 from django_shedlock.providers.etcd.transactions import Known
 from django_shedlock.test import LockProviderContract
 from django_shedlock.test.contract.harness import Options
+from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
 from tests.support.redis_servers import free_port
-
-PATIENT = {"timeout": "4m"}
-prefixes = (f"test {number}/" for number in count())
 
 
 def known(provider: EtcdLockProvider, name: str) -> tuple[Known, Known]:
@@ -31,6 +28,11 @@ def known(provider: EtcdLockProvider, name: str) -> tuple[Known, Known]:
 
 def send(provider: EtcdLockProvider, *steps: dict[str, Any]) -> None:
     provider.members.ask("kv/txn", {"success": steps})
+
+
+def put_record(provider: EtcdLockProvider, value: bytes, name: str = "job") -> None:
+    """Write the record as with etcdctl."""
+    send(provider, transactions.put(provider._keys(name)[0], value))
 
 
 def end_lease(provider: EtcdLockProvider, name: str) -> None:
@@ -47,10 +49,9 @@ def shift(provider: EtcdLockProvider, name: str, by: timedelta) -> None:
     values = json.loads(record.value)
     for field in ("locked_at", "lock_until", "lock_at_least_until"):
         values[field] -= by.total_seconds()
-    key, holder = provider._keys(name)
-    send(provider, transactions.put(key, json.dumps(values).encode()))
+    put_record(provider, json.dumps(values).encode(), name)
     if values["lock_until"] <= provider.clock():
-        send(provider, transactions.delete(holder))
+        send(provider, transactions.delete(provider._keys(name)[1]))
 
 
 class TestServer(LockProviderContract):

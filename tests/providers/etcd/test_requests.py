@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,26 +16,12 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.etcd import EtcdLockProvider, transactions
 from django_shedlock.providers.etcd.clients import Members
-from tests.providers.etcd.test_contract import (
-    PATIENT,
-    end_lease,
-    known,
-    prefixes,
-    send,
-)
+from tests.providers.etcd.test_contract import put_record
+from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
 from tests.support.forks import forked
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.redis_servers import free_port
-
-
-@pytest.fixture
-def locks(running_etcd: EtcdServer) -> Iterator[EtcdLockProvider]:
-    provider = EtcdLockProvider(
-        "default", endpoints=[running_etcd.url], prefix=next(prefixes), **PATIENT
-    )
-    yield provider
-    provider.members.close()
 
 
 @contextmanager
@@ -74,79 +58,13 @@ def test_round_trips(locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch) -
     assert paths == ["kv/txn"]
 
 
-def test_lease_is_never_too_short(locks: EtcdLockProvider) -> None:
-    """Whole seconds, and one more since two members' clocks may differ by one."""
-    take_from(locks, LockConfiguration("job", timedelta(seconds=90.2)))
-    lease = known(locks, "job")[1].lease
-    answer, _ = locks.members.ask("lease/timetolive", {"ID": str(lease)})
-    assert int(answer["grantedTTL"]) == math.ceil(90.2) + 1
-
-
-def test_lease_of_etcd_decides(locks: EtcdLockProvider) -> None:
-    """Not the times in the record, which are for people and for ticks."""
-    lock = take_from(locks, configure())
-    end_lease(locks, "job")
-    assert not locks.extend(lock, MINUTE)
-    [status] = locks.statuses()
-    assert not status.remaining
-    take_from(locks, configure())
-    values = json.loads(known(locks, "job")[0].value)
-    values["lock_until"] = 1.0
-    put_record(locks, json.dumps(values).encode())
-    assert isinstance(locks.acquire(configure()), LockHolder)
-    [status] = locks.statuses()
-    assert status.remaining
-
-
-def put_record(locks: EtcdLockProvider, value: bytes) -> None:
-    send(locks, transactions.put(locks._keys("job")[0], value))
-
-
-def test_no_lease_is_left(locks: EtcdLockProvider) -> None:
-    """Neither by a release, nor by an extension."""
-    lock = take_from(locks, configure())
-    leases = [known(locks, "job")[1].lease]
-    assert locks.extend(lock, MINUTE)
-    leases.append(known(locks, "job")[1].lease)
-    assert locks.release(lock)
-    for lease in leases:
-        answer, _ = locks.members.ask("lease/timetolive", {"ID": str(lease)})
-        assert answer["TTL"] == "-1"
-
-
-def test_lost_race_leaves_no_lease(
-    locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one that was granted for it is revoked."""
-    entry, version = locks.read("job")
-    assert entry is None
-    winner = take_from(locks, configure())
-    taken = locks.read("job")[0]
-    assert taken is not None
-    with asked(monkeypatch) as paths:
-        assert not locks.write("job", taken, version)
-    assert paths == ["lease/grant", "kv/txn", "lease/revoke"]
-    assert locks.release(winner)
-
-
-def test_token_grows_over_a_deleted_record(locks: EtcdLockProvider) -> None:
-    """It is at least the store's revision."""
-    tokens = []
-    for _ in range(3):
-        lock = take_from(locks, configure())
-        tokens.append(lock.fencing_token or 0)
-        assert locks.release(lock)
-        send(locks, transactions.delete(locks._keys("job")[0]))
-    assert tokens == sorted(set(tokens))
-
-
 @pytest.mark.parametrize("name", ["grün", "a/b", "*", "a b"], ids=repr)
 def test_names_are_taken_literally(locks: EtcdLockProvider, name: str) -> None:
     """Whatever characters they have."""
     take_from(locks, configure(name))
     take_from(locks, configure("job"))
     assert [s.name for s in locks.statuses()] == sorted([name, "job"])
-    assert list(locks.names()) == sorted([name, "job"])
+    assert set(locks.names()) == {name, "job"}
     assert locks.statuses(name)[0].remaining
 
 
@@ -181,18 +99,24 @@ def two_endpoints(running_etcd: EtcdServer, **options: Any) -> EtcdLockProvider:
 
 
 @contextmanager
-def lost_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[None]:
-    """Let etcd make a change, and the connection break before it says so."""
+def lost_answers(
+    monkeypatch: pytest.MonkeyPatch, count: int, meanwhile: Callable[[], object] = list
+) -> Iterator[None]:
+    """
+    Let etcd make a change, and the connection break before it says so.
+
+    So often, and something happens ``meanwhile``.
+    """
     from etcd3gw import Etcd3Client
     from etcd3gw.exceptions import ConnectionFailedError
 
     post: Callable[..., Any] = Etcd3Client.post
-    left = [None] * count
+    left = [meanwhile] * count
 
     def fail(self: Any, url: str, **kwargs: Any) -> Any:
         answer = post(self, url, **kwargs)
         if left and "compare" in kwargs["json"]:
-            left.pop()
+            left.pop()()
             raise ConnectionFailedError("lost")
         return answer
 

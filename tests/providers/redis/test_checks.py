@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 
 from django_shedlock.checks import check_providers, check_stores
 from django_shedlock.providers.redis import RedisLockProvider
-from tests.support.redis_servers import RedisServer, free_port
+from tests.support.redis_servers import RedisServer
 
 BACKEND = "django_shedlock.providers.redis.RedisLockProvider"
 
@@ -75,6 +74,7 @@ def test_e013_not_of_other_places(
         ({}, "'url'"),
         ({"url": "http://localhost"}, "redis://"),
         ({"url": "redis+sentinel://localhost"}, "names no service"),
+        ({"url": "redis+sentinel://:secret@one"}, "no service after 'one'"),
         ({"url": "redis+cluster://"}, "is no host"),
         ({"url": "redis+other://localhost"}, "redis://"),
         ({"url": "redis://localhost", "hots": 1}, "'hots'"),
@@ -106,24 +106,6 @@ def test_right_options(settings: Any, url: str) -> None:
     """Nothing is said of them, whether or not a server answers."""
     use(settings, url=url, client_name="jobs")
     assert check_providers() == []
-
-
-def test_missing_client(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hint says how to install it."""
-    use(settings, url="redis://localhost")
-    monkeypatch.setitem(sys.modules, "redis", None)
-    [message] = check_providers()
-    assert message.id == "shedlock.E002"
-    assert message.hint == 'Install it: pip install "django-shedlock[redis]"'
-
-
-def test_server_that_does_not_answer(settings: Any) -> None:
-    """No job with a lock would run."""
-    use(settings, url=f"redis://127.0.0.1:{free_port()}")
-    [message] = check_stores()
-    assert message.id == "shedlock.W005"
-    assert "'default'" in message.msg
-    assert "onnect" in message.msg
 
 
 def test_server_that_deletes_keys(settings: Any, server: RedisServer) -> None:

@@ -1,0 +1,163 @@
+"""What etcd's leases decide, whatever the clocks and the records say."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import timedelta
+
+import pytest
+
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.etcd import EtcdLockProvider, transactions
+from django_shedlock.schedules.cron import Schedule
+from tests.providers.etcd.test_contract import end_lease, known, put_record, send
+from tests.providers.etcd.test_requests import asked, lost_answers, two_endpoints
+from tests.support.etcd_servers import EtcdServer
+from tests.support.locks import MINUTE, configure, take_from
+
+HOUR = timedelta(hours=1)
+
+
+def left(locks: EtcdLockProvider) -> float:
+    """Return the seconds that etcd's lease lasts still."""
+    lease = known(locks, "job")[1].lease
+    answer, _ = locks.members.ask("lease/timetolive", {"ID": str(lease)})
+    return float(answer["TTL"])
+
+
+def shift_clock(locks: EtcdLockProvider, by: timedelta) -> None:
+    """Let the record be as if a member with another clock had answered."""
+    values = json.loads(known(locks, "job")[0].value)
+    for field in ("locked_at", "lock_until", "lock_at_least_until"):
+        values[field] += by.total_seconds()
+    put_record(locks, json.dumps(values).encode())
+
+
+def test_lease_is_never_too_short(locks: EtcdLockProvider) -> None:
+    """Whole seconds, and one more since two members' clocks may differ by one."""
+    take_from(locks, LockConfiguration("job", timedelta(seconds=90.2)))
+    lease = known(locks, "job")[1].lease
+    answer, _ = locks.members.ask("lease/timetolive", {"ID": str(lease)})
+    assert int(answer["grantedTTL"]) == math.ceil(90.2) + 1
+
+
+def test_lease_of_etcd_decides(locks: EtcdLockProvider) -> None:
+    """Not the times in the record, which are for people and for ticks."""
+    lock = take_from(locks, configure())
+    end_lease(locks, "job")
+    assert not locks.extend(lock, MINUTE)
+    [status] = locks.statuses()
+    assert not status.remaining
+    take_from(locks, configure())
+    values = json.loads(known(locks, "job")[0].value)
+    values["lock_until"] = 1.0
+    put_record(locks, json.dumps(values).encode())
+    assert isinstance(locks.acquire(configure()), LockHolder)
+    [status] = locks.statuses()
+    assert status.remaining
+
+
+def test_no_lease_is_left(locks: EtcdLockProvider) -> None:
+    """Neither by a release, nor by an extension."""
+    lock = take_from(locks, configure())
+    leases = [known(locks, "job")[1].lease]
+    assert locks.extend(lock, MINUTE)
+    leases.append(known(locks, "job")[1].lease)
+    assert locks.release(lock)
+    for lease in leases:
+        answer, _ = locks.members.ask("lease/timetolive", {"ID": str(lease)})
+        assert answer["TTL"] == "-1"
+
+
+def test_lost_race_leaves_no_lease(
+    locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was granted for it is revoked."""
+    entry, version = locks.read("job")
+    assert entry is None
+    winner = take_from(locks, configure())
+    taken = locks.read("job")[0]
+    assert taken is not None
+    with asked(monkeypatch) as paths:
+        assert not locks.write("job", taken, version)
+    assert paths == ["lease/grant", "kv/txn", "lease/revoke"]
+    assert locks.release(winner)
+
+
+@pytest.mark.parametrize("by", [-HOUR, HOUR], ids=["behind", "ahead"])
+def test_extension_after_another_clock(locks: EtcdLockProvider, by: timedelta) -> None:
+    """etcd's lease lasts as long as the holder was promised."""
+    lock = take_from(locks, LockConfiguration("job", timedelta(seconds=5)))
+    shift_clock(locks, by)
+    assert locks.extend(lock, MINUTE)
+    assert left(locks) >= MINUTE.total_seconds() - 1
+    [status] = locks.statuses()
+    assert status.remaining <= timedelta(seconds=62)
+
+
+def test_extension_of_a_lease_that_is_nearly_over(locks: EtcdLockProvider) -> None:
+    """Also if the record says that it has only begun."""
+    lock = take_from(locks, configure())
+    value = known(locks, "job")[0].value
+    grant = {"TTL": 5, "ID": 0}
+    short = int(locks.members.ask("lease/grant", grant)[0]["ID"])
+    send(locks, transactions.put(locks._keys("job")[1], value, short))
+    shift_clock(locks, HOUR)
+    assert locks.extend(lock, MINUTE)
+    assert left(locks) >= MINUTE.total_seconds() - 1
+
+
+@pytest.mark.parametrize("by", [-HOUR, HOUR], ids=["behind", "ahead"])
+def test_shorter_extension(locks: EtcdLockProvider, by: timedelta) -> None:
+    """It leaves the lease as long as it was, whatever the record says."""
+    lock = take_from(locks, LockConfiguration("job", HOUR))
+    shift_clock(locks, by)
+    assert locks.extend(lock, MINUTE)
+    assert left(locks) > 59 * 60
+    assert locks.force_extend("job", MINUTE)
+    assert left(locks) > 59 * 60
+
+
+def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
+    """It is listed, and its holder extends and releases it."""
+    lock = take_from(locks, configure())
+    token = lock.fencing_token
+    send(locks, transactions.delete(locks._keys("job")[0]))
+    assert isinstance(locks.acquire(configure()), LockHolder)
+    [status] = locks.statuses()
+    assert status.locked_by == lock.locked_by
+    assert list(locks.names()) == ["job"]
+    assert locks.fencing_token(lock) == token
+    assert locks.extend(lock, MINUTE)
+    assert known(locks, "job")[0].revision
+    assert locks.release(lock)
+    assert locks.statuses("job")[0].state.name == "FREE"
+
+
+def test_lease_in_use_is_not_revoked(
+    running_etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even by the one who granted it, and could not see that it was used."""
+    locks = two_endpoints(running_etcd)
+    lock = take_from(locks, LockConfiguration("job", HOUR, MINUTE))
+    schedule = Schedule("0 8 * * *", "UTC")
+    with lost_answers(monkeypatch, 1, lambda: locks.register("job", schedule)):
+        locks.release(lock)
+    assert left(locks) > 50
+    holder = locks.acquire(configure())
+    assert isinstance(holder, LockHolder)
+    assert locks.statuses("job")[0].schedule_state.schedule == schedule
+    locks.members.close()
+
+
+def test_token_grows_over_a_deleted_record(locks: EtcdLockProvider) -> None:
+    """It is at least the store's revision."""
+    tokens = []
+    for _ in range(3):
+        lock = take_from(locks, configure())
+        tokens.append(lock.fencing_token or 0)
+        assert locks.release(lock)
+        send(locks, transactions.delete(locks._keys("job")[0]))
+    assert tokens == sorted(set(tokens))
