@@ -65,6 +65,17 @@ def test_broken_entry_is_improperly_configured(parameters: Any) -> None:
             get_provider()
 
 
+def test_no_password_is_told() -> None:
+    """A log or a check is read by more people than the settings."""
+    options = {"url": "redis://me:s3cret@host", "sentinel_password": "s3cret"}
+    entry = {**MEMORY["default"], "OPTIONS": options}
+    with override_settings(SHEDLOCK_PROVIDERS={"default": entry}):
+        with pytest.raises(ImproperlyConfigured) as raised:
+            get_provider()
+    assert "redis://…@host" in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+
+
 class SlowProvider(MemoryLockProvider):
     """Takes its time to start, as one that connects to a server."""
 

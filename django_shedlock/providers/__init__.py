@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -77,8 +78,8 @@ def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
         provider = backend(alias, **parameters.get("OPTIONS", {}))
     except Exception as error:  # whatever a backend raises
         raise ImproperlyConfigured(
-            f"SHEDLOCK_PROVIDERS[{alias!r}] = {parameters!r} gives no lock provider: "
-            f"{type(error).__name__}: {error}."
+            f"SHEDLOCK_PROVIDERS[{alias!r}] = {_without_secrets(parameters)} gives no "
+            f"lock provider: {type(error).__name__}: {error}."
         ) from error
     if not isinstance(provider, LockProvider):
         raise ImproperlyConfigured(
@@ -86,6 +87,12 @@ def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
             "LockProvider."
         )
     return provider
+
+
+def _without_secrets(parameters: dict[str, Any]) -> str:
+    # Who reads a check or a log may not know the passwords of a URL or an option.
+    shown = re.sub(r"://[^@\s'\"]*@", "://…@", repr(parameters))
+    return re.sub(r"('\w*password': )('[^']*'|\"[^\"]*\")", r"\1'…'", shown)
 
 
 @receiver(setting_changed)
