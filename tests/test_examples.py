@@ -79,6 +79,12 @@ NOT_RUN = {
         "--rounds 3000",
     ),
     ("docs/stores/etcd.rst", '$ python -m pip install "django-shedlock[etcd]"'),
+    ("docs/stores/mongodb.rst", '$ python -m pip install "django-shedlock[mongodb]"'),
+    (
+        "docs/stores/mongodb.rst",
+        "$ MONGODB_URL=mongodb://127.0.0.1:27017/test python -m pytest "
+        "tests/providers/mongodb",
+    ),
     ("docs/stores/own.rst", '$ python -m pip install "django-shedlock[contract]"'),
     ("docs/stores/redis.rst", '$ python -m pip install "django-shedlock[redis]"'),
     ("docs/tutorial.rst", "$ mkdir mysite && cd mysite"),

@@ -12,16 +12,18 @@ from django_shedlock.monitoring.known import known_names
 from django_shedlock.providers import provider_instances
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of
+from tests.support.mongodb_fixtures import mongodb
 from tests.support.redis_fixtures import running_redis, server
 from tests.support.redis_servers import PATIENT, free_port
 
-__all__ = ["running_etcd", "running_redis", "server"]
+__all__ = ["mongodb", "running_etcd", "running_redis", "server"]
 
 PROVIDERS = "django_shedlock.providers"
 DATABASE = f"{PROVIDERS}.database.DatabaseLockProvider"
 MEMORY = f"{PROVIDERS}.memory.MemoryLockProvider"
 REDIS = f"{PROVIDERS}.redis.RedisLockProvider"
 ETCD = f"{PROVIDERS}.etcd.EtcdLockProvider"
+MONGODB = f"{PROVIDERS}.mongodb.MongoLockProvider"
 CACHE = f"{PROVIDERS}.cache.CacheLockProvider"
 RECORDED = {"history_database": "default"}
 
@@ -68,19 +70,29 @@ def etcd(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     close_clients()
 
 
+@pytest.fixture
+def mongo(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Return the entry of a provider in MongoDB, with a collection of its own."""
+    options = request.getfixturevalue("mongodb")
+    yield {"BACKEND": MONGODB, "OPTIONS": {**options, **RECORDED}}
+    close_clients()
+
+
 def close_clients() -> None:
     for provider in provider_instances().values():
+        if hasattr(provider, "client"):
+            provider.client.close()
         if hasattr(provider, "members"):
             provider.members.close()
         if hasattr(provider, "clients"):
             provider.clients.client.close()
 
 
-@pytest.fixture(params=["database", "memory", "redis", "etcd", "cache"])
+@pytest.fixture(params=["database", "memory", "redis", "etcd", "mongo", "cache"])
 def store(request: pytest.FixtureRequest, settings: Any, caches: None) -> str:
     """Let the provider "default" keep its locks there; return the store's name."""
     name = str(request.param)
-    if name in {"redis", "etcd"}:
+    if name in {"redis", "etcd", "mongo"}:
         entry = request.getfixturevalue(name)
     else:
         options = {} if name == "database" else RECORDED
@@ -90,7 +102,7 @@ def store(request: pytest.FixtureRequest, settings: Any, caches: None) -> str:
     return name
 
 
-@pytest.fixture(params=["redis", "etcd", "cache", "database"])
+@pytest.fixture(params=["redis", "etcd", "mongo", "cache", "database"])
 def away(request: pytest.FixtureRequest, settings: Any, caches: None) -> Iterator[str]:
     """Add a provider "away" whose server is down to one in memory; return its kind."""
     entries: dict[str, dict[str, Any]] = {
@@ -101,6 +113,13 @@ def away(request: pytest.FixtureRequest, settings: Any, caches: None) -> Iterato
         "etcd": {
             "BACKEND": ETCD,
             "OPTIONS": {"endpoints": f"http://127.0.0.1:{free_port()}"},
+        },
+        "mongo": {
+            "BACKEND": MONGODB,
+            "OPTIONS": {
+                "url": f"mongodb://127.0.0.1:{free_port()}",
+                "timeout": "300ms",
+            },
         },
         "cache": {"BACKEND": CACHE, "OPTIONS": {"cache": "away"}},
         "database": {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}},

@@ -1,0 +1,160 @@
+"""
+The documents of locks: what MongoDB is sent to change one, and what it keeps.
+
+ShedLock for Java has the fields ``_id``, ``lockUntil``, ``lockedAt`` and ``lockedBy``,
+and leaves the others as they are. So most of these count only while ``acquiredBy`` is
+``lockedBy``. Dates have milliseconds.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Any
+
+from django_shedlock.locks.lock import Lock
+from django_shedlock.providers.entries import Entry
+
+MILLISECOND = timedelta(milliseconds=1)
+NOW = "$$NOW"
+FIELDS = (
+    "lockUntil",
+    "lockedAt",
+    "lockedBy",
+    "acquiredBy",
+    "atLeastUntil",
+    "extendedAt",
+    "fencingToken",
+    "isReleased",
+    "ticks",
+    "changes",
+)
+COMPARED = ("lockUntil", "lockedAt", "lockedBy", "changes")
+"""Each change of ours counts in ``changes``, and each of Java's changes another one."""
+
+WITH_CLOCK: dict[str, Any] = {**dict.fromkeys(FIELDS, 1), "now": NOW}
+"""What is read of a document: its fields, and the server's clock."""
+
+CHANGED = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
+Document = dict[str, Any]
+
+
+def taking(lock: Lock) -> list[Document]:
+    """Return the pipeline that acquires the lock if it is free."""
+    configuration = lock.configuration
+    new = {
+        "lockUntil": _after(configuration.lock_at_most_for),
+        "lockedAt": NOW,
+        "lockedBy": {"$literal": lock.locked_by},
+        "acquiredBy": {"$literal": lock.locked_by},
+        "atLeastUntil": _after(configuration.lock_at_least_for),
+        "extendedAt": None,
+        "fencingToken": {"$add": [{"$ifNull": ["$fencingToken", 0]}, 1]},
+        "isReleased": False,
+        "changes": CHANGED,
+    }
+    # A date that is no date is not free: it is told.
+    is_free = {"$lte": [{"$ifNull": ["$lockUntil", NOW]}, NOW]}
+    is_date = {"$in": [{"$type": "$lockUntil"}, ["date", "missing", "null"]]}
+    taken = {"$mergeObjects": ["$$ROOT", new]}
+    free = {"$and": [is_date, is_free]}
+    return [{"$replaceWith": {"$cond": [free, taken, "$$ROOT"]}}]
+
+
+def extending(at_most: timedelta, at_least: timedelta | None) -> list[Document]:
+    """Return the pipeline that makes a lease longer."""
+    new: Document = {
+        "lockUntil": {"$max": ["$lockUntil", _after(at_most)]},
+        "extendedAt": NOW,
+        "changes": CHANGED,
+    }
+    if at_least is not None:
+        new["atLeastUntil"] = _after(at_least)
+    return [{"$set": new}]
+
+
+def releasing(at_least: timedelta) -> list[Document]:
+    """Return the pipeline that ends a lease, or keeps it for ``lock_at_least_for``."""
+    # If the clock was set back, no longer than if it were acquired now.
+    kept = {"$min": ["$atLeastUntil", _after(at_least)]}
+    lease_end = {"$max": [NOW, kept]}
+    return [{"$set": {"lockUntil": lease_end, "isReleased": True, "changes": CHANGED}}]
+
+
+def ours(lock: Lock, *, is_held: bool = False) -> Document:
+    """Return the filter for the document while it is of this acquisition."""
+    whose = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
+    return {**whose, "$expr": {"$gt": ["$lockUntil", NOW]}} if is_held else whose
+
+
+def unchanged(name: str, document: Document) -> Document:
+    """Return the filter for the document as it was read."""
+    return {"_id": name, **{field: document.get(field) for field in COMPARED}}
+
+
+def to_document(entry: Entry, before: Document) -> Document:
+    """Return the fields of the entry that follows this document."""
+    is_of_java = entry.locked_by == before.get("lockedBy") and not _is_ours(before)
+    return {
+        "lockUntil": _date(entry.lock_until),
+        "lockedAt": _date(entry.locked_at),
+        "lockedBy": entry.locked_by,
+        "acquiredBy": None if is_of_java else entry.locked_by,
+        "atLeastUntil": _date(entry.lock_at_least_until),
+        "extendedAt": None if entry.extended_at is None else _date(entry.extended_at),
+        "fencingToken": entry.fencing_token,
+        "isReleased": entry.is_released,
+        "ticks": entry.ticks,
+        "changes": (before.get("changes") or 0) + 1,
+    }
+
+
+def to_entry(document: Document, now: float) -> Entry:
+    """Return the entry of a document; ``ValueError`` if it is none."""
+    try:
+        return _entry(document, now)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{document!r} is no document of a lock: {error}") from error
+
+
+def seconds(date: Any) -> float:
+    """Return the seconds since 1970 of a date of MongoDB, or of a ``Timestamp``."""
+    # Java writes that by its DbTimeMongoLockProvider.
+    moment = date.as_datetime() if hasattr(date, "as_datetime") else date
+    return float(moment.timestamp())
+
+
+def _entry(document: Document, now: float) -> Entry:
+    lease_end = seconds(document["lockUntil"])
+    locked_by = document["lockedBy"]
+    is_ours = _is_ours(document)
+    beat = document.get("extendedAt") if is_ours else None
+    at_least = document["atLeastUntil"] if is_ours else document["lockUntil"]
+    entry = Entry(
+        locked_by=locked_by,
+        locked_at=seconds(document["lockedAt"]),
+        lock_until=lease_end,
+        lock_at_least_until=seconds(at_least),
+        fencing_token=document.get("fencingToken", 0),
+        # Java tells an end, not whether it is that of the lease or of the job.
+        is_released=document["isReleased"] if is_ours else lease_end <= now,
+        extended_at=None if beat is None else seconds(beat),
+        ticks=document.get("ticks", ""),
+    )
+    # It has the same types as one that was read as JSON.
+    return Entry.from_json(entry.to_json())
+
+
+def _is_ours(document: Document) -> bool:
+    # Java's name is the same for all locks of a host, ours for no two acquisitions.
+    return document.get("acquiredBy") == document.get("lockedBy")
+
+
+def _after(time: timedelta) -> Document:
+    return {"$add": [NOW, ceil(time / MILLISECOND)]}
+
+
+def _date(moment: float) -> datetime:
+    # Never a lease that is shorter than it was promised.
+    milliseconds = ceil(round(moment * 1000, 2))
+    return datetime.fromtimestamp(0, UTC) + milliseconds * MILLISECOND

@@ -1,0 +1,79 @@
+"""What ``manage.py check`` says of MongoDB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_shedlock.checks import check_providers, check_stores
+from django_shedlock.providers import get_provider
+
+BACKEND = "django_shedlock.providers.mongodb.MongoLockProvider"
+
+
+def use(settings: Any, **options: Any) -> None:
+    settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": BACKEND, "OPTIONS": options}}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "'url'"),
+        ({"url": "redis://localhost"}, "mongodb://"),
+        ({"url": "mongodb://"}, "hostname"),
+        ({"url": "mongodb://localhost:x"}, "Port"),
+        ({"url": "mongodb://localhost", "timeout": "soon"}, "'soon'"),
+        ({"url": "mongodb://localhost", "hots": 1}, "hots"),
+        ({"url": "mongodb://localhost", "database": "a b"}, "' '"),
+        ({"url": "mongodb://localhost", "collection": ""}, "cannot be empty"),
+    ],
+)
+def test_wrong_options(settings: Any, options: dict[str, Any], said: str) -> None:
+    """The check names the provider, and what is wrong."""
+    use(settings, **options)
+    [message] = check_providers()
+    assert message.id == "shedlock.E002"
+    assert "'default'" in message.msg
+    assert said in message.msg
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mongodb://a,b:1/shop?replicaSet=x", "mongodb+srv://me@cluster.example/shop"],
+)
+def test_right_options(settings: Any, url: str) -> None:
+    """Nothing is said of them, whether or not a server answers; none is asked."""
+    use(settings, url=url, appname="shop")
+    assert check_providers() == []
+
+
+def test_server_that_answers(settings: Any, mongodb: dict[str, Any]) -> None:
+    """Nothing is said of it."""
+    use(settings, **mongodb)
+    assert check_stores() == []
+    provider: Any = get_provider()
+    provider.client.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("mongodb://a,b", "mongodb://b,a", True),
+        ("mongodb://a", "mongodb://me:secret@a:27017/shedlock", True),
+        ("mongodb+srv://a.example", "mongodb+srv://me@a.example/?w=1", True),
+        ("mongodb://a", "mongodb://a/shop", False),
+        ("mongodb://a", "mongodb://c", False),
+    ],
+)
+def test_two_providers_in_one_place(
+    settings: Any, first: str, second: str, *, is_one: bool
+) -> None:
+    """The order of the hosts changes nothing, and nor does who logs in."""
+    settings.SHEDLOCK_PROVIDERS = {
+        alias: {"BACKEND": BACKEND, "OPTIONS": {"url": url}}
+        for alias, url in {"a": first, "default": second}.items()
+    }
+    messages = check_providers()
+    assert [message.id for message in messages] == ["shedlock.E013"] * is_one
+    assert "secret" not in str(messages)

@@ -1,0 +1,203 @@
+"""ShedLock for Java on the same collection, by the operations that it sends."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import Timestamp
+from pymongo.errors import DuplicateKeyError
+
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.providers.mongodb import MongoLockProvider
+from django_shedlock.schedules.starts import Start, Trigger
+from tests.support.locks import MINUTE, configure, take_at_last, take_from
+from tests.support.processes import Parent, workers
+from tests.support.waiting import PATIENCE
+
+ZERO = timedelta(0)
+PAIRS, STEPS = 3, 10
+
+
+class JavaShedLock:
+    """ShedLock with ``MongoLockProvider``: its host's clock counts."""
+
+    def __init__(self, locks: MongoLockProvider, host: str = "java"):
+        self.host, self._collection = host, locks.client.collection
+
+    def lock(self, name: str, at_most: timedelta) -> bool:
+        """Update or insert the document; if that is there already, it is held."""
+        now = datetime.now(UTC)
+        lease = {"lockUntil": now + at_most, "lockedAt": now, "lockedBy": self.host}
+        free = {"_id": name, "lockUntil": {"$lte": now}}
+        try:
+            self._collection.find_one_and_update(free, {"$set": lease}, upsert=True)
+        except DuplicateKeyError:
+            return False
+        return True
+
+    def extend(self, name: str, at_most: timedelta) -> bool:
+        """Begin the lease anew, if it is not over and was not another's since."""
+        now = datetime.now(UTC)
+        ours = {"_id": name, "lockUntil": {"$gt": now}, "lockedBy": self.host}
+        lease = {"$set": {"lockUntil": now + at_most}}
+        return self._collection.find_one_and_update(ours, lease) is not None
+
+    def unlock(self, name: str, at_least: timedelta = ZERO) -> None:
+        """Let the lease end. ShedLock doesn't ask whose it is."""
+        lease_end = datetime.now(UTC) + at_least
+        end = {"$set": {"lockUntil": lease_end}}
+        self._collection.find_one_and_update({"_id": name}, end)
+
+
+@pytest.fixture
+def java(locks: MongoLockProvider) -> JavaShedLock:
+    return JavaShedLock(locks)
+
+
+def end_lease(locks: MongoLockProvider) -> None:
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    change = {"$set": {"lockUntil": past}}
+    locks.client.collection.update_one({"_id": "job"}, change)
+
+
+def test_java_holds(locks: MongoLockProvider, java: JavaShedLock) -> None:
+    """We are refused, are told by whom, and see its extension."""
+    assert java.lock("job", MINUTE)
+    assert not java.lock("job", MINUTE)
+    holder = locks.acquire(configure())
+    assert isinstance(holder, LockHolder)
+    assert holder.locked_by == "java"
+    assert java.extend("job", 10 * MINUTE)
+    [status] = locks.statuses("job")
+    assert status.state is LockState.RUNNING
+    assert 9 * MINUTE < status.remaining <= 10 * MINUTE
+    java.unlock("job")
+    assert isinstance(locks.acquire(configure()), Lock)
+
+
+def test_we_hold(locks: MongoLockProvider, java: JavaShedLock) -> None:
+    """Java is refused, until we release, or our lease is over."""
+    lock = take_from(locks, configure())
+    assert not java.lock("job", MINUTE)
+    assert not java.extend("job", MINUTE)
+    assert locks.extend(lock, 5 * MINUTE)
+    assert not java.lock("job", MINUTE)
+    assert locks.release(lock)
+    assert java.lock("job", MINUTE)
+
+
+def test_we_keep_a_lock(locks: MongoLockProvider, java: JavaShedLock) -> None:
+    """What lock_at_least_for keeps Java can't get either."""
+    assert locks.release(take_from(locks, configure(lock_at_least_for=MINUTE)))
+    assert not java.lock("job", MINUTE)
+
+
+def test_java_took_what_was_ours(locks: MongoLockProvider, java: JavaShedLock) -> None:
+    """We neither extend nor release it, and our fields say nothing of it."""
+    lock = take_from(locks, configure(lock_at_least_for=MINUTE))
+    assert locks.extend(lock, MINUTE)
+    end_lease(locks)
+    assert java.lock("job", MINUTE)
+    assert not locks.extend(lock, MINUTE)
+    assert not locks.release(lock)
+    assert locks.fencing_token(lock) is None
+    [status] = locks.statuses("job")
+    assert (status.state, status.heartbeat_at) == (LockState.RUNNING, None)
+    java.unlock("job")
+    [status] = locks.statuses("job")
+    assert status.state is LockState.FREE
+    assert take_from(locks, configure()).fencing_token == 2
+
+
+def test_java_took_what_we_released(
+    locks: MongoLockProvider, java: JavaShedLock
+) -> None:
+    """It runs, though our field says "released": nobody gets it, not even by force."""
+    assert locks.release(take_from(locks, configure()))
+    assert java.lock("job", MINUTE)
+    assert locks.statuses("job")[0].state is LockState.RUNNING
+    forced = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
+    assert isinstance(locks.acquire(forced), LockHolder)
+    assert not locks.force_release("job")
+
+
+def test_java_writes_a_timestamp(locks: MongoLockProvider, java: JavaShedLock) -> None:
+    """By ``DbTimeMongoLockProvider``, ``lockedAt`` is of another type than a date."""
+    assert java.lock("job", MINUTE)
+    moment = Timestamp(int(time.time()) - 10, 1)
+    change = {"$set": {"lockedAt": moment}}
+    locks.client.collection.update_one({"_id": "job"}, change)
+    holder = locks.acquire(configure())
+    assert isinstance(holder, LockHolder)
+    [status] = locks.statuses("job")
+    assert status.locked_at == moment.as_datetime()
+    assert locks.force_release("job", running=True)
+    assert isinstance(locks.acquire(configure()), Lock)
+
+
+def test_operators_act_on_javas_lock(
+    locks: MongoLockProvider, java: JavaShedLock
+) -> None:
+    """Again and again: what they did to one lease says nothing of the next."""
+    for _ in range(2):
+        assert java.lock("job", MINUTE)
+        assert locks.force_extend("job", 10 * MINUTE)
+        assert locks.statuses("job")[0].remaining > 9 * MINUTE
+        assert locks.statuses("job")[0].state is LockState.RUNNING
+        assert locks.force_release("job", running=True)
+        assert locks.statuses("job")[0].state is LockState.FREE
+
+
+def test_end_of_javas_lease_is_no_finding(
+    locks: MongoLockProvider, java: JavaShedLock
+) -> None:
+    """Java tells no released lock from one whose lease is over."""
+    assert java.lock("job", MINUTE)
+    end_lease(locks)
+    assert locks.statuses("job")[0].state is LockState.FREE
+
+
+def count_up(
+    parent: Parent, options: dict[str, Any], is_java: bool, counter: str
+) -> None:
+    """Add to a number in a file, which is read, and written, under the lock."""
+    locks, path = MongoLockProvider("default", **options), Path(counter)
+    java = JavaShedLock(locks, f"java {random.random()}")
+    for _ in range(STEPS):
+        lock = take_java(java) if is_java else take_at_last(locks, configure())
+        value = int(path.read_text())
+        time.sleep(0.001)
+        path.write_text(str(value + 1))
+        if isinstance(lock, Lock):
+            assert locks.release(lock)
+        else:
+            java.unlock("job")
+
+
+def take_java(java: JavaShedLock) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not java.lock("job", MINUTE):
+        assert time.monotonic() < deadline
+        time.sleep(random.uniform(0.001, 0.005))
+
+
+def test_workers_of_both_never_overlap(
+    locks: MongoLockProvider, mongodb: dict[str, Any], tmp_path: Path
+) -> None:
+    """Three processes of each lose no step of a number that they count up."""
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    with (
+        workers(PAIRS, count_up, mongodb, True, str(counter)) as javas,
+        workers(PAIRS, count_up, mongodb, False, str(counter)) as ours,
+    ):
+        for each in [*javas, *ours]:
+            each.result()
+    assert int(counter.read_text()) == 2 * PAIRS * STEPS

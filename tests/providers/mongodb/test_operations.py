@@ -1,0 +1,343 @@
+"""What is sent to MongoDB, what it keeps, and what a lost answer changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pymongo import monitoring
+from pymongo.collection import Collection
+from pymongo.errors import AutoReconnect, WTimeoutError
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.mongodb import MongoLockProvider, documents
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.starts import Start, Trigger
+from tests.support.forks import forked
+from tests.support.locks import MINUTE, configure, take_from
+from tests.support.proxies import proxy
+from tests.support.redis_servers import free_port
+from tests.support.waiting import wait_for
+
+MILLISECOND = timedelta(milliseconds=1)
+
+
+class Commands(monitoring.CommandListener):
+    """Collects the names of the commands that are sent."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def started(self, event: Any) -> None:
+        self.names.append(event.command_name)
+
+    def succeeded(self, event: Any) -> None:
+        pass
+
+    def failed(self, event: Any) -> None:
+        pass
+
+    @contextmanager
+    def expected(self, *names: str) -> Iterator[None]:
+        """Assert that just these are sent."""
+        self.names.clear()
+        yield
+        assert self.names == list(names)
+
+
+@pytest.fixture
+def commands() -> Commands:
+    return Commands()
+
+
+@pytest.fixture
+def watched(mongodb: dict[str, Any], commands: Commands) -> Iterator[MongoLockProvider]:
+    provider = MongoLockProvider("default", **mongodb, event_listeners=[commands])
+    provider.clock()
+    yield provider
+    provider.client.close()
+
+
+def document(locks: MongoLockProvider, name: str = "job") -> dict[str, Any]:
+    found: dict[str, Any] = locks.client.collection.find_one({"_id": name})
+    return found
+
+
+def test_operations_of_a_lock(watched: MongoLockProvider, commands: Commands) -> None:
+    """One to acquire, to extend and to release; two for a lock that is held."""
+    with commands.expected("findAndModify"):
+        lock = take_from(watched, configure())
+    with commands.expected("findAndModify", "aggregate"):
+        assert isinstance(watched.acquire(configure()), LockHolder)
+    with commands.expected("findAndModify"):
+        assert watched.extend(lock, MINUTE)
+    with commands.expected("findAndModify"):
+        assert watched.release(lock)
+    with commands.expected("aggregate"):
+        watched.statuses()
+
+
+def test_operations_of_a_tick(watched: MongoLockProvider, commands: Commands) -> None:
+    """Two to acquire a lock of a schedule, and two for a tick that succeeded."""
+    start = Start(Trigger.SCHEDULER, Schedule("0 0 1 1 *", "UTC"))
+    configuration = LockConfiguration("job", MINUTE, start=start)
+    with commands.expected("aggregate", "hello", "insert"):
+        lock = take_from(watched, configuration)
+    with commands.expected("aggregate", "update"):
+        assert watched.release(lock)
+    with commands.expected("aggregate"):
+        assert isinstance(watched.acquire(configuration), LockHolder)
+    forced = replace(configuration, start=replace(start, trigger=Trigger.OPERATOR))
+    with commands.expected("aggregate", "update"):
+        assert isinstance(watched.acquire(forced), Lock)
+
+
+def test_document(locks: MongoLockProvider) -> None:
+    """Java's fields are dates and a text; ours stand beside them."""
+    lock = take_from(locks, configure(lock_at_least_for=MINUTE))
+    found = document(locks)
+    assert found["lockedBy"] == found["acquiredBy"] == lock.locked_by
+    assert found["lockUntil"] - found["lockedAt"] == configure().lock_at_most_for
+    assert found["atLeastUntil"] - found["lockedAt"] == MINUTE
+    assert (found["fencingToken"], found["isReleased"]) == (1, False)
+    assert abs(found["lockedAt"] - datetime.now(UTC)) < 5 * MINUTE
+
+
+def test_heartbeat_is_of_this_acquisition(locks: MongoLockProvider) -> None:
+    """An extension of the last one is forgotten."""
+    lock = take_from(locks, configure())
+    assert locks.extend(lock, MINUTE)
+    assert locks.statuses("job")[0].heartbeat_at is not None
+    assert locks.release(lock)
+    take_from(locks, configure())
+    assert locks.statuses("job")[0].heartbeat_at is None
+
+
+def test_held_lock_is_not_written(locks: MongoLockProvider) -> None:
+    """Who comes second changes nothing."""
+    take_from(locks, configure())
+    before = document(locks)
+    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert document(locks) == before
+
+
+def set_back(locks: MongoLockProvider, by: timedelta) -> None:
+    """Let the lock be as if the server's clock had been set back by so much."""
+    fields = ("lockUntil", "lockedAt", "atLeastUntil")
+    later = {field: {"$add": [f"${field}", by // MILLISECOND]} for field in fields}
+    locks.client.collection.update_one({"_id": "job"}, [{"$set": later}])
+
+
+def test_release_after_the_clock_was_set_back(locks: MongoLockProvider) -> None:
+    """The lock is kept no longer than if it were acquired now."""
+    lock = take_from(locks, configure(lock_at_least_for=MINUTE))
+    set_back(locks, 600 * MINUTE)
+    assert locks.release(lock)
+    assert timedelta(0) < locks.statuses("job")[0].remaining <= MINUTE
+
+
+def test_release_tells_when_it_was(locks: MongoLockProvider) -> None:
+    """A lock that nothing keeps ends now, not when it was acquired."""
+    lock = take_from(locks, configure())
+    set_back(locks, -MINUTE / 2)
+    assert locks.release(lock)
+    found = document(locks)
+    assert found["lockUntil"] - found["lockedAt"] >= MINUTE / 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lockUntil": datetime.now(UTC)},
+        {"lockedAt": datetime.now(UTC)},
+        {"lockedBy": "java"},
+        {"changes": 7},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_write_changes_only_what_was_read(
+    locks: MongoLockProvider, change: dict[str, Any]
+) -> None:
+    """Whatever field somebody changed since, Java's or ours."""
+    take_from(locks, configure())
+    entry, version = locks.read("job")
+    assert entry is not None
+    locks.client.collection.update_one({"_id": "job"}, {"$set": change})
+    before = document(locks)
+    assert not locks.write("job", entry, version)
+    assert document(locks) == before
+
+
+def test_each_write_counts(locks: MongoLockProvider) -> None:
+    """Also one that leaves Java's fields as they are: the next one sees it."""
+    take_from(locks, configure())
+    entry, version = locks.read("job")
+    assert entry is not None
+    for _ in range(2):
+        assert locks.write("job", entry, version)
+        assert not locks.write("job", entry, version)
+        version = locks.read("job")[1]
+
+
+def test_document_inserted_meanwhile(locks: MongoLockProvider) -> None:
+    """Of two that saw no document one inserts it."""
+    entry, version = locks.read("job")
+    assert (entry, version) == (None, {})
+    take_from(locks, configure())
+    assert not locks.write("job", Entry.free(locks.clock()), version)
+
+
+def test_lease_is_rounded_up() -> None:
+    """MongoDB has milliseconds, and no lease may end early."""
+    moment = 1_800_000_000.0004
+    fields = documents.to_document(Entry("me", moment, moment, moment), {})
+    assert fields["lockUntil"].timestamp() == 1_800_000_000.001
+    again = documents.to_document(Entry("me", moment, 1_800_000_000.001, moment), {})
+    assert again["lockUntil"] == fields["lockUntil"]
+
+
+@pytest.mark.parametrize("name", ["$lockUntil", "$$NOW", "a.b", "grün", "*"])
+def test_names_are_taken_literally(locks: MongoLockProvider, name: str) -> None:
+    """Also those that would mean something in a pipeline."""
+    lock = Lock(locks, configure(name))
+    lock.locked_by = name
+    assert locks.take(lock) is None
+    [status] = locks.statuses()
+    assert (status.name, status.locked_by) == (name, name)
+    assert locks.extend(lock, 2 * MINUTE)
+    assert locks.release(lock)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lockUntil": "tomorrow"},
+        {"lockUntil": 1},
+        {"lockedBy": 1},
+        {"lockedAt": None},
+        {"atLeastUntil": "never"},
+        {"fencingToken": "x"},
+        {"ticks": 1},
+    ],
+)
+def test_unreadable_document(locks: MongoLockProvider, wrong: dict[str, Any]) -> None:
+    """While it is held it is told, and neither lost nor taken for a free lock."""
+    take_from(locks, configure())
+    take_from(locks, configure("other"))
+    locks.client.collection.update_one({"_id": "job"}, {"$set": wrong})
+    before = document(locks)
+    broken, other = locks.statuses()
+    if "lockedBy" not in wrong:
+        assert broken.unreadable
+    assert not other.unreadable
+    with pytest.raises(LockProviderError, match="'job'.*can't be read"):
+        locks.acquire(configure())
+    assert document(locks) == before
+
+
+@contextmanager
+def lost_answers(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> Iterator[Callable[[], int]]:
+    """Let MongoDB do what it is asked, and its answer be lost; count that."""
+    find_one_and_update = Collection.find_one_and_update
+    lost: list[None] = []
+
+    def fail(self: Any, *args: Any, **kwargs: Any) -> Any:
+        find_one_and_update(self, *args, **kwargs)
+        lost.append(None)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Collection, "find_one_and_update", fail)
+        yield lambda: len(lost)
+
+
+@pytest.mark.parametrize(
+    "error", [AutoReconnect("lost"), WTimeoutError("no majority")], ids=repr
+)
+def test_lost_answer(
+    locks: MongoLockProvider, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Nobody knows whether it was done; asked again, MongoDB tells."""
+    lock = Lock(locks, configure())
+    with lost_answers(monkeypatch, error) as count:
+        with pytest.raises(LockProviderError, match="'job' in MongoDB") as raised:
+            locks.take(lock)
+        assert raised.value.is_uncertain
+        assert count() == 1
+    assert locks.take(lock) is None
+    assert document(locks)["fencingToken"] == 1
+    with lost_answers(monkeypatch, error):
+        with pytest.raises(LockProviderError, match="'job' in MongoDB"):
+            lock.release()
+    assert lock.release()
+
+
+def test_network_that_is_cut(mongodb: dict[str, Any]) -> None:
+    """The operation fails in time, and nobody knows whether MongoDB does it."""
+    host = urlsplit(mongodb["url"]).port or 27017
+    with proxy(host) as network:
+        url = f"mongodb://127.0.0.1:{network.port}/?directConnection=true"
+        options = {**mongodb, "url": url, "timeout": "500ms"}
+        locks = MongoLockProvider("default", **options)
+        lock = Lock(locks, configure())
+        assert locks.statuses() == []
+        with network.cut():
+            with pytest.raises(LockProviderError, match="'job' in MongoDB") as raised:
+                locks.take(lock)
+            assert raised.value.is_uncertain
+        assert wait_for(lambda: is_ours(locks, lock))
+        assert locks.release(lock)
+        locks.client.close()
+
+
+def is_ours(locks: MongoLockProvider, lock: Lock) -> bool:
+    try:
+        return locks.take(lock) is None
+    except LockProviderError:
+        return False
+
+
+def test_nobody_listens() -> None:
+    """Then it is certain that nothing was done, and the error is short."""
+    url = f"mongodb://me:secret@127.0.0.1:{free_port()}"
+    locks = MongoLockProvider("default", url=url, timeout="200ms")
+    with pytest.raises(LockProviderError, match="'job' in MongoDB") as failure:
+        locks.acquire(configure())
+    assert not failure.value.is_uncertain
+    assert "secret" not in str(failure.value)
+    assert len(str(failure.value)) < 300
+    locks.client.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_child_connects_anew(locks: MongoLockProvider) -> None:
+    """Parent and child use no connection both."""
+    lock = take_from(locks, configure())
+
+    def work() -> bool:
+        ours = take_from(locks, configure("of the child"))
+        return isinstance(locks.acquire(configure()), LockHolder) and ours.release()
+
+    assert forked(work)
+    assert locks.release(lock)
+
+
+def test_operator_runs_a_kept_lock(locks: MongoLockProvider) -> None:
+    """What lock_at_least_for keeps is in nobody's way by force."""
+    configuration = configure(lock_at_least_for=MINUTE)
+    assert locks.release(take_from(locks, configuration))
+    assert locks.statuses("job")[0].state is LockState.HELD_AT_LEAST
+    start = Start(Trigger.OPERATOR)
+    forced = LockConfiguration("job", MINUTE, timedelta(0), start=start)
+    assert isinstance(locks.acquire(forced), Lock)
