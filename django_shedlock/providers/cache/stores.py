@@ -36,8 +36,12 @@ from django_shedlock.providers.database.statements import (
 
 T = TypeVar("T")
 
-EARLY = 1
-"""Seconds by which a key may end early: Memcached counts whole ones of its own."""
+EARLY = 2
+"""
+Seconds by which a key may end early.
+
+Memcached counts whole ones of a clock that it sets once a second, or later if busy.
+"""
 MARGIN = 1.0
 """
 Seconds for which a key outlives its lease.

@@ -80,31 +80,19 @@ def test_name_that_looks_like_a_key_is_hashed() -> None:
 @pytest.mark.parametrize(
     ("seconds", "timeout"),
     [
-        (0.2, 2),
-        (1, 2),
-        (1.5, 3),
-        (27 * DAY, 27 * DAY + 1),
-        (29 * DAY, 30 * DAY + 1),
-        (YEAR, YEAR + DAY + 1),
+        (0.2, 3),
+        (1, 3),
+        (1.5, 4),
+        (27 * DAY, 27 * DAY + 2),
+        (29 * DAY, 30 * DAY + 2),
+        (YEAR, YEAR + DAY + 2),
         (YEAR + 1, None),
         (FOREVER.total_seconds(), None),
     ],
 )
 def test_timeout(seconds: float, timeout: int | None) -> None:
-    """In whole seconds, and a second more: never too short for any backend."""
+    """In whole seconds, and two more: never too short for any backend."""
     assert timeout_of(seconds) == timeout
-
-
-@pytest.mark.usefixtures("remote")
-def test_memcached_keeps_a_key_for_long_enough() -> None:
-    """Its clock ticks once a second, so a timeout of one may be over at once."""
-    cache = caches["default"]
-    for turn in range(3):
-        started = time.monotonic()
-        cache.add(f"key {turn}".replace(" ", ""), "value", timeout_of(1))
-        while cache.get(f"key{turn}"):
-            time.sleep(0.01)
-        assert time.monotonic() - started >= 1
 
 
 KINDS = ["local", "remote", "redis"]
