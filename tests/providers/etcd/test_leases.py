@@ -17,7 +17,9 @@ from tests.providers.etcd.test_requests import asked, lost_answers, two_endpoint
 from tests.support.etcd_servers import EtcdServer
 from tests.support.locks import MINUTE, configure, take_from
 
-HOUR = timedelta(hours=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOUR_NEARLY = 59 * 60
+another_clock = pytest.mark.parametrize("by", [-DAY, DAY], ids=["behind", "ahead"])
 
 
 def left(locks: EtcdLockProvider) -> float:
@@ -86,38 +88,38 @@ def test_lost_race_leaves_no_lease(
     assert locks.release(winner)
 
 
-@pytest.mark.parametrize("by", [-HOUR, HOUR], ids=["behind", "ahead"])
+@another_clock
 def test_extension_after_another_clock(locks: EtcdLockProvider, by: timedelta) -> None:
     """etcd's lease lasts as long as the holder was promised."""
-    lock = take_from(locks, LockConfiguration("job", timedelta(seconds=5)))
+    lock = take_from(locks, LockConfiguration("job", MINUTE))
     shift_clock(locks, by)
-    assert locks.extend(lock, MINUTE)
-    assert left(locks) >= MINUTE.total_seconds() - 1
+    assert locks.extend(lock, HOUR)
+    assert left(locks) > HOUR_NEARLY
     [status] = locks.statuses()
-    assert status.remaining <= timedelta(seconds=62)
+    assert status.remaining < HOUR + MINUTE
 
 
 def test_extension_of_a_lease_that_is_nearly_over(locks: EtcdLockProvider) -> None:
     """Also if the record says that it has only begun."""
-    lock = take_from(locks, configure())
+    lock = take_from(locks, LockConfiguration("job", HOUR))
     value = known(locks, "job")[0].value
-    grant = {"TTL": 5, "ID": 0}
+    grant = {"TTL": 60, "ID": 0}
     short = int(locks.members.ask("lease/grant", grant)[0]["ID"])
     send(locks, transactions.put(locks._keys("job")[1], value, short))
-    shift_clock(locks, HOUR)
-    assert locks.extend(lock, MINUTE)
-    assert left(locks) >= MINUTE.total_seconds() - 1
+    shift_clock(locks, DAY)
+    assert locks.extend(lock, HOUR)
+    assert left(locks) > HOUR_NEARLY
 
 
-@pytest.mark.parametrize("by", [-HOUR, HOUR], ids=["behind", "ahead"])
+@another_clock
 def test_shorter_extension(locks: EtcdLockProvider, by: timedelta) -> None:
     """It leaves the lease as long as it was, whatever the record says."""
     lock = take_from(locks, LockConfiguration("job", HOUR))
     shift_clock(locks, by)
     assert locks.extend(lock, MINUTE)
-    assert left(locks) > 59 * 60
+    assert left(locks) > HOUR_NEARLY
     assert locks.force_extend("job", MINUTE)
-    assert left(locks) > 59 * 60
+    assert left(locks) > HOUR_NEARLY
 
 
 def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
@@ -145,7 +147,7 @@ def test_lease_in_use_is_not_revoked(
     schedule = Schedule("0 8 * * *", "UTC")
     with lost_answers(monkeypatch, 1, lambda: locks.register("job", schedule)):
         locks.release(lock)
-    assert left(locks) > 50
+    assert left(locks) > 30
     holder = locks.acquire(configure())
     assert isinstance(holder, LockHolder)
     assert locks.statuses("job")[0].schedule_state.schedule == schedule
