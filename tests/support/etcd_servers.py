@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +12,7 @@ import pytest
 import requests
 
 from tests.support.redis_servers import free_port
+from tests.support.standstills import stopped
 from tests.support.waiting import PATIENCE, wait_for
 
 MISSING = "etcd is missing: install Debian's package etcd-server"
@@ -60,11 +60,8 @@ class EtcdServer:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let it do nothing, as a host that hangs."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
+        with stopped(self.process):
             yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
 
 @contextmanager

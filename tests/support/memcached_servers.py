@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.standstills import stopped
 from tests.support.waiting import PATIENCE, wait_for
 
 PROGRAM = "memcached"
@@ -60,11 +60,8 @@ class Memcached:
     def stopped(self) -> Iterator[None]:
         """Let it answer nothing, though it listens, as after a pause of its host."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        try:
+        with stopped(self._process):
             yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
 
     def forget(self) -> None:
         """Delete all that it keeps."""

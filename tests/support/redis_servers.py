@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.standstills import stopped
 from tests.support.waiting import PATIENCE, wait_for
 
 PATIENT = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
@@ -80,11 +80,8 @@ class RedisServer:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let it do nothing, as a host that hangs."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
+        with stopped(self.process):
             yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
 
 def needs_redis() -> None:
