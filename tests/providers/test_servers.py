@@ -42,17 +42,72 @@ KINDS = {
     ),
 }
 
+WRONG = {
+    "redis": [
+        ({}, "'url'"),
+        ({"url": "http://localhost"}, "redis://"),
+        ({"url": "redis+sentinel://localhost"}, "names no service"),
+        ({"url": "redis+sentinel://:secret@one"}, "no service after 'one'"),
+        ({"url": "redis+cluster://"}, "is no host"),
+        ({"url": "redis+other://localhost"}, "redis://"),
+        ({"url": "redis://localhost", "hots": 1}, "'hots'"),
+        ({"url": "redis://localhost", "retention": "soon"}, "'soon'"),
+        ({"url": "redis://localhost", "wait_replicas": -1}, "wait_replicas=-1"),
+        ({"url": "redis+cluster://localhost", "wait_replicas": 1}, "cluster"),
+    ],
+    "etcd": [
+        ({}, "'endpoints'"),
+        ({"endpoints": []}, "names no member"),
+        ({"endpoints": "localhost:2379"}, "'localhost:2379' is no endpoint"),
+        ({"endpoints": ["http://"]}, "'http://' is no endpoint"),
+        ({"endpoints": "http://host/v3"}, "'http://host/v3' is no endpoint"),
+        ({"endpoints": "http://me:secret@host"}, "'host' is no endpoint"),
+        ({"endpoints": "http://localhost", "timeout": "soon"}, "'soon'"),
+        ({"endpoints": "http://localhost", "hots": 1}, "'hots'"),
+    ],
+    "mongodb": [
+        ({}, "'url'"),
+        ({"url": "redis://localhost"}, "mongodb://"),
+        ({"url": "mongodb://"}, "hostname"),
+        ({"url": "mongodb://localhost:x"}, "Port"),
+        ({"url": "mongodb://localhost", "timeout": "soon"}, "'soon'"),
+        ({"url": "mongodb://localhost", "hots": 1}, "hots"),
+        ({"url": "mongodb://localhost", "database": "a b"}, "' '"),
+        ({"url": "mongodb://localhost", "collection": ""}, "cannot be empty"),
+    ],
+}
+"""What is wrong with options, and how the check says so."""
+
+
+def entry_of(kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry of ``SHEDLOCK_PROVIDERS``."""
+    backend = f"django_shedlock.providers.{KINDS[kind].backend}"
+    return {"BACKEND": backend, "OPTIONS": options}
+
 
 @pytest.fixture(params=KINDS)
 def extra(request: pytest.FixtureRequest, settings: Any) -> str:
     """Use a server that does not answer; return the extra of its provider."""
-    kind = KINDS[request.param]
-    entry = {
-        "BACKEND": f"django_shedlock.providers.{kind.backend}",
-        "OPTIONS": kind.options(free_port()),
-    }
-    settings.SHEDLOCK_PROVIDERS = {"default": entry}
-    return str(request.param)
+    name = str(request.param)
+    options = KINDS[name].options(free_port())
+    settings.SHEDLOCK_PROVIDERS = {"default": entry_of(name, options)}
+    return name
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [(kind, *case) for kind, cases in WRONG.items() for case in cases],
+)
+def test_wrong_options(
+    settings: Any, kind: str, options: dict[str, Any], said: str
+) -> None:
+    """The check names the provider, and what is wrong; no secret is told."""
+    settings.SHEDLOCK_PROVIDERS = {"default": entry_of(kind, options)}
+    [message] = check_providers()
+    assert message.id == "shedlock.E002"
+    assert "'default'" in message.msg
+    assert said in message.msg
+    assert "secret" not in message.msg
 
 
 def test_missing_library(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:

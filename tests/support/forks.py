@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.base import LockProvider
+from tests.support.locks import configure, take_from
 from tests.support.waiting import PATIENCE
 
 DEATH = PATIENCE
@@ -41,3 +44,17 @@ def forked(work: Callable[[], bool]) -> bool:
         os._exit(0 if work() else 1)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status) == 0
+
+
+def assert_child_connects_anew(provider: LockProvider) -> None:
+    """Parent and child use no connection both."""
+    lock = take_from(provider, configure())
+
+    def work() -> bool:
+        ours = take_from(provider, configure("of the child"))
+        return isinstance(provider.acquire(configure()), LockHolder) and ours.release()
+
+    assert forked(work)
+    held = [status.name for status in provider.statuses() if status.remaining]
+    assert held == [lock.name]
+    assert provider.release(lock)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from django_shedlock.checks import check_providers, check_stores
 from tests.support.etcd_servers import EtcdServer
 
@@ -14,28 +12,6 @@ BACKEND = "django_shedlock.providers.etcd.EtcdLockProvider"
 
 def use(settings: Any, **options: Any) -> None:
     settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": BACKEND, "OPTIONS": options}}
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, "'endpoints'"),
-        ({"endpoints": []}, "names no member"),
-        ({"endpoints": "localhost:2379"}, "'localhost:2379' is no endpoint"),
-        ({"endpoints": ["http://"]}, "'http://' is no endpoint"),
-        ({"endpoints": "http://host/v3"}, "'http://host/v3' is no endpoint"),
-        ({"endpoints": "http://me:secret@host"}, "'host' is no endpoint"),
-        ({"endpoints": "http://localhost", "timeout": "soon"}, "'soon'"),
-        ({"endpoints": "http://localhost", "hots": 1}, "'hots'"),
-    ],
-)
-def test_wrong_options(settings: Any, options: dict[str, Any], said: str) -> None:
-    """The check names the provider, and what is wrong."""
-    use(settings, **options)
-    [message] = check_providers()
-    assert message.id == "shedlock.E002"
-    assert "'default'" in message.msg
-    assert said in message.msg
 
 
 def test_right_options(settings: Any) -> None:

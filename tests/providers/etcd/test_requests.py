@@ -19,7 +19,7 @@ from django_shedlock.providers.etcd.clients import Members
 from tests.providers.etcd.test_contract import put_record
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
-from tests.support.forks import forked
+from tests.support.forks import assert_child_connects_anew
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.redis_servers import free_port
 
@@ -172,15 +172,8 @@ def test_endpoint_that_nobody_listens_on(running_etcd: EtcdServer) -> None:
 
 
 def test_forked_child_connects_anew(locks: EtcdLockProvider) -> None:
-    """Parent and child use no connection both."""
-    lock = take_from(locks, configure())
-
-    def work() -> bool:
-        ours = take_from(locks, configure("of the child"))
-        return isinstance(locks.acquire(configure()), LockHolder) and ours.release()
-
-    assert forked(work)
-    assert locks.release(lock)
+    """It uses none of its parent's connections."""
+    assert_child_connects_anew(locks)
 
 
 def test_lease_below_a_second() -> None:

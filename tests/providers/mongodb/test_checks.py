@@ -17,28 +17,6 @@ def use(settings: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, "'url'"),
-        ({"url": "redis://localhost"}, "mongodb://"),
-        ({"url": "mongodb://"}, "hostname"),
-        ({"url": "mongodb://localhost:x"}, "Port"),
-        ({"url": "mongodb://localhost", "timeout": "soon"}, "'soon'"),
-        ({"url": "mongodb://localhost", "hots": 1}, "hots"),
-        ({"url": "mongodb://localhost", "database": "a b"}, "' '"),
-        ({"url": "mongodb://localhost", "collection": ""}, "cannot be empty"),
-    ],
-)
-def test_wrong_options(settings: Any, options: dict[str, Any], said: str) -> None:
-    """The check names the provider, and what is wrong."""
-    use(settings, **options)
-    [message] = check_providers()
-    assert message.id == "shedlock.E002"
-    assert "'default'" in message.msg
-    assert said in message.msg
-
-
-@pytest.mark.parametrize(
     "url",
     ["mongodb://a,b:1/shop?replicaSet=x", "mongodb+srv://me@cluster.example/shop"],
 )

@@ -22,7 +22,7 @@ from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.mongodb import MongoLockProvider, documents
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger
-from tests.support.forks import forked
+from tests.support.forks import assert_child_connects_anew
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.proxies import proxy
 from tests.support.redis_servers import free_port
@@ -322,15 +322,8 @@ def test_nobody_listens() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_child_connects_anew(locks: MongoLockProvider) -> None:
-    """Parent and child use no connection both."""
-    lock = take_from(locks, configure())
-
-    def work() -> bool:
-        ours = take_from(locks, configure("of the child"))
-        return isinstance(locks.acquire(configure()), LockHolder) and ours.release()
-
-    assert forked(work)
-    assert locks.release(lock)
+    """It uses none of its parent's connections."""
+    assert_child_connects_anew(locks)
 
 
 def test_operator_runs_a_kept_lock(locks: MongoLockProvider) -> None:

@@ -69,30 +69,6 @@ def test_e013_not_of_other_places(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, "'url'"),
-        ({"url": "http://localhost"}, "redis://"),
-        ({"url": "redis+sentinel://localhost"}, "names no service"),
-        ({"url": "redis+sentinel://:secret@one"}, "no service after 'one'"),
-        ({"url": "redis+cluster://"}, "is no host"),
-        ({"url": "redis+other://localhost"}, "redis://"),
-        ({"url": "redis://localhost", "hots": 1}, "'hots'"),
-        ({"url": "redis://localhost", "retention": "soon"}, "'soon'"),
-        ({"url": "redis://localhost", "wait_replicas": -1}, "wait_replicas=-1"),
-        ({"url": "redis+cluster://localhost", "wait_replicas": 1}, "cluster"),
-    ],
-)
-def test_wrong_options(settings: Any, options: dict[str, Any], said: str) -> None:
-    """The check names the provider, and what is wrong."""
-    use(settings, **options)
-    [message] = check_providers()
-    assert message.id == "shedlock.E002"
-    assert "'default'" in message.msg
-    assert said in message.msg
-
-
-@pytest.mark.parametrize(
     "url",
     [
         "redis://user:secret@localhost:1/7",

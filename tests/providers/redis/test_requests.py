@@ -18,7 +18,7 @@ from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start
 from tests.providers.redis.test_contract import shift
-from tests.support.forks import forked
+from tests.support.forks import assert_child_connects_anew
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
 from tests.support.threads import run_threads
@@ -295,16 +295,8 @@ def test_server_that_has_forgotten(tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_forked_child_connects_anew(warm: RedisLockProvider) -> None:
-    """Parent and child use no connection both."""
-    lock = take_from(warm, configure())
-
-    def work() -> bool:
-        ours = take_from(warm, configure("of the child"))
-        return isinstance(warm.acquire(configure()), LockHolder) and ours.release()
-
-    assert forked(work)
-    assert [status.name for status in warm.statuses() if status.remaining] == ["job"]
-    assert warm.release(lock)
+    """It uses none of its parent's connections."""
+    assert_child_connects_anew(warm)
 
 
 def test_threads_share_a_client(warm: RedisLockProvider) -> None:
