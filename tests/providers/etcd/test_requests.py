@@ -19,7 +19,7 @@ from django_shedlock.providers.etcd.clients import Members
 from tests.providers.etcd.test_contract import put_record
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
-from tests.support.forks import assert_child_connects_anew
+from tests.support.forks import assert_child_connects_anew, forked
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.redis_servers import free_port
 
@@ -174,6 +174,10 @@ def test_endpoint_that_nobody_listens_on(running_etcd: EtcdServer) -> None:
 def test_forked_child_connects_anew(locks: EtcdLockProvider) -> None:
     """It uses none of its parent's connections."""
     assert_child_connects_anew(locks)
+    ours = list(locks.members._in_turn())
+    assert forked(
+        lambda: all(client not in ours for client in locks.members._in_turn())
+    )
 
 
 def test_lease_below_a_second() -> None:
