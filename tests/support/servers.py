@@ -88,7 +88,12 @@ class MariaDB(Server):
     def __init__(self, folder: Path):
         folder.chmod(0o755)
         self._data = folder / "data"
-        self._options = ["--no-defaults", f"--datadir={self._data}"]
+        # A server that starts deletes the temporary tables of all that share /tmp.
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        temporary.chmod(0o1777)
+        files = [f"--datadir={self._data}", f"--tmpdir={temporary}"]
+        self._options = ["--no-defaults", *files]
         if os.getuid() == 0:
             self._options.append("--user=mysql")
         login = "--auth-root-authentication-method=normal"
