@@ -32,7 +32,7 @@ def compare(runs: int, rounds: int, locks: int) -> None:
     """Print each page's median time, and its number of queries."""
     from django.db import connection
 
-    from tests.admin.test_runs import add_many
+    from tests.console.admin.test_runs import add_many
     from tests.support.lateness import be_overdue
     from tests.support.locks import take
     from tests.support.operators import ALL, operator

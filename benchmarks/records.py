@@ -191,7 +191,7 @@ def see(*, public: bool) -> None:
     """Ask the health view."""
     from django.test import RequestFactory
 
-    from django_shedlock.monitoring.health import HealthView
+    from django_shedlock.console.monitoring.health import HealthView
 
     view = HealthView.as_view(public=public, stuck_after="2h", overdue_after="15m")
     view(RequestFactory().get("/health"))

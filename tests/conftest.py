@@ -132,7 +132,7 @@ def forget_memory() -> Iterator[None]:
     from django_shedlock.contrib.prometheus import receivers
     from django_shedlock.history.recording import skips
     from django_shedlock.keepalive import late_releases
-    from django_shedlock.monitoring.verdicts import verdicts
+    from django_shedlock.console.monitoring.verdicts import verdicts
     from django_shedlock.providers import forget_providers
 
     skips.forget()

@@ -10,8 +10,8 @@ from health_check.base import HealthCheck as BaseHealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from django_shedlock.clocks import TOLERANCE
-from django_shedlock.monitoring.findings import Severity
-from django_shedlock.monitoring.health import DEADLINE, KEEP_FOR, HealthCheck
+from django_shedlock.console.monitoring.findings import Severity
+from django_shedlock.console.monitoring.health import DEADLINE, KEEP_FOR, HealthCheck
 
 
 @dataclass

@@ -19,7 +19,7 @@ from django_shedlock.locks.states import (
     is_success,
     log_unreadable,
 )
-from django_shedlock.operators import OperatorAction
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule

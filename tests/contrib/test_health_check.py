@@ -99,7 +99,7 @@ def test_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the deadline it is unavailable, and one thread only waits for it."""
     goes_on = threading.Event()
     monkeypatch.setattr(
-        "django_shedlock.monitoring.health.find_problems",
+        "django_shedlock.console.monitoring.health.find_problems",
         lambda alias, **options: [][: goes_on.wait(PATIENCE)],
     )
     asides = Asides()

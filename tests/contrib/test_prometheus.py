@@ -37,7 +37,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.monitoring.known import known_names
+from django_shedlock.console.monitoring.known import known_names
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test import MEMORY, free, held_elsewhere
@@ -646,7 +646,7 @@ from django.conf import settings
 sys.modules["prometheus_client"] = sys.modules["health_check"] = None
 settings.configure(INSTALLED_APPS=["django_shedlock"])
 django.setup()
-import django_shedlock.test, django_shedlock.monitoring.summaries
+import django_shedlock.test, django_shedlock.console.monitoring.summaries
 """
 
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_shedlock import execute
-from django_shedlock.operators import OperatorAction
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.providers import get_provider
 from tests.stores.conftest import CACHE, DATABASE, MEMORY, RECORDED
 from tests.support.locks import configure, take, take_from

@@ -19,7 +19,7 @@ package = files("django_shedlock")
 missing = [part for part in sys.argv[1:] if not (package / part).is_file()]
 assert not missing, f"not in the wheel: {missing}"
 [plugin] = entry_points(group="pytest11", name="django_shedlock")
-assert plugin.value == "django_shedlock.pytest_plugin"
+assert plugin.value == "django_shedlock.test.pytest_plugin"
 """
 
 PROJECT = """

@@ -16,10 +16,10 @@ from typing import Any
 from django.db import connection
 from django.db.backends.signals import connection_created
 
-from django_shedlock.management.processes import child, forwarding
-from django_shedlock.management.processes.child import Child
-from django_shedlock.management.processes.forwarding import SignalForwarder
-from django_shedlock.management.subcommands import run
+from django_shedlock.wrapper import child, forwarding
+from django_shedlock.wrapper.child import Child
+from django_shedlock.wrapper.forwarding import SignalForwarder
+from django_shedlock.console.cli import run
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_acquired, lock_released
 from tests.support.waiting import PATIENCE

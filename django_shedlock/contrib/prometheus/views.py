@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
-from django_shedlock.monitoring.health import MonitoringView
+from django_shedlock.console.monitoring.health import MonitoringView
 
 
 class MetricsView(MonitoringView):

@@ -24,10 +24,10 @@ from django_shedlock.exceptions import (
     LockProviderError,
     ShedLockError,
 )
-from django_shedlock.management.statuses import ExitStatus
-from django_shedlock.management.subcommands import SUBCOMMANDS
-from django_shedlock.management.subcommands.base import Subcommand
-from django_shedlock.management.terminal import Terminal
+from django_shedlock.console.cli.statuses import ExitStatus
+from django_shedlock.console.cli import SUBCOMMANDS
+from django_shedlock.console.cli.base import Subcommand
+from django_shedlock.console.cli.terminal import Terminal
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database.errors import is_missing_table, migrate_command
 

@@ -27,7 +27,7 @@ from django_shedlock import (
 )
 from django_shedlock.jobs.catch_up import catch_up
 from django_shedlock.locks.lock import Lock
-from django_shedlock.operators import OperatorAction
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_not_acquired, lock_released
 from tests.models import FencedWrite

@@ -1,7 +1,0 @@
-"""The admin's console: what operators see of locks and runs, and what they may do."""
-
-from django_shedlock.admin.locks import LockRecordAdmin
-from django_shedlock.admin.runs import LockRunAdmin
-from django_shedlock.admin.trail import LockActionAdmin
-
-__all__ = ["LockActionAdmin", "LockRecordAdmin", "LockRunAdmin"]

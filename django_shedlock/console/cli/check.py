@@ -1,0 +1,197 @@
+"""``manage.py shedlock check``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core import mail
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
+
+from django_shedlock import conf
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.console.cli.statuses import ExitStatus
+from django_shedlock.console.cli.base import (
+    WRONG_CALL,
+    Subcommand,
+    duration,
+    finding_line,
+    printable,
+    write_json,
+)
+from django_shedlock.console.cli.terminal import shortened
+from django_shedlock.console.monitoring.findings import Finding, Kind, Search, Severity
+from django_shedlock.console.monitoring.reporting import Changes, reported
+from django_shedlock.providers import get_provider, provider_aliases
+
+STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
+LONGEST_NAME = 60
+"""Of a lock in the subject of a mail."""
+MOST_MAILED = 100
+"""Findings in one mail."""
+
+
+class Check(Subcommand):
+    """Prints the findings, and exits with the status of the worst."""
+
+    name = "check"
+    help = (
+        "print findings; exit status 0: none, 1: a job needs attention, 2: no job with "
+        "a lock can run"
+    )
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        """Add what to look for, and how to report it."""
+        parser.add_argument(
+            "--held-for",
+            metavar="DURATION",
+            type=duration,
+            help="find jobs that have run for longer; by default, for much longer than "
+            "when they last succeeded",
+        )
+        parser.add_argument(
+            "--grace",
+            metavar="DURATION",
+            type=duration,
+            help="find jobs that have not succeeded by so long after a tick of their "
+            "schedule; SHEDLOCK_GRACE by default",
+        )
+        parser.add_argument(
+            "--ignore",
+            metavar="PATTERN",
+            action="append",
+            default=[],
+            help='ignore locks whose names match, as in "import:*"; may be repeated',
+        )
+        parser.add_argument(
+            "--fail-on",
+            choices=[severity.value for severity in Severity],
+            default=Severity.WARNING.value,
+            help="exit with 0 if all findings are less severe",
+        )
+        parser.add_argument(
+            "--mail-admins",
+            action="store_true",
+            help="mail each finding once to ADMINS, and once that it is gone; with "
+            "--verbosity 0 print nothing",
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, alias: str | None, **options: Any) -> None:
+        """Run with the provider of this alias, or with all if it is ``None``."""
+        self.run(_aliases() if alias is None else [alias], **options)
+
+    def run(
+        self,
+        aliases: Sequence[str],
+        *,
+        held_for: timedelta | None,
+        grace: timedelta | None,
+        ignore: list[str],
+        fail_on: str,
+        mail_admins: bool,
+        json: bool,
+        verbosity: int,
+        **options: Any,
+    ) -> None:
+        """Print the findings, and exit with the status of the worst."""
+        if grace is None:
+            grace = default_duration(conf.GRACE)
+        search = Search(grace, held_for, tuple(ignore))
+        found = [each for alias in aliases for each in _findings(search, alias)]
+        findings = sorted(found, key=lambda each: each.kind is not Kind.UNREACHABLE)
+        if json:
+            write_json(self.stdout, map(_as_dict, findings))
+        elif verbosity:
+            self.terminal.write(self._lines(findings))
+        if verbosity:
+            self._tell_limitations(aliases)
+        if mail_admins:
+            _mail(search, aliases, findings)
+        status = max((STATUSES[found.kind.severity] for found in findings), default=0)
+        if status >= STATUSES[Severity(fail_on)]:
+            sys.exit(status)
+
+    def _tell_limitations(self, aliases: Sequence[str]) -> None:
+        for alias in aliases:
+            with suppress(Exception):  # which is a finding
+                self.tell_limitation(get_provider(alias))
+
+    def _lines(self, findings: Sequence[Finding]) -> str:
+        lines = [finding_line(self.terminal, each) for each in findings]
+        return "\n".join(lines) or "No findings."
+
+
+def _aliases() -> Sequence[str]:
+    try:
+        return provider_aliases() or ["default"]
+    except ImproperlyConfigured:  # get_provider() raises it again
+        return ["default"]
+
+
+def _findings(search: Search, alias: str) -> Iterator[Finding]:
+    try:
+        yield from search.findings(get_provider(alias))
+    except Exception as error:  # even wrong DATABASES: no job can run
+        yield Finding(Kind.UNREACHABLE, alias, str(error))
+
+
+def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:
+    if not settings.ADMINS:
+        problem = "--mail-admins needs somebody in the setting ADMINS."
+        raise CommandError(problem, returncode=WRONG_CALL)
+    with reported(search, aliases, findings) as changes:
+        if changes:
+            try:
+                mail.mail_admins(_subject(changes), _message(changes))
+            except Exception as error:  # whatever a mail backend raises
+                raise CommandError(
+                    f"The mail could not be sent: {error}. The next call of `shedlock "
+                    "check --mail-admins` tries it again.",
+                    returncode=ExitStatus.NOT_MAILED,
+                ) from error
+
+
+def _subject(changes: Changes) -> str:
+    found, gone = len(changes.new), len(changes.gone)
+    counts = [f"{found} new"] * bool(found) + [f"{gone} gone"] * bool(gone)
+    names = dict.fromkeys(
+        each.lock or each.provider for each in (*changes.new, *changes.gone)
+    )
+    first = shortened(printable(next(iter(names))), LONGEST_NAME)
+    others = " and others" if len(names) > 1 else ""
+    return f"shedlock: {', '.join(counts)}: {first}{others}"
+
+
+def _message(changes: Changes) -> str:
+    parts = [_part("New", changes.new), _part("Gone", changes.gone)]
+    return "\n".join(filter(None, parts))
+
+
+def _part(title: str, findings: Sequence[Finding]) -> str:
+    if not findings:
+        return ""
+    lines = [
+        f"* {found.kind.severity.upper()} {printable(found.text)}"
+        for found in findings[:MOST_MAILED]
+    ]
+    left = len(findings) - len(lines)
+    rest = [f"* {left} more: see `shedlock check`."] * bool(left)
+    return "\n\n".join([f"{title}:", *lines, *rest]) + "\n"
+
+
+def _as_dict(found: Finding) -> dict[str, str | None]:
+    return {
+        "severity": found.kind.severity.value,
+        "kind": found.kind.value,
+        "provider": found.provider,
+        "lock": found.lock,
+        "text": found.text,
+    }

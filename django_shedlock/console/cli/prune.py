@@ -1,0 +1,125 @@
+"""``manage.py shedlock prune``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from django_shedlock import conf
+from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.history.pruning import (
+    count_prunable_actions,
+    count_prunable_locks,
+    count_prunable_runs,
+    prune_actions,
+    prune_locks,
+    prune_runs,
+)
+from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.console.cli.base import (
+    WRONG_CALL,
+    Subcommand,
+    duration,
+    history_database,
+)
+from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
+
+
+class Prune(Subcommand):
+    """Deletes old rows."""
+
+    name = "prune"
+    help = "delete old runs and actions and, with --unused-for, records of unused locks"
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        """Add what to delete, and how old it must be."""
+        parser.add_argument(
+            "--older-than",
+            metavar="DURATION",
+            type=duration,
+            help="delete runs and operators' actions that began longer ago than this; "
+            "SHEDLOCK_HISTORY_RETENTION by default",
+        )
+        parser.add_argument(
+            "--unused-for",
+            metavar="DURATION",
+            type=duration,
+            help="also delete records of locks whose last lease ended longer ago than "
+            "this, but not of decorated jobs with fixed names",
+        )
+        parser.add_argument(
+            "--all-providers",
+            action="store_true",
+            help="in the databases of all providers, also runs of providers that are "
+            "no longer in SHEDLOCK_PROVIDERS",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="delete nothing, and say how much"
+        )
+
+    def handle(self, alias: str | None, **options: Any) -> None:
+        """Prune what is of this provider, of the default one, or of all."""
+        if not options["all_providers"]:
+            provider = get_provider(alias or "default")
+            if options["unused_for"] is not None:
+                _require_records(provider)
+            self.run(history_database(provider), provider.alias, **options)
+            return
+        if alias is not None:
+            problem = "Give --provider or --all-providers, but not both."
+            raise CommandError(problem, returncode=WRONG_CALL)
+        found = [get_provider(each).history_database for each in provider_aliases()]
+        databases = [each for each in dict.fromkeys(found) if each is not None]
+        for using in databases:
+            where = f"Database {using!r}: " if len(databases) > 1 else ""
+            self.run(using, None, where=where, **options)
+
+    def run(
+        self,
+        using: str,
+        provider: str | None,
+        *,
+        older_than: timedelta | None,
+        unused_for: timedelta | None,
+        dry_run: bool,
+        where: str = "",
+        **options: Any,
+    ) -> None:
+        """Delete the rows, and print how many."""
+        if older_than is None:
+            older_than = default_duration(conf.HISTORY_RETENTION)
+        if older_than < ZERO:
+            raise InvalidLockConfiguration(
+                f"{conf.HISTORY_RETENTION.name} must not be negative."
+            )
+        done = f"{where}{'Would delete' if dry_run else 'Deleted'}"
+        if unused_for is not None:
+            prune = count_prunable_locks if dry_run else prune_locks
+            locks = prune(using, unused_for)
+            self.stdout.write(f"{done} records of unused locks: {locks}.")
+        if dry_run:
+            runs = count_prunable_runs(
+                using, older_than, provider, unused_for=unused_for
+            )
+        else:
+            runs = prune_runs(using, older_than, provider)
+        self.stdout.write(f"{done} runs: {runs}.")
+        prune_old = count_prunable_actions if dry_run else prune_actions
+        if actions := prune_old(using, older_than, provider):
+            self.stdout.write(f"{done} actions of operators: {actions}.")
+
+
+def _require_records(provider: LockProvider) -> None:
+    # The records in the database of its history are another provider's.
+    if not isinstance(provider, DatabaseLockProvider):
+        raise CommandError(
+            f"The provider {provider.alias!r} has no records of locks in a database. "
+            "Leave --unused-for out.",
+            returncode=WRONG_CALL,
+        )

@@ -1,0 +1,671 @@
+"""Releasing and extending: the page that asks, and what is done after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+from django.urls import reverse
+
+from django_shedlock import LockProviderError, signals
+from django_shedlock.console.admin import LockRecordAdmin, actions
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.states import LockState
+from django_shedlock.models import ActionResult, LockAction, LockRecord
+from django_shedlock.console.operators import OperatorAction
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
+from tests.support.commands import run
+from tests.support.durations import rounded_up
+from tests.support.jobs import Jobs, ran, scheduled_jobs
+from tests.support.locks import expire, pause, state, take
+from tests.support.operators import CHANGE, HOSTILE, LIST, ask, confirm, operator
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+ACTIONS = ["release_selected", "extend_selected"]
+ALL_ACTIONS = [*ACTIONS, "pause_selected", "resume_selected", "run_selected"]
+OF_PERMISSION = {
+    "release_lockrecord": ["release_selected"],
+    "extend_lockrecord": ["extend_selected"],
+    "pause_lockrecord": ["pause_selected", "resume_selected"],
+    "run_lockrecord": ["run_selected"],
+}
+
+
+SIGNALS = [
+    signals.lock_force_released,
+    signals.lock_force_extended,
+    signals.lock_paused,
+    signals.lock_resumed,
+]
+
+
+@pytest.fixture
+def told() -> Iterator[list[OperatorAction]]:
+    """Each action that the signals told of."""
+    heard: list[OperatorAction] = []
+
+    def hear(*, action: OperatorAction, **kwargs: Any) -> None:
+        heard.append(action)
+
+    for signal in SIGNALS:
+        signal.connect(hear)
+    yield heard
+    for signal in SIGNALS:
+        signal.disconnect(hear)
+
+
+def remaining(name: str) -> timedelta:
+    return get_provider().statuses(name)[0].remaining
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_action_asks_first(chief: Client, action: str) -> None:
+    """The page says what may still run, on which host, and changes nothing yet."""
+    lock = take("billing")
+    host, pid, _ = lock.locked_by.split(":")
+    page = ask(chief, "billing", action=action).content.decode()
+    assert "may still be running" in page
+    for known in (lock.locked_by, f"<bdi>{host}</bdi>", f"<dd>{pid}</dd>"):
+        assert known in page
+    assert state("billing") is LockState.RUNNING
+    assert remaining("billing") <= 9 * MINUTE
+
+
+def test_confirmed_release_frees_the_lock(
+    chief: Client, told: list[OperatorAction]
+) -> None:
+    """The lock is free; log and signal have who did it, whose lock it was, and why."""
+    lock = take("billing")
+    page = confirm(chief, "billing", lock.locked_by).content.decode()
+    assert "is released" in page
+    assert state("billing") is LockState.FREE
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.user.get_username()) == ("billing", "operator")
+    assert lock.locked_by in entry.change_message
+    assert "the pod is gone" in entry.change_message
+    [action] = told
+    assert action.locked_by == lock.locked_by
+    assert (action.operator, action.reason) == (
+        "operator",
+        "the pod is gone",
+    )
+
+
+def test_confirmed_extension_lengthens_the_lease(
+    chief: Client, told: list[OperatorAction]
+) -> None:
+    """The lease counts from now, and log and signal tell of it."""
+    lock = take("billing")
+    page = confirm(
+        chief,
+        "billing",
+        lock.locked_by,
+        action="extend_selected",
+        lock_at_most_for="2h",
+    ).content.decode()
+    assert "is held for 2h more at the most" in rounded_up(page)
+    assert 119 * MINUTE < remaining("billing") <= 120 * MINUTE
+    message = LogEntry.objects.get().change_message
+    assert "is held for 2h more" in rounded_up(message)
+    assert [i.reason for i in told] == ["the pod is gone"]
+
+
+def test_release_frees_a_lock_that_is_only_kept(chief: Client) -> None:
+    """A lock kept by lock_at_least_for is in nobody's way any more."""
+    lock = take("billing", lock_at_least_for=MINUTE)
+    lock.release()
+    assert "only lock_at_least_for keeps" in ask(chief, "billing").content.decode()
+    confirm(chief, "billing", lock.locked_by)
+    assert state("billing") is LockState.FREE
+
+
+def test_several_locks_at_once(chief: Client) -> None:
+    """Each lock of a selection is released as it was seen."""
+    locks = [take(name) for name in ("a", "b")]
+    chief.post(
+        reverse(LIST),
+        {
+            "action": "release_selected",
+            "confirmed": "yes",
+            "_selected_action": [lock.name for lock in locks],
+            "locked_by": [lock.locked_by for lock in locks],
+            "reason": "all pods are gone",
+        },
+    )
+    assert {state("a"), state("b")} == {LockState.FREE}
+    assert LogEntry.objects.count() == 2
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_holder_that_came_in_between_is_spared(
+    chief: Client, told: list[OperatorAction], action: str
+) -> None:
+    """The confirmation is for the acquisition that the operator saw."""
+    seen = take("billing")
+    seen.release()
+    take("billing")
+    page = confirm(
+        chief, "billing", seen.locked_by, action=action, lock_at_most_for="2h"
+    ).content.decode()
+    assert "does not hold it any more" in page
+    assert state("billing") is LockState.RUNNING
+    assert remaining("billing") <= 9 * MINUTE
+    assert (LogEntry.objects.count(), told) == (0, [])
+
+
+def test_expired_lock_is_released(chief: Client) -> None:
+    """Whose job may still run, which is asked; then it is free, and no finding."""
+    lock = take("billing")
+    expire("billing")
+    page = ask(chief, "billing").content.decode()
+    assert "may still be running" in page
+    assert "is released" in confirm(chief, "billing", lock.locked_by).content.decode()
+    assert state("billing") is LockState.FREE
+    assert LogEntry.objects.count() == 1
+
+
+def test_expired_lock_is_not_extended(chief: Client) -> None:
+    """A lock whose lease ended since is not revived, and it is said."""
+    lock = take("billing")
+    expire("billing")
+    page = confirm(
+        chief,
+        "billing",
+        lock.locked_by,
+        action="extend_selected",
+        lock_at_most_for="2h",
+    ).content.decode()
+    assert "its lease is over, but its job may still be running" in page
+    assert state("billing") is LockState.EXPIRED
+    assert not LogEntry.objects.exists()
+
+
+def test_filter_does_not_hide_what_was_confirmed(chief: Client) -> None:
+    """A lock that has left the filtered list since is still dealt with, or told of."""
+    lock = take("billing", lock_at_least_for=MINUTE)
+    lock.release()
+    page = confirm(chief, "billing", lock.locked_by, query="?state=running")
+    assert "is released" in page.content.decode()
+    assert state("billing") is LockState.FREE
+
+
+def test_deleted_lock_is_told_of(chief: Client) -> None:
+    """A lock whose record is gone since is no error."""
+    lock = take("billing")
+    LockRecord.objects.all().delete()
+    page = confirm(chief, "billing", lock.locked_by).content.decode()
+    assert "does not hold it any more" in page
+
+
+@pytest.mark.parametrize("reason", ["", "   ", "x" * 501])
+def test_reason_is_required(chief: Client, reason: str) -> None:
+    """Without a reason, or with an endless one, the page asks again."""
+    lock = take("billing")
+    page = confirm(chief, "billing", lock.locked_by, reason=reason)
+    assert "errorlist" in page.content.decode()
+    assert state("billing") is LockState.RUNNING
+
+
+def test_page_that_asks_again_is_for_what_was_seen(chief: Client) -> None:
+    """With a mistake in the form, the page never turns to another holder unnoticed."""
+    seen, kept = take("billing"), take("cleanup")
+    seen.release()
+    now = take("billing")
+    page = chief.post(
+        reverse(LIST) + "?q=billing",
+        {
+            "action": "release_selected",
+            "confirmed": "yes",
+            "_selected_action": ["billing", "cleanup"],
+            "locked_by": [seen.locked_by, kept.locked_by],
+            "reason": "",
+        },
+    ).content.decode()
+    assert f"{seen.locked_by} does not hold it any more" in page
+    assert now.locked_by not in page
+    assert f'name="locked_by" value="{kept.locked_by}"' in page
+
+
+def test_nothing_is_left_to_ask_again_about(chief: Client) -> None:
+    """If another holder has the only lock, a mistake in the form leads to the list."""
+    seen = take("billing")
+    seen.release()
+    take("billing")
+    page = confirm(chief, "billing", seen.locked_by, reason="").content.decode()
+    assert "does not hold it any more" in page
+    assert 'name="reason"' not in page
+
+
+@pytest.mark.parametrize("lease", ["", "soon", "0s", "-5m", "400d", "9" * 30, "1e9d"])
+def test_lease_must_make_sense(chief: Client, lease: str) -> None:
+    """A lease that is none, or of more than a year, is asked for again."""
+    lock = take("billing")
+    page = confirm(
+        chief,
+        "billing",
+        lock.locked_by,
+        action="extend_selected",
+        lock_at_most_for=lease,
+    )
+    assert page.status_code == 200
+    assert "errorlist" in page.content.decode()
+    assert remaining("billing") <= 9 * MINUTE
+
+
+def test_extension_never_shortens(chief: Client) -> None:
+    """A lease shorter than what is left changes nothing."""
+    lock = take("billing", lock_at_most_for=9 * MINUTE)
+    confirm(
+        chief,
+        "billing",
+        lock.locked_by,
+        action="extend_selected",
+        lock_at_most_for="1m",
+    )
+    assert remaining("billing") > 8 * MINUTE
+
+
+def test_free_locks_are_left_alone(chief: Client) -> None:
+    """Of a selection only held locks are asked about; without any, that is said."""
+    take("held")
+    take("free").release()
+    page = ask(chief, "held", "free").content.decode()
+    assert "<bdi>free</bdi>: nobody holds it" in page
+    assert page.count('name="locked_by"') == 1
+    lone = ask(chief, "free")
+    assert lone.status_code == 302
+    assert "None of these locks is held." in chief.get(lone.url).content.decode()
+
+
+def test_store_that_fails_is_told(
+    chief: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator gets the store's error as a message, and no log entry."""
+    lock = take("billing")
+
+    def fail(*args: object, **options: object) -> bool:
+        raise LockProviderError("the store is away")
+
+    monkeypatch.setattr(DatabaseLockProvider, "force_release", fail)
+    page = confirm(chief, "billing", lock.locked_by).content.decode()
+    assert "The store is away" in page
+    assert not LogEntry.objects.exists()
+
+
+def test_page_of_a_held_lock_offers_the_actions(chief: Client) -> None:
+    """From the lock's own page an operator comes to the same confirmation."""
+    take("billing")
+    page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
+    for action in ACTIONS:
+        assert f'name="action" value="{action}"' in page
+    assert "pause_selected" not in page
+    get_provider().force_release("billing", running=True)
+    page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
+    assert not any(action in page for action in ACTIONS)
+    assert 'name="action" value="pause_selected"' in page
+
+
+def test_hostile_texts_are_escaped(chief: Client) -> None:
+    """Names and reasons with markup are text on pages, in messages and in the log."""
+    lock = take(HOSTILE)
+    pages = [
+        ask(chief, HOSTILE),
+        confirm(chief, HOSTILE, lock.locked_by, reason=HOSTILE),
+        chief.get(reverse("admin:index")),
+    ]
+    for page in pages:
+        assert HOSTILE not in page.content.decode()
+    assert "&lt;script&gt;" in pages[1].content.decode()
+    assert state(HOSTILE) is LockState.FREE
+
+
+FIELDS = {"lock_at_most_for": "2h", "lasting": "1h", "post": "yes"}
+"""What the forms of all actions have."""
+
+
+def some_locks() -> dict[str, str]:
+    """Make a running, a free and a paused lock; return who holds, or held, them."""
+    locks = {name: take(name) for name in ("billing", "free")}
+    locks["free"].release()
+    locks["paused"] = pause("paused")
+    return {name: lock.locked_by for name, lock in locks.items()}
+
+
+class TestPermissions:
+    """What somebody without a permission can do: nothing."""
+
+    @pytest.mark.parametrize("action", ALL_ACTIONS)
+    def test_locks_beyond_the_queryset_are_spared(
+        self,
+        chief: Client,
+        monkeypatch: pytest.MonkeyPatch,
+        told: list[OperatorAction],
+        action: str,
+    ) -> None:
+        """Where a project shows somebody some locks only, no others can be named."""
+        everything = LockRecordAdmin.get_queryset
+        locks = some_locks()
+        monkeypatch.setattr(
+            LockRecordAdmin,
+            "get_queryset",
+            lambda *args: everything(*args).exclude(name__in=locks),
+        )
+        for name, locked_by in locks.items():
+            page = confirm(chief, name, locked_by, action=action, **FIELDS)
+            assert "messagelist" in page.content.decode()
+        assert told == []
+        assert not LockAction.objects.exists()
+
+    def test_viewer_has_no_action(self, viewer: Client) -> None:
+        """Neither the list nor the lock's page offers anything."""
+        take("billing")
+        for address in (reverse(LIST), reverse(CHANGE, args=["billing"])):
+            page = viewer.get(address).content.decode()
+            assert not any(action in page for action in ALL_ACTIONS)
+            assert "delete" not in page.replace("cancel-delete", "")
+
+    @pytest.mark.parametrize("action", [*ALL_ACTIONS, "delete_selected"])
+    def test_forged_post_does_nothing(
+        self, viewer: Client, told: list[OperatorAction], action: str
+    ) -> None:
+        """An action that was not offered is not run."""
+        locks = some_locks()
+        before = LockRecord.objects.order_by("name").values()
+        expected = list(before)
+        ask(viewer, *locks, action=action)
+        for name, locked_by in locks.items():
+            confirm(viewer, name, locked_by, action=action, **FIELDS)
+        assert list(before.all()) == expected
+        assert (LogEntry.objects.count(), told) == (0, [])
+        assert not LockAction.objects.exists()
+
+    @pytest.mark.parametrize("action", ALL_ACTIONS)
+    def test_each_action_needs_its_own(
+        self, told: list[OperatorAction], action: str
+    ) -> None:
+        """All other permissions together don't allow it."""
+        others = [name for name, own in OF_PERMISSION.items() if action not in own]
+        client = operator("view_lockrecord", "delete_lockrecord", *others)
+        locks = some_locks()
+        before = LockRecord.objects.order_by("name").values()
+        expected = list(before)
+        assert action not in client.get(reverse(LIST)).content.decode()
+        for name, locked_by in locks.items():
+            page = client.get(reverse(CHANGE, args=[name])).content.decode()
+            assert action not in page
+            confirm(client, name, locked_by, action=action, **FIELDS)
+        assert list(before.all()) == expected
+        assert (LogEntry.objects.count(), told) == (0, [])
+        assert not LockAction.objects.exists()
+
+    @pytest.mark.parametrize("action", ["release_selected", "extend_selected"])
+    def test_pause_is_ended_by_resume_only(self, action: str) -> None:
+        """Whoever may release locks, and not resume jobs, ends no pause."""
+        permission = action.replace("selected", "lockrecord")
+        client = operator("view_lockrecord", permission)
+        lock = pause("billing")
+        page = confirm(client, "billing", lock.locked_by, action=action, **FIELDS)
+        assert "does not hold it any more" in page.content.decode()
+        assert state("billing") is LockState.PAUSED
+        assert remaining("billing") <= 5 * MINUTE
+
+    @pytest.mark.parametrize("permissions", [(), ("release_lockrecord",)])
+    def test_list_needs_the_view_permission(self, permissions: tuple[str, ...]) -> None:
+        """Without it even a releaser has no list, and no action."""
+        client = operator(*permissions)
+        lock = take("billing")
+        assert client.get(reverse(LIST)).status_code == 403
+        confirm(client, "billing", lock.locked_by)
+        assert state("billing") is LockState.RUNNING
+
+    @pytest.mark.parametrize("action", ALL_ACTIONS)
+    def test_get_does_nothing(
+        self, chief: Client, told: list[OperatorAction], action: str
+    ) -> None:
+        """Following a link never changes a lock, nor runs its job."""
+        for name, locked_by in some_locks().items():
+            chief.get(
+                reverse(LIST),
+                {
+                    "action": action,
+                    "confirmed": "yes",
+                    "_selected_action": name,
+                    "locked_by": locked_by,
+                    "reason": "a link",
+                    **FIELDS,
+                },
+            )
+        assert told == []
+        assert not LockAction.objects.exists()
+
+    def test_other_sites_cannot_post(self) -> None:
+        """A form of another site, without Django's token, is refused."""
+        client = operator("view_lockrecord", "release_lockrecord")
+        strict = Client(enforce_csrf_checks=True)
+        strict.cookies = client.cookies
+        lock = take("billing")
+        assert confirm(strict, "billing", lock.locked_by).status_code == 403
+        assert state("billing") is LockState.RUNNING
+
+
+def test_too_many_locks_at_a_time(
+    chief: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More locks than fit on a page are refused before anybody gives a reason."""
+    monkeypatch.setattr(actions, "MOST_LOCKS", 2)
+    for name in "abc":
+        take(name)
+    everything = {
+        "action": "release_selected",
+        "_selected_action": ["a"],
+        "select_across": "1",
+    }
+    page = chief.post(reverse(LIST), everything, follow=True).content.decode()
+    assert "Select fewer locks at a time." in page
+    assert "may still be running" in ask(chief, "a", "b").content.decode()
+
+
+class TestPause:
+    """Pausing and resuming jobs."""
+
+    @pytest.mark.parametrize("before", ["free", "kept", "expired"])
+    def test_page_says_what_is(self, chief: Client, before: str) -> None:
+        """Whether nobody holds the lock, or its job may still run."""
+        lock = take("billing", lock_at_least_for=MINUTE)
+        if before == "expired":
+            expire("billing")
+        else:
+            lock.release()
+        if before == "free":
+            get_provider().force_release("billing")
+        page = ask(chief, "billing", action="pause_selected").content.decode()
+        said = {
+            "free": "Nobody holds it.",
+            "kept": "only lock_at_least_for keeps",
+            "expired": "may still be running",
+        }
+        assert said[before] in page
+        assert 'name="lasting"' in page
+
+    def test_job_is_paused(self, chief: Client, told: list[OperatorAction]) -> None:
+        """Log, trail and signal have who did it, and why."""
+        lock = take("billing")
+        lock.release()
+        page = confirm(chief, "billing", lock.locked_by, action="pause_selected")
+        assert "is paused until it is resumed." in page.content.decode()
+        [status] = get_provider().statuses("billing")
+        assert status.pause == Pause("operator", "the pod is gone")
+        assert status.is_endless
+        assert "is paused until" in LogEntry.objects.get().change_message
+        assert LockAction.objects.get().result == ActionResult.DONE
+        assert [action.operator for action in told] == ["operator"]
+
+    def test_pause_has_an_end(self, chief: Client) -> None:
+        """If the operator gives one."""
+        lock = take("billing")
+        lock.release()
+        page = confirm(
+            chief, "billing", lock.locked_by, action="pause_selected", lasting="2h"
+        )
+        assert "is paused for 2h more." in rounded_up(page.content.decode())
+        assert 119 * MINUTE < remaining("billing") <= 120 * MINUTE
+
+    @pytest.mark.parametrize("lasting", ["soon", "0s", "-1h", "400d"])
+    def test_end_must_make_sense(self, chief: Client, lasting: str) -> None:
+        """What is no length of a pause is asked for again."""
+        lock = take("billing")
+        lock.release()
+        page = confirm(
+            chief, "billing", lock.locked_by, action="pause_selected", lasting=lasting
+        )
+        assert "errorlist" in page.content.decode()
+        assert state("billing") is LockState.FREE
+
+    def test_running_job_is_not_paused(self, chief: Client) -> None:
+        """Neither asked about nor done, if it has begun since."""
+        lock = take("billing")
+        page = ask(chief, "billing", action="pause_selected")
+        page = chief.get(page.url).content.decode()
+        assert "None of these jobs can be paused now." in page
+        assert f"billing: its job is running as {lock.locked_by}" in page
+        page = confirm(chief, "billing", lock.locked_by, action="pause_selected")
+        assert "is not paused: its job is running" in page.content.decode()
+        assert state("billing") is LockState.RUNNING
+
+    def test_acquisition_since_is_told(self, chief: Client) -> None:
+        """A lock whose job has run since the page was shown is not paused."""
+        seen = take("billing")
+        seen.release()
+        take("billing").release()
+        page = confirm(chief, "billing", seen.locked_by, action="pause_selected")
+        assert "somebody has acquired it since you looked" in page.content.decode()
+        assert state("billing") is LockState.FREE
+
+    def test_job_is_resumed(self, chief: Client) -> None:
+        """The page tells whose pause it is; then the lock is free."""
+        lock = pause("billing")
+        page = ask(chief, "billing", action="resume_selected").content.decode()
+        assert "alice paused its job, because: the mail server moves" in page
+        page = confirm(chief, "billing", lock.locked_by, action="resume_selected")
+        assert "is resumed. alice had paused it" in page.content.decode()
+        assert state("billing") is LockState.FREE
+        assert LogEntry.objects.count() == 1
+
+    def test_other_pause_is_spared(self, chief: Client) -> None:
+        """A resume is for the pause that the operator saw."""
+        seen = pause("billing")
+        get_provider().force_release("billing", running=True)
+        pause("billing")
+        page = confirm(chief, "billing", seen.locked_by, action="resume_selected")
+        assert "is not resumed" in page.content.decode()
+        assert state("billing") is LockState.PAUSED
+        assert not LogEntry.objects.exists()
+
+    def test_lock_s_page_offers_what_there_is_to_do(self, chief: Client) -> None:
+        """A paused job can be resumed, and not be released or run."""
+        pause("billing")
+        page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
+        for action in ("pause_selected", "resume_selected"):
+            assert f'name="action" value="{action}"' in page
+        for action in ("release_selected", "extend_selected", "run_selected"):
+            assert action not in page
+
+    def test_hostile_texts_are_escaped(self, chief: Client) -> None:
+        """The reason of a pause is text, wherever it is shown."""
+        lock = take(HOSTILE)
+        lock.release()
+        pages = [
+            confirm(
+                chief, HOSTILE, lock.locked_by, action="pause_selected", reason=HOSTILE
+            ),
+            ask(chief, HOSTILE, action="resume_selected"),
+            chief.get(reverse("admin:index")),
+        ]
+        for page in pages:
+            assert HOSTILE not in page.content.decode()
+
+
+class TestRun:
+    """Asking for a run: nothing runs in the web process."""
+
+    @pytest.fixture(autouse=True)
+    def jobs(self) -> Iterator[Jobs]:
+        with scheduled_jobs() as made:
+            made.report()
+            ran.clear()
+            yield made
+
+    @pytest.fixture
+    def locked_by(self) -> str:
+        return get_provider().statuses("report")[0].locked_by
+
+    def test_page_says_who_runs_it(self, chief: Client) -> None:
+        """And when a catch-up was last seen, if ever."""
+        page = ask(chief, "report", action="run_selected").content.decode()
+        assert "The next `shedlock catch-up` will run it" in page
+        assert "No catch-up was ever seen." in page
+        run("catch-up")
+        page = ask(chief, "report", action="run_selected").content.decode()
+        assert re.search(r"A catch-up was last seen \d+s ago\.", page)
+
+    def test_run_is_requested(self, chief: Client, locked_by: str) -> None:
+        """The next catch-up runs the job, with the operator's name and reason."""
+        page = confirm(chief, "report", locked_by, action="run_selected")
+        assert "The next `shedlock catch-up` will run" in page.content.decode()
+        assert ran == []
+        row = LockAction.objects.get()
+        assert (row.operator, row.reason) == ("operator", "the pod is gone")
+        assert "will run the job" in LogEntry.objects.get().change_message
+        run("catch-up")
+        assert ran == ["report"]
+
+    def test_second_request_is_refused(self, chief: Client, locked_by: str) -> None:
+        """The page tells how old the open one is."""
+        confirm(chief, "report", locked_by, action="run_selected")
+        LockAction.objects.update(began=DatabaseNow() - 90 * MINUTE)
+        page = ask(chief, "report", action="run_selected", follow=True)
+        said = "operator asked for a run 1h30m1s ago, which is still open"
+        assert re.search(said.replace("1s", r"\d*s?"), page.content.decode())
+        page = confirm(chief, "report", locked_by, action="run_selected")
+        assert "which is still open" in page.content.decode()
+        assert LockAction.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("remind", "its job needs arguments, so it can’t be started by name"),
+            ("unknown", "no such job is known in this process"),
+            ("running", "its job is running as"),
+            ("paused", "alice paused it"),
+        ],
+    )
+    def test_what_cannot_be_run_is_told(
+        self, chief: Client, name: str, why: str
+    ) -> None:
+        """Instead of a page that asks."""
+        lock = pause(name) if name == "paused" else take(name)
+        if name in {"remind", "unknown"}:
+            lock.release()
+        page = ask(chief, name, action="run_selected", follow=True).content.decode()
+        assert "None of these jobs can be run now." in page
+        assert why.replace("’", "&#x27;") in page
+        confirm(chief, name, lock.locked_by, action="run_selected")
+        assert ran == []
+        open_requests = LockAction.objects.requested("default")
+        assert open_requests.count() == 0
+
+    def test_run_since_is_told(self, chief: Client, locked_by: str) -> None:
+        """A second operator, or a second click, learns that the job has run."""
+        run("trigger", "report")
+        page = confirm(chief, "report", locked_by, action="run_selected")
+        assert "somebody has acquired it since you looked" in page.content.decode()
+        assert not LockAction.objects.requested("default").exists()

@@ -1,0 +1,275 @@
+"""What needs somebody: first in the list, counted, told, and cured from there."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from functools import partialmethod
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from django_shedlock.console.admin import LockRecordAdmin
+from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.models import LockRecord
+from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.providers import get_provider
+from tests.console.admin.test_locks import age, counters, names, told
+from tests.support import scenes
+from tests.support.lateness import be_overdue
+from tests.support.locks import add_run, expire, pause, state, take
+from tests.support.operators import (
+    HOSTILE,
+    LIST,
+    RUN,
+    confirm,
+    operator,
+    statements,
+)
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def incident() -> None:
+    """A lock of each kind, its name in the order of urgency backwards."""
+    take("a.free").release()
+    take("b.kept", lock_at_least_for=MINUTE).release()
+    pause("c.paused")
+    take("d.running")
+    take("e.abandoned").release()
+    add_run("e.abandoned", RunOutcome.RUNNING)
+    take("f.lost").release()
+    add_run("f.lost", RunOutcome.LOST)
+    take("g.long")
+    age("g.long", 9 * MINUTE)
+    add_run("g.long", duration=MINUTE)
+    take("h.expired")
+    expire("h.expired")
+    take("i.failed").release()
+    add_run("i.failed", RunOutcome.FAILED, exception_type="ValueError")
+    take("j.overdue").release()
+    be_overdue("j.overdue")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the list search for two locks only."""
+    attention: Any = partialmethod(Search.attention, limit=2)
+    monkeypatch.setattr(Search, "attention", attention)
+
+
+@pytest.mark.usefixtures("incident")
+def test_list_is_in_the_order_of_urgency(viewer: Client) -> None:
+    """What needs somebody comes first, then by state."""
+    shown = names(viewer.get(reverse(LIST)))
+    assert [name[0] for name in shown] == list("jihgfedcba")
+
+
+def without_durations(text: str) -> str:
+    """Return the text without what differs from one second to the next."""
+    return re.sub(r"\b(\d+[dhms])+\b", "", text)
+
+
+@pytest.mark.usefixtures("incident")
+def test_list_says_what_check_says(viewer: Client) -> None:
+    """Each finding is below its lock in the words of ``shedlock check``."""
+    page = viewer.get(reverse(LIST))
+    said = Search(timedelta(minutes=5)).attention(get_provider()).findings
+    assert list(told(page)) == list(said)
+    html = page.content.decode()
+    shown = without_durations(html)
+    for name, [finding] in said.items():
+        first, *_ = finding.text.removeprefix(f"Lock {name!r}: ").split("`")
+        assert without_durations(first[1:].replace("'", "&#x27;")) in shown
+    assert "<code>shedlock release h.expired --force</code>" in html
+
+
+@pytest.mark.usefixtures("incident")
+def test_list_counts_what_needs_somebody(viewer: Client) -> None:
+    """All of it, and each kind."""
+    assert counters(viewer.get(reverse(LIST))) == [
+        ("any", 6),
+        ("overdue", 1),
+        ("failed", 1),
+        ("expired", 1),
+        ("long", 1),
+        ("lost", 1),
+        ("abandoned", 1),
+        ("running", 2),
+        ("paused", 1),
+        ("held at least", 1),
+        ("free", 5),
+    ]
+
+
+@pytest.mark.usefixtures("incident")
+@pytest.mark.parametrize(
+    ("choice", "found"), [("any", "jihgfe"), ("lost", "f"), ("clock", "")]
+)
+def test_list_can_be_filtered_by_what_needs_somebody(
+    viewer: Client, choice: str, found: str
+) -> None:
+    """All that is found, or one kind; a kind that concerns no lock finds nothing."""
+    page = viewer.get(reverse(LIST), {"attention": choice})
+    assert [name[0] for name in names(page)] == list(found)
+
+
+def test_calm_list_says_so(viewer: Client) -> None:
+    """Nobody has to search what is not there."""
+    take("billing")
+    page = viewer.get(reverse(LIST))
+    assert counters(page) == [("running", 1)]
+    assert "Nothing needs attention" in page.content.decode()
+
+
+@pytest.mark.usefixtures("incident", "few")
+def test_counters_of_many_are_bounded(viewer: Client) -> None:
+    """The most urgent are counted; each lock on the page is told of all the same."""
+    page = viewer.get(reverse(LIST))
+    assert counters(page)[:3] == [("any", 2), ("overdue", 1), ("failed", 1)]
+    assert "<strong>2+</strong>" in page.content.decode()
+    assert sorted(name[0] for name in told(page)) == list("efghij")
+
+
+@pytest.fixture
+def partial_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the admin show only the locks up to f, as a subclass may."""
+    everything = LockRecordAdmin.get_queryset
+
+    def get_queryset(self: LockRecordAdmin, request: Any) -> Any:
+        return everything(self, request).filter(name__lt="g")
+
+    monkeypatch.setattr(LockRecordAdmin, "get_queryset", get_queryset)
+
+
+@pytest.mark.usefixtures("incident", "partial_view")
+def test_counters_count_only_what_the_admin_shows(viewer: Client) -> None:
+    """A subclass that shows some of the locks counts these alone."""
+    page = viewer.get(reverse(LIST))
+    assert counters(page) == [
+        ("any", 2),
+        ("lost", 1),
+        ("abandoned", 1),
+        ("running", 1),
+        ("paused", 1),
+        ("held at least", 1),
+        ("free", 3),
+    ]
+    assert [name[0] for name in told(page)] == list("fe")
+
+
+def test_lock_without_a_record_is_not_counted(viewer: Client) -> None:
+    """A failed run whose lock was deleted is in the history alone."""
+    add_run("gone", RunOutcome.FAILED)
+    take("billing")
+    assert counters(viewer.get(reverse(LIST))) == [("running", 1)]
+
+
+@pytest.mark.usefixtures("incident")
+def test_attention_is_searched_once(viewer: Client) -> None:
+    """Order, filter, counters and rows share one search."""
+    queries: dict[str, int] = {}
+    for choice in ("any", "lost"):
+        viewer.get(reverse(LIST), {"attention": choice})
+        with CaptureQueriesContext(connection) as captured:
+            viewer.get(reverse(LIST), {"attention": choice})
+        queries[choice] = len(statements(captured))
+    assert queries["any"] == queries["lost"] < 15
+
+
+def cure(client: Client, value: str, **fields: Any) -> Any:
+    """Press a button below a lock."""
+    return client.post(reverse(LIST), {"action": "", "shedlock_cure": value, **fields})
+
+
+def cures(page: Any) -> dict[str, list[str]]:
+    """Return the buttons below each lock."""
+    rows = page.context["shedlock_rows"]
+    return {row.name[2:]: [c.label for c in row.cures] for row in rows if row.cures}
+
+
+@pytest.mark.usefixtures("incident")
+def test_findings_have_their_cures(chief: Client) -> None:
+    """A finding offers what helps."""
+    offered = cures(chief.get(reverse(LIST)))
+    assert offered["long"] == ["Release…", "Extend…"]
+    assert offered["expired"] == ["Release…"]
+
+
+@pytest.mark.usefixtures("incident")
+def test_viewers_are_offered_nothing(viewer: Client) -> None:
+    """They read what is found, but have no button."""
+    page = viewer.get(reverse(LIST))
+    assert len(told(page)) == 6
+    assert cures(page) == {}
+
+
+@pytest.mark.usefixtures("incident")
+def test_cure_asks_about_its_lock_alone(chief: Client) -> None:
+    """What else is selected does not matter; then it is released as usual."""
+    fields = {"_selected_action": ["d.running"], "select_across": "1"}
+    page = cure(chief, "release_selected h.expired", **fields)
+    assert [lock["record"].name for lock in page.context["held"]] == ["h.expired"]
+    record = LockRecord.objects.get(name="h.expired")
+    confirm(chief, "h.expired", record.locked_by)
+    assert state("h.expired") is LockState.FREE
+    assert state("d.running") is LockState.RUNNING
+
+
+@pytest.mark.usefixtures("incident")
+@pytest.mark.parametrize("value", ["release_selected h.expired", "", "\0 \0", "x y"])
+def test_forged_cure_does_nothing(viewer: Client, value: str) -> None:
+    """Without the permission, or with another value, the list comes back."""
+    page = cure(viewer, value)
+    assert page.status_code in (200, 302)
+    assert state("h.expired") is LockState.EXPIRED
+    assert not LogEntry.objects.exists()
+
+
+def test_name_in_a_finding_is_escaped(chief: Client) -> None:
+    """Markup in a name is text, also where a command is told."""
+    name = f"{HOSTILE}`<b>"
+    take(name)
+    expire(name)
+    page = chief.get(reverse(LIST)).content.decode()
+    assert HOSTILE not in page
+    assert "<b>" not in page
+
+
+@pytest.mark.parametrize("may_see_runs", [True, False])
+def test_bad_end_links_to_its_run(*, may_see_runs: bool) -> None:
+    """The run with its exception is one click away, for whoever may see runs."""
+    permissions = ["view_lockrecord", *(["view_lockrun"] * may_see_runs)]
+    take("billing").release()
+    failed = add_run("billing", RunOutcome.FAILED)
+    page = operator(*permissions).get(reverse(LIST)).content.decode()
+    assert (f'href="{reverse(RUN, args=[failed.pk])}"' in page) is may_see_runs
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", 308),
+        ("?p=2", 308),
+        ("?attention=any", 5),
+        ("?state=free", 304),
+        ("?state=running", 2),
+        ("?state=running&attention=any", 1),
+    ],
+)
+def test_incident_among_hundreds(viewer: Client, query: str, found: int) -> None:
+    """Whatever is chosen of a long list, those that need somebody come first."""
+    scenes.incident()
+    page = viewer.get(reverse(LIST) + query)
+    assert page.context["cl"].result_count == found
+    names = [record.pk for record in page.context["cl"].result_list]
+    urgent = [name for name in names if name in told(page)]
+    assert names[: len(urgent)] == urgent

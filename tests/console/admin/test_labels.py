@@ -1,0 +1,106 @@
+"""The words of the admin."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_shedlock.console.admin.labels import (
+    KINDS,
+    NOTHING,
+    OUTCOMES,
+    STATES,
+    holder,
+    instant,
+    length,
+    outcome_badge,
+    rough_length,
+    short_instant,
+    short_name,
+    state_badge,
+)
+from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.console.monitoring.findings import Kind
+
+MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
+
+
+def test_every_state_and_outcome_has_a_label_and_a_colour() -> None:
+    """No state is shown by its bare value."""
+    assert set(STATES) == set(LockState)
+    assert set(OUTCOMES) == set(RunOutcome)
+    assert 'class="shedlock-badge shedlock-held-at-least">held at least<' in (
+        state_badge(LockState.HELD_AT_LEAST)
+    )
+    assert "shedlock-lost" in outcome_badge(RunOutcome.LOST)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0123, "12ms"), (1.26, "1.3s"), (59.94, "59.9s"), (125.5, "2m5s")],
+)
+def test_length(seconds: float, shown: str) -> None:
+    """A duration is as exact as people want to know."""
+    assert length(timedelta(seconds=seconds)) == shown
+
+
+def test_length_of_nothing() -> None:
+    """A run that has not ended has no duration."""
+    assert length(None) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("duration", "shown"),
+    [
+        (timedelta(seconds=-3), "0s"),
+        (timedelta(seconds=62), "1m2s"),
+        (timedelta(hours=2, minutes=3, seconds=4), "2h3m"),
+        (timedelta(days=2, hours=3, minutes=4), "2d3h"),
+    ],
+)
+def test_rough_length(duration: timedelta, shown: str) -> None:
+    """An age has two units at the most, and is never negative."""
+    assert rough_length(duration) == shown
+
+
+def test_instants_are_in_the_users_zone() -> None:
+    """An instant is shown to the second; a recent one by its time alone."""
+    assert "<bdi>03/02/2026</bdi>" in instant(MOMENT)
+    assert 'dir="ltr">09:00:01</bdi>' in instant(MOMENT)
+    assert instant(None) == NOTHING
+    assert ">09:00:01<" in short_instant(MOMENT, timedelta(hours=3))
+    assert ">03/02/2026<" in short_instant(MOMENT, timedelta(days=3))
+
+
+def test_holder_without_a_process() -> None:
+    """A holder of another form is shown as it is."""
+    assert "<bdi>java</bdi>" in holder("java", "java", None)
+    assert "(" not in holder("java", "java", None)
+
+
+def test_every_finding_of_a_lock_has_a_label() -> None:
+    """The labels are in the order of urgency; the others concern no lock."""
+    of_the_store = {Kind.UNREACHABLE, Kind.CLOCK, Kind.HISTORY, Kind.MORE}
+    assert list(KINDS) == [kind for kind in Kind if kind not in of_the_store]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("billing.send_digest", "billing.send_digest"),
+        ("cron:shop.jobs.nightly", "cron:nightly"),
+        ('cron:shop.jobs.remind("a.b", x=1.5)', 'cron:remind("a.b", x=1.5)'),
+        ("eu.cron:shop.jobs.nightly~0a1b", "eu.cron:nightly~0a1b"),
+        ('cron:django.core.management.call_command("clean")', "cron:clean"),
+        (
+            'cron:django.core.management.call_command("clean", "x", days=3)',
+            'cron:clean("x", days=3)',
+        ),
+        ("acron:shop.jobs.nightly", "acron:shop.jobs.nightly"),
+        ("cron:", "cron:"),
+    ],
+)
+def test_entries_of_cronjobs_have_short_names(name: str, shown: str) -> None:
+    """Of the path only the function, or the command, is in the list."""
+    assert short_name(name) == shown

@@ -1,0 +1,563 @@
+"""The list of locks, and the page of one of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.core import checks
+from django.db import connection
+from django.db.models.signals import pre_delete
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import path, reverse
+from django.utils.text import capfirst
+
+from django_shedlock import execute
+from django_shedlock.console.admin import LockRecordAdmin, LockRunAdmin
+from django_shedlock.console.admin.deletion import StillHeld
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.models import (
+    ActionKind,
+    ActionResult,
+    LockAction,
+    LockRecord,
+    LockRun,
+)
+from django_shedlock.providers import get_provider
+from django_shedlock.schedules.cron import Schedule
+from tests.support.lateness import (
+    DAILY,
+    HOUR,
+    be_on_time,
+    be_overdue,
+)
+from tests.support.locks import add_run, expire, pause, state, take
+from tests.support.operators import (
+    ALL,
+    CHANGE,
+    DELETE,
+    HOSTILE,
+    LIST,
+    RUN,
+    RUNS,
+    confirm,
+    operator,
+    statements,
+)
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+
+
+def text(html: str) -> str:
+    """Return what a reader sees, in one line."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def cells(page: Any, column: str) -> list[str]:
+    """Return the texts of a column of the list."""
+    found = re.findall(
+        rf'<t[dh] class="field-{column}[^"]*">(.*?)</t[dh]>',
+        page.content.decode(),
+        flags=re.DOTALL,
+    )
+    return [text(cell) for cell in found]
+
+
+def age(name: str, by: timedelta) -> None:
+    """Let the lock have been taken that much earlier."""
+    LockRecord.objects.filter(name=name).update(locked_at=DatabaseNow() - by)
+
+
+def told(page: Any) -> dict[str, list[str]]:
+    """Return the findings below each lock of the list."""
+    return {
+        row.name: [text(f"{capfirst(f.label)} {f.text}") for f in row.findings]
+        for row in page.context["shedlock_rows"]
+        if row.findings
+    }
+
+
+@pytest.fixture
+def one_of_each() -> None:
+    """A lock in each state, its name in the order of urgency backwards."""
+    take("a.free").release()
+    take("b.kept", lock_at_least_for=MINUTE).release()
+    take("c.running")
+    take("d.expired")
+    expire("d.expired")
+
+
+@pytest.mark.usefixtures("one_of_each")
+def test_list_shows_the_most_urgent_first(viewer: Client) -> None:
+    """The states are told apart, and what needs a look stands on top."""
+    page = viewer.get(reverse(LIST))
+    assert cells(page, "current_state") == [
+        "expired",
+        "running",
+        "held at least",
+        "free",
+    ]
+
+
+@pytest.mark.usefixtures("one_of_each")
+def test_list_can_be_ordered_by_name(chief: Client) -> None:
+    """A click on a column's head orders by it."""
+    page = chief.get(reverse(LIST), {"o": "1"})
+    assert cells(page, "shown_name") == ["a.free", "b.kept", "c.running", "d.expired"]
+
+
+def counters(page: Any) -> list[tuple[str, int]]:
+    """Return the choice and the number of each counter of the list."""
+    both = [*page.context["shedlock_attention"], *page.context["shedlock_states"]]
+    return [(counter.choice, counter.locks) for counter in both]
+
+
+def names(page: Any) -> list[str]:
+    """Return the locks of the list, in its order."""
+    return [record.name for record in page.context["cl"].result_list]
+
+
+@pytest.mark.usefixtures("one_of_each")
+def test_list_counts_the_states(viewer: Client) -> None:
+    """Above the list are the numbers of locks in each state; the links filter."""
+    take("e.running")
+    page = viewer.get(reverse(LIST))
+    assert counters(page) == [
+        ("any", 1),
+        ("expired", 1),
+        ("running", 2),
+        ("held at least", 1),
+        ("free", 1),
+    ]
+    assert 'href="?state=held+at+least"' in page.content.decode()
+    chosen = viewer.get(reverse(LIST), {"state": "held at least", "q": "b"})
+    assert 'href="?q=b"' in chosen.content.decode()
+
+
+def test_empty_list_explains_itself(viewer: Client) -> None:
+    """Before the first run the list says how a lock comes into it."""
+    page = viewer.get(reverse(LIST)).content.decode()
+    assert "There are no locks yet" in page
+    for step in ("@scheduler_lock", "manage.py shedlock run", "shedlock catch-up"):
+        assert step in page
+
+
+def test_list_shows_holder_age_and_lease(viewer: Client) -> None:
+    """The list tells who holds a lock, since when, and how long at the most."""
+    lock = take("billing", lock_at_most_for=4 * HOUR)
+    age("billing", 12 * HOUR)
+    page = viewer.get(reverse(LIST))
+    host, pid, _ = lock.locked_by.split(":")
+    assert cells(page, "worker") == [f"{host} ({pid})"]
+    assert cells(page, "since")[0].startswith("12h")
+    assert re.fullmatch(r"7[45] % (4h|3h59m) left", cells(page, "lease")[0])
+    assert lock.locked_by in page.content.decode()
+    assert re.search(r'<meter [^>]*value="7[45]"', page.content.decode())
+
+
+def test_free_lock_has_no_lease(viewer: Client) -> None:
+    """There is nothing to show of a lease that is over."""
+    take("billing").release()
+    assert cells(viewer.get(reverse(LIST)), "lease") == ["-"]
+
+
+def test_list_shows_the_last_run(viewer: Client) -> None:
+    """How the last run that ended ended, and how long it took."""
+    take("billing")
+    add_run("billing", duration=timedelta(seconds=100))
+    add_run("billing", RunOutcome.FAILED, duration=timedelta(milliseconds=1234))
+    take("new")
+    assert cells(viewer.get(reverse(LIST)), "last_run") == ["failed 1.2s", "-"]
+
+
+@pytest.mark.parametrize(
+    ("runs_for", "warned"), [(9 * MINUTE, True), (5 * MINUTE, False)]
+)
+def test_job_that_takes_longer_than_usual_stands_out(
+    viewer: Client, runs_for: timedelta, *, warned: bool
+) -> None:
+    """Three times as long as when it last succeeded may be stuck."""
+    lock = take("billing")
+    age("billing", runs_for)
+    add_run("billing", duration=2 * MINUTE)
+    failed = {"duration": timedelta(seconds=1), "locked_by": lock.locked_by}
+    add_run("billing", RunOutcome.FAILED, **failed)
+    shown = told(viewer.get(reverse(LIST)))["billing"]
+    assert [line.startswith("Failed") for line in shown] == [True] + [False] * warned
+    start = "Runs too long Its job has run for 9m"
+    assert any(line.startswith(start) for line in shown) is warned
+
+
+def test_short_job_is_not_suspected_at_once(viewer: Client) -> None:
+    """A job that took a second the last time may well take ten."""
+    take("billing")
+    age("billing", timedelta(seconds=10))
+    add_run("billing", duration=timedelta(seconds=1))
+    assert told(viewer.get(reverse(LIST))) == {}
+
+
+def test_only_running_jobs_take_long(viewer: Client) -> None:
+    """A lock whose lease is over is not said to run longer than usual."""
+    take("billing")
+    age("billing", timedelta(hours=9))
+    expire("billing")
+    add_run("billing", duration=2 * MINUTE)
+    [[shown]] = told(viewer.get(reverse(LIST))).values()
+    assert shown.startswith("Expired Its lease is over")
+
+
+@pytest.mark.parametrize("wanted", list(LockState))
+def test_filter_by_state(viewer: Client, wanted: LockState) -> None:
+    """The filter leaves only the locks in that state."""
+    take("running")
+    take("held at least", lock_at_least_for=MINUTE).release()
+    pause("paused")
+    take("expired")
+    expire("expired")
+    take("free").release()
+    response = viewer.get(reverse(LIST), {"state": wanted.value})
+    assert [r.name for r in response.context["cl"].queryset] == [wanted.value]
+
+
+def test_filter_by_last_outcome(viewer: Client) -> None:
+    """The filter leaves only the locks whose last run ended so."""
+    for name in ("good", "bad"):
+        take(name).release()
+    add_run("good", RunOutcome.FAILED)
+    add_run("good")
+    add_run("bad", RunOutcome.FAILED)
+    response = viewer.get(reverse(LIST), {"last": "failed"})
+    assert [r.name for r in response.context["cl"].queryset] == ["bad"]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "lost", "abandoned", "succeeded"])
+def test_filter_by_last_run_looks_up_few(viewer: Client, outcome: str) -> None:
+    """Among many records, only those with such a run cost a look into their runs."""
+    for each in RunOutcome:
+        take(str(each)).release()
+        add_run(str(each), RunOutcome.FAILED)
+        add_run(str(each), each)
+    take("never ran").release()
+    with CaptureQueriesContext(connection) as captured:
+        response: Any = viewer.get(reverse(LIST), {"last": outcome})
+    # Nobody holds the lock of the run that seems to go on.
+    also = {"running"} if outcome == "abandoned" else set()
+    shown = {lock.name for lock in response.context["cl"].result_list}
+    assert shown == {outcome} | also
+    is_narrowed = any(re.search(r"name\W? IN \(SELECT", q["sql"]) for q in captured)
+    assert is_narrowed is (outcome != "succeeded")
+
+
+@pytest.mark.parametrize("parameter", ["state", "last", "attention"])
+def test_unknown_filter_leaves_nothing(viewer: Client, parameter: str) -> None:
+    """A state or outcome that there is not is no error."""
+    take("billing").release()
+    be_overdue("billing")
+    response = viewer.get(reverse(LIST), {parameter: "asleep"})
+    assert (response.status_code, list(response.context["cl"].queryset)) == (200, [])
+
+
+def test_list_shows_the_next_tick(viewer: Client) -> None:
+    """In how long and when a job is to run, and in a word whether it is overdue."""
+    for name in ("a.late", "b.quick", "c.unplanned"):
+        take(name).release()
+    be_overdue("a.late")
+    be_on_time("b.quick")
+    late, quick, unplanned = cells(viewer.get(reverse(LIST)), "next_expected")
+    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d:00", late)
+    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d:00", quick)
+    assert unplanned == "-"
+    assert list(told(viewer.get(reverse(LIST)))) == ["a.late"]
+    with override_settings(SHEDLOCK_GRACE="30d"):
+        assert told(viewer.get(reverse(LIST))) == {}
+
+
+def test_running_job_is_not_shown_as_overdue(viewer: Client) -> None:
+    """It may succeed yet."""
+    take("billing")
+    be_overdue("billing")
+    shown = told(viewer.get(reverse(LIST)))
+    assert not any(line.startswith("Overdue") for line in shown.get("billing", []))
+
+
+def test_filter_by_overdue(viewer: Client) -> None:
+    """The filter leaves only the locks whose job is overdue."""
+    for name in ("late", "later", "quick", "unplanned"):
+        take(name).release()
+    be_overdue("late")
+    be_overdue("later")
+    be_on_time("quick")
+    take("runs")
+    be_overdue("runs")
+    response = viewer.get(reverse(LIST), {"attention": "overdue"})
+    assert names(response) == ["late", "later"]
+    both = viewer.get(reverse(LIST), {"attention": "overdue", "q": "later"})
+    assert [r.name for r in both.context["cl"].queryset] == ["later"]
+
+
+def test_filter_by_overdue_costs_no_statement(viewer: Client) -> None:
+    """It is a condition in those that are sent anyway."""
+    for number in range(3):
+        take(f"job {number}").release()
+        be_overdue(f"job {number}")
+    counts = []
+    for query in ({}, {"attention": "overdue"}):
+        viewer.get(reverse(LIST), query)
+        with CaptureQueriesContext(connection) as queries:
+            viewer.get(reverse(LIST), query)
+        counts.append(len(statements(queries)))
+    assert counts[1] == counts[0]
+
+
+def test_lock_that_nobody_ever_held(viewer: Client) -> None:
+    """A job that is only registered has no holder, and was not locked at any time."""
+    get_provider().register("billing", Schedule("@hourly", "UTC"))
+    response = viewer.get(reverse(LIST))
+    for column in ("worker", "since"):
+        assert cells(response, column) == ["-"]
+
+
+def test_pages_without_cronsim(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library the schedule is shown, and what is overdue."""
+    take("billing").release()
+    be_overdue("billing")
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    assert cells(viewer.get(reverse(LIST)), "next_expected") == ["-"]
+    page = text(viewer.get(reverse(CHANGE, args=["billing"])).content.decode())
+    assert f"The next tick is not known here. {DAILY} overdue since" in page
+    response = viewer.get(reverse(LIST), {"attention": "overdue"})
+    assert [record.name for record in response.context["cl"].queryset] == ["billing"]
+
+
+def test_search_by_name_and_holder(viewer: Client) -> None:
+    """The search finds locks by a part of their name or holder."""
+    take("billing.digest")
+    other = take("cleanup")
+    by_name = viewer.get(reverse(LIST), {"q": "digest"}).context["cl"].queryset
+    by_holder = viewer.get(reverse(LIST), {"q": other.locked_by}).context["cl"].queryset
+    assert [r.name for r in by_name] == ["billing.digest"]
+    assert [r.name for r in by_holder] == ["cleanup"]
+
+
+@pytest.mark.parametrize("page", [LIST, CHANGE])
+def test_queries_do_not_grow_with_the_rows(viewer: Client, page: str) -> None:
+    """Neither page has more queries with more locks and runs, nor fifteen."""
+    address = reverse(page, args=[] if page == LIST else ["first"])
+    take("first")
+    take("failing").release()
+    add_run("failing", RunOutcome.FAILED)
+    viewer.get(address)
+    counts = []
+    for name in ("second", "third", "fourth"):
+        take(name)
+        be_overdue(name)
+        for _ in range(20):
+            add_run("first")
+        with CaptureQueriesContext(connection) as queries:
+            assert viewer.get(address).status_code == 200
+        counts.append(len(statements(queries)))
+    assert len(set(counts)) == 1
+    assert counts[0] < 15
+
+
+def test_nobody_can_add_or_change_a_lock() -> None:
+    """Even a superuser only views a lock."""
+    User.objects.create_superuser("root", password="x")
+    client = Client()
+    client.login(username="root", password="x")
+    take("billing")
+    page = client.get(reverse(CHANGE, args=["billing"]))
+    assert page.status_code == 200
+    assert 'name="_save"' not in page.content.decode()
+    assert client.post(reverse(CHANGE, args=["billing"]), {}).status_code == 403
+    add = reverse("admin:django_shedlock_lockrecord_add")
+    assert client.get(add).status_code == 403
+
+
+def test_held_lock_cannot_be_deleted() -> None:
+    """A held lock stays, by the delete page and by the delete action."""
+    client = operator("view_lockrecord", "delete_lockrecord")
+    take("billing")
+    client.post(reverse(DELETE, args=["billing"]), {"post": "yes"})
+    client.post(
+        reverse(LIST),
+        {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"},
+    )
+    assert state("billing") is LockState.RUNNING
+
+
+def test_free_lock_can_be_deleted() -> None:
+    """The record of a lock that nobody holds can be cleared away."""
+    client = operator("view_lockrecord", "delete_lockrecord")
+    take("old").release()
+    client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
+    assert not LockRecord.objects.exists()
+
+
+def test_abandoned_run_of_a_deleted_lock_is_recorded() -> None:
+    """Without the record nobody could tell that the run is over."""
+    client = operator("view_lockrecord", "delete_lockrecord")
+    take("old").release()
+    add_run("old", RunOutcome.RUNNING)
+    client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
+    assert LockRun.objects.get().outcome == RunOutcome.ABANDONED
+
+
+def test_listeners_cannot_let_a_lock_be_deleted_that_was_taken(chief: Client) -> None:
+    """One statement deletes, also if the project listens to all deletions."""
+    heard = []
+
+    def listen(*, sender: type[Any], **kwargs: Any) -> None:
+        heard.append(sender)
+
+    take("billing").release()
+    pre_delete.connect(listen)
+    try:
+        chief.post(reverse(DELETE, args=["billing"]), {"post": "yes"})
+    finally:
+        pre_delete.disconnect(listen)
+    assert not LockRecord.objects.exists()
+    assert LockRecord not in heard
+
+
+def test_lock_taken_after_the_delete_page_stays(rf: Any) -> None:
+    """Deleting is conditional on the lock being free at that instant."""
+    model_admin: Any = admin.site._registry[LockRecord]
+    take("old").release()
+    record = model_admin.get_queryset(rf.get("/")).get(name="old")
+    take("old")
+    request = rf.post("/")
+    request.user = User(username="ada")
+    with pytest.raises(StillHeld):
+        model_admin.delete_model(request, record)
+    row = LockAction.objects.get()
+    assert (row.kind, row.result) == (ActionKind.DELETE, ActionResult.REFUSED)
+    assert state("old") is LockState.RUNNING
+
+
+def test_names_are_escaped(chief: Client) -> None:
+    """Names, holders and exceptions with markup are shown as text."""
+    LockRecord.objects.create(
+        name=HOSTILE,
+        locked_by=HOSTILE,
+        locked_at=DatabaseNow(),
+        lock_until=DatabaseNow() + MINUTE,
+    )
+    add_run(
+        HOSTILE,
+        RunOutcome.FAILED,
+        locked_by=HOSTILE,
+        exception_type=HOSTILE,
+        exception_message=HOSTILE,
+    )
+    change = reverse(CHANGE, args=[admin.utils.quote(HOSTILE)])
+    for address in (reverse(LIST), change):
+        page = chief.get(address).content.decode()
+        assert HOSTILE not in page
+        assert "&lt;script&gt;" in page
+
+
+@override_settings(USE_TZ=False)
+def test_list_without_time_zones(viewer: Client) -> None:
+    """With USE_TZ = False the instants are shown as they are."""
+    take("billing").release()
+    be_overdue("billing")
+    add_run("billing")
+    [shown] = told(viewer.get(reverse(LIST)))["billing"]
+    assert shown.startswith("Overdue It is overdue: the tick of")
+    assert viewer.get(reverse(CHANGE, args=["billing"])).status_code == 200
+
+
+@override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": "tests.nothing"}})
+def test_admin_has_no_errors_of_its_own() -> None:
+    """Django's checks of the admin pass, and need no provider."""
+    assert checks.run_checks(tags=["admin"]) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "model_admin", "page"),
+    [
+        (LockRecord, LockRecordAdmin, "lockrecord/billing/change/"),
+        (LockRun, LockRunAdmin, "lockrun/"),
+    ],
+)
+def test_another_site_needs_only_one_of_both(
+    model: Any, model_admin: Any, page: str
+) -> None:
+    """A site of the project's own can have the locks without the runs, or these."""
+    site = admin.AdminSite(name="operations")
+    site.register(model, model_admin)
+    urls: Any = ModuleType("urls")
+    urls.urlpatterns = [path("operations/", site.urls)]
+    client = operator(*ALL)
+    take("billing")
+    add_run("billing")
+    with override_settings(ROOT_URLCONF=urls):
+        response = client.get(f"/operations/django_shedlock/{page}")
+    assert response.status_code == 200
+    assert "billing" in text(response.content.decode())
+
+
+def test_page_of_another_site_leads_to_its_own_runs() -> None:
+    """Those of the first site may be closed to its readers, or not there at all."""
+    site = admin.AdminSite(name="operations")
+    site.register(LockRecord, LockRecordAdmin)
+    site.register(LockRun, LockRunAdmin)
+    urls: Any = ModuleType("urls")
+    urls.urlpatterns = [
+        path("operations/", site.urls),
+        path("admin/", admin.AdminSite().urls),
+    ]
+    client = operator(*ALL)
+    take("billing")
+    run = add_run("billing", RunOutcome.FAILED)
+    with override_settings(ROOT_URLCONF=urls):
+        page = "/operations/django_shedlock/lockrecord/billing/change/"
+        response: Any = client.get(page)
+    assert response.status_code == 200
+    [last] = [a for a in response.context["shedlock_answers"] if a.kind == "last"]
+    assert f"/operations/django_shedlock/lockrun/{run.pk}/change/" in last.lines[0]
+
+
+@pytest.mark.django_db(databases=["default", "other"], transaction=True)
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        "memory": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"},
+        "default": {
+            "BACKEND": "django_shedlock.providers.database.DatabaseLockProvider",
+            "OPTIONS": {"using": "other"},
+        },
+    }
+)
+def test_locks_of_another_database(chief: Client) -> None:
+    """All pages show, and all actions change, the provider's own database."""
+    lock = take("billing")
+    execute(lambda: None, "cleanup")
+    run = LockRun.objects.using("other").get()
+    for address in (
+        reverse(LIST),
+        reverse(CHANGE, args=["billing"]),
+        reverse(RUNS),
+        reverse(RUN, args=[run.pk]),
+        reverse(DELETE, args=["cleanup"]),
+    ):
+        with CaptureQueriesContext(connection) as queries:
+            page = text(chief.get(address).content.decode())
+        assert "billing" in page or "cleanup" in page
+        assert not re.search(r"FROM .shedlock", str(queries.captured_queries))
+    confirm(chief, "billing", lock.locked_by)
+    assert state("billing") is LockState.FREE
+    chief.post(reverse(DELETE, args=["cleanup"]), {"post": "yes"})
+    left = LockRecord.objects.using("other").values_list("name", flat=True)
+    assert list(left) == ["billing"]

@@ -1,0 +1,445 @@
+"""The page of one lock: five answers, findings, what is offered, and its runs."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.pauses import FOREVER
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRecord
+from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.providers import get_provider
+from django_shedlock.schedules.cron import Schedule
+from tests.support.lateness import (
+    DAY,
+    HOUR,
+    HOURLY,
+    be_on_time,
+    be_overdue,
+    give_schedule,
+    newest_tick,
+)
+from tests.support.locks import MINUTE, add_run, expire, pause, take
+from tests.support.operators import CHANGE, LIST, statements
+from tests.support.pages import add_action
+
+pytestmark = pytest.mark.django_db
+
+SECOND = timedelta(seconds=1)
+REFRESH = {"X-Shedlock-Refresh": "yes"}
+
+
+def text(html: str) -> str:
+    """Return what a reader sees, in one line."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def open_page(client: Client, name: str = "billing", **how: Any) -> Any:
+    response = client.get(reverse(CHANGE, args=[name]), **how)
+    assert response.status_code == 200
+    return response
+
+
+def answers(client: Client, name: str = "billing") -> dict[str, str]:
+    """Return what the page answers, as a reader sees it."""
+    given = open_page(client, name).context["shedlock_answers"]
+    return {answer.kind: text(" ".join(answer.lines)) for answer in given}
+
+
+def details(client: Client, name: str = "billing") -> dict[str, str]:
+    """Return what is folded away."""
+    given = open_page(client, name).context["shedlock_details"]
+    return {label: text(value) for label, value in given}
+
+
+def buttons(client: Client, name: str = "billing") -> list[str]:
+    """Return the actions that the page offers."""
+    page = open_page(client, name).content.decode()
+    return re.findall(r'name="action" value="(\w+)"', page)
+
+
+def findings(client: Client, name: str = "billing") -> list[str]:
+    return [
+        text(found) for found in open_page(client, name).context["shedlock_findings"]
+    ]
+
+
+def age(by: timedelta, name: str = "billing") -> None:
+    """Let the lock have been acquired that much earlier."""
+    LockRecord.objects.filter(name=name).update(locked_at=DatabaseNow() - by)
+
+
+def test_page_of_a_running_job(viewer: Client) -> None:
+    """What it does and for how long, who since when, and how much lease is left."""
+    lock = take("billing")
+    age(2 * HOUR)
+    add_run("billing", duration=3 * HOUR)
+    told = answers(viewer)
+    assert told["state"] == "running for 2h usually 3h"
+    host, pid, _ = lock.locked_by.split(":")
+    assert re.fullmatch(rf"{re.escape(host)} \({pid}\) 2h ago [\d:/]+", told["holder"])
+    assert "its lease was not extended since then" in told["heartbeat"]
+    assert re.search(r"\dm\d+s of the lease left", told["heartbeat"])
+    assert "succeeded after 3h" in told["last"]
+    assert told["next"] == "It has no schedule: whatever calls its job starts it."
+
+
+def test_job_that_runs_longer_than_usual(viewer: Client) -> None:
+    """It says so next to its state."""
+    take("billing")
+    age(2 * HOUR)
+    add_run("billing", duration=MINUTE)
+    assert answers(viewer)["state"] == "running for 2h usually 1m longer than usual"
+
+
+def test_job_with_a_heartbeat_is_alive(viewer: Client) -> None:
+    """The meter of a job that ran for hours counts from its last extension."""
+    lock = take("billing")
+    age(9 * HOUR)
+    lock.extend()
+    LockRecord.objects.update(extended_at=DatabaseNow() - 6 * SECOND)
+    page = open_page(viewer).content.decode()
+    assert re.match(r"heartbeat \d+s ago ", answers(viewer)["heartbeat"])
+    [used] = re.findall(r'<meter [^>]*value="(\d+)"', page)
+    assert int(used) < 10
+
+
+def test_page_of_an_expired_lock(viewer: Client) -> None:
+    """It tells since when, who held it, and when the holder was last alive."""
+    lock = take("billing")
+    lock.extend()
+    age(HOUR)
+    LockRecord.objects.update(
+        lock_until=DatabaseNow() - 9 * MINUTE, extended_at=DatabaseNow() - 14 * MINUTE
+    )
+    told = answers(viewer)
+    assert re.match(
+        r"expired Its lease ended 9m\d?s? ago, and nobody released it\.", told["state"]
+    )
+    assert lock.locked_by.split(":")[0] in told["holder"]
+    assert re.fullmatch(r"heartbeat 14m\d?s? ago", told["heartbeat"])
+
+
+def test_page_of_a_free_lock(viewer: Client) -> None:
+    """It tells who held it last, and how its last run ended."""
+    lock = take("billing")
+    lock.release()
+    add_run(
+        "billing",
+        RunOutcome.FAILED,
+        duration=2 * MINUTE,
+        exception_type="shop.NoPaper",
+        exception_message="tray 2",
+    )
+    told = answers(viewer)
+    assert told["state"] == "free"
+    assert told["holder"].startswith("Nobody; the last one was ")
+    assert told["heartbeat"] == "No job runs under this lock."
+    assert re.fullmatch(r"failed after 2m \ds ago [\d:]+ NoPaper tray 2", told["last"])
+
+
+def test_page_of_a_kept_lock(viewer: Client) -> None:
+    """It tells that only lock_at_least_for keeps it, and for how long."""
+    take("billing", lock_at_least_for=MINUTE).release()
+    expected = (
+        r"held at least Its job has ended; lock_at_least_for keeps it for \d+m?\w? \."
+    )
+    assert re.fullmatch(expected, answers(viewer)["state"])
+
+
+def test_page_of_a_paused_job(viewer: Client) -> None:
+    """It tells who paused it, why and until when, and that it is not overdue."""
+    pause("billing", lasting=2 * HOUR)
+    be_overdue("billing")
+    told = answers(viewer)
+    assert re.fullmatch(
+        r"paused until [\d/]+ [\d:]+ Its job does not run meanwhile, and is not "
+        r"overdue\.",
+        told["state"],
+    )
+    assert re.fullmatch(r"alice \ds ago [\d:]+ the mail server moves", told["holder"])
+    assert told["heartbeat"] == "No job runs under this lock."
+    assert told["next"].endswith("Ticks are skipped while it is paused.")
+    assert "overdue since" not in told["next"]
+    assert findings(viewer) == []
+
+
+def test_pause_without_an_end(viewer: Client) -> None:
+    """It lasts until somebody resumes the job."""
+    pause("billing", lasting=FOREVER)
+    assert answers(viewer)["state"].startswith("paused until it is resumed")
+    assert "until it is resumed" in viewer.get(reverse(LIST)).content.decode()
+
+
+def test_long_leases_have_an_end(viewer: Client) -> None:
+    """Neither that of a job, nor that of a pause, is until somebody resumes it."""
+    pause("billing", lasting=FOREVER / 2)
+    assert "until it is resumed" not in answers(viewer)["state"]
+    take("long", lock_at_most_for=FOREVER)
+    assert "until it is resumed" not in viewer.get(reverse(LIST)).content.decode()
+
+
+def test_lock_that_nobody_ever_held(viewer: Client) -> None:
+    """A job that is only registered has no holder, and was not locked at any time."""
+    get_provider().register("billing", Schedule("@hourly", "UTC"))
+    told = answers(viewer)
+    assert told["holder"] == "Nobody has held it yet."
+    assert told["last"] == "No run has ended yet."
+    folded = details(viewer)
+    assert folded["Acquisition"] == folded["Locked at"] == folded["Lock until"] == "-"
+
+
+def test_page_shows_the_ticks(viewer: Client) -> None:
+    """The schedule, what was run, what is due, what is next and what is late."""
+    take("billing").release()
+    tick = datetime(2026, 3, 2, 10, tzinfo=UTC)
+    give_schedule("billing", tick=tick + 2 * HOUR, succeeded=tick, schedule=HOURLY)
+    expected = (
+        r"in \d+m?\w* \d\d:00:00 0 \* \* \* \* UTC overdue since 03/02/2026 05:00:00"
+    )
+    assert re.fullmatch(expected, answers(viewer)["next"])
+    folded = details(viewer)
+    assert folded["Schedule"] == "0 * * * * UTC"
+    assert folded["Newest tick that was run"] == "03/02/2026 06:00:00"
+    assert folded["Due at"] == "03/02/2026 05:00:00"
+
+
+def test_page_of_a_job_on_time(viewer: Client) -> None:
+    """Nothing is overdue then, and nothing is found."""
+    take("billing").release()
+    be_on_time("billing")
+    assert "overdue" not in text(open_page(viewer).content.decode())
+    assert findings(viewer) == []
+
+
+def test_page_of_a_job_that_never_ran(viewer: Client) -> None:
+    """What is only registered was not run, and is due at its first tick."""
+    take("billing").release()
+    give_schedule("billing", tick=None, succeeded=newest_tick())
+    folded = details(viewer)
+    assert folded["Newest tick that was run"] == "-"
+    due_at = timezone.localtime(newest_tick() + DAY)
+    assert folded["Due at"] == f"{due_at:%m/%d/%Y %H:%M:%S}"
+
+
+def test_page_without_a_schedule(viewer: Client) -> None:
+    """A lock without a schedule has no empty lines for its ticks."""
+    take("billing")
+    assert details(viewer).keys().isdisjoint({"Schedule", "Due at"})
+
+
+def test_rest_of_the_record_is_folded_away(viewer: Client) -> None:
+    """Identity, instants, and the fencing token are there for whoever unfolds them."""
+    lock = take("billing", lock_at_least_for=MINUTE)
+    folded = details(viewer)
+    assert folded["Acquisition"] == lock.locked_by
+    assert folded["Fencing token"] == "1"
+    assert re.fullmatch(r"[\d/]+ [\d:]+", folded["Lock at least until"])
+    page = open_page(viewer).content.decode()
+    assert '<details class="shedlock-details module">' in page
+
+
+def test_findings_stand_on_top(viewer: Client) -> None:
+    """They are in the words of the command, with what to do next, as code."""
+    take("billing").release()
+    be_overdue("billing")
+    [told] = Search(MINUTE).of_locks(get_provider(), ["billing"])["billing"]
+    [shown] = findings(viewer)
+    assert told.text == f"Lock 'billing': i{shown[1:]}".replace(
+        "shedlock catch-up", "`shedlock catch-up`"
+    )
+    page = open_page(viewer).content.decode()
+    assert "<code>shedlock catch-up</code>" in page
+    assert page.index("shedlock-findings") < page.index("shedlock-answers")
+
+
+def test_findings_of_another_lock_stay_there(viewer: Client) -> None:
+    """A page has those of its own lock only."""
+    take("billing").release()
+    take("late").release()
+    be_overdue("late")
+    assert findings(viewer) == []
+
+
+def test_store_that_fails_is_told(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the page is still there."""
+
+    def fail(*arguments: Any) -> None:
+        raise LockProviderError("Could not read the runs: <no table>")
+
+    take("billing")
+    monkeypatch.setattr(Search, "of_locks", fail)
+    page = open_page(viewer).content.decode()
+    assert "Could not read the runs: &lt;no table&gt;" in page
+    assert answers(viewer)["state"].startswith("running")
+
+
+def test_only_what_applies_is_offered(chief: Client) -> None:
+    """Of an expired lock nothing can be extended, and a free one needs nothing."""
+    lock = take("billing")
+    assert {"release_selected", "extend_selected"} <= set(buttons(chief))
+    expire("billing")
+    assert "release_selected" in buttons(chief)
+    assert "extend_selected" not in buttons(chief)
+    lock.release()
+    assert {"release_selected", "extend_selected"}.isdisjoint(buttons(chief))
+
+
+def test_buttons_name_their_lock(chief: Client) -> None:
+    """They belong to the form that has the lock's name."""
+    take("billing")
+    page = open_page(chief).content.decode()
+    form = re.search(r'<form [^>]*id="shedlock-act".*?</form>', page, re.DOTALL)
+    assert form
+    assert 'name="_selected_action" value="billing"' in form[0]
+    assert page.count('form="shedlock-act"') == len(buttons(chief))
+
+
+def test_viewer_is_offered_nothing(viewer: Client) -> None:
+    """Seeing a lock is not acting on it."""
+    take("billing")
+    assert buttons(viewer) == []
+
+
+def test_page_has_its_last_runs(viewer: Client) -> None:
+    """A lock's page shows its own runs as a table and a chart, the newest first."""
+    take("billing").release()
+    add_run("billing", duration=MINUTE, trigger="scheduler")
+    failed = add_run(
+        "billing",
+        RunOutcome.FAILED,
+        duration=2 * MINUTE,
+        exception_type="ValueError",
+        exception_message="no paper",
+        trigger="operator",
+        operator="alice",
+    )
+    add_run("cleanup", RunOutcome.LOST)
+    add_run("billing", RunOutcome.ABANDONED, provider="second")
+    response = open_page(viewer)
+    rows = response.context["shedlock_runs"]
+    assert [row["run"].outcome for row in rows] == ["failed", "succeeded"]
+    page = response.content.decode()
+    assert "ValueError no paper" in text(page)
+    assert "operator alice" in text(page)
+    assert page.count("shedlock-bar ") == 2
+    run_page = reverse("admin:django_shedlock_lockrun_change", args=[failed.pk])
+    assert f'<a href="{run_page}" tabindex="-1" class="shedlock-bar' in page
+    assert re.search(r'<svg role="img" aria-labelledby="(\S+) (\S+)"', page)
+    assert "The longest took 2m." in page
+    assert "50 % Succeeded 1m Median 1m 95 % took at most 2" in _statistics(page)
+
+
+def _statistics(page: str) -> str:
+    shown = re.search(r'<dl class="shedlock-statistics">.*?</dl>', page, re.DOTALL)
+    assert shown
+    pairs = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", shown[0])
+    return " ".join(f"{text(value)} {label}" for label, value in pairs)
+
+
+def test_missed_ticks_are_drawn(viewer: Client) -> None:
+    """The gap at the end tells of a scheduler that is dead."""
+    take("billing").release()
+    be_overdue("billing")
+    add_run("billing", started=DatabaseNow() - 3 * DAY)
+    page = open_page(viewer).content.decode()
+    assert page.count('class="shedlock-gap"') == 1
+    assert "ticks without a run after" in page
+
+
+def test_page_has_thirty_runs_at_the_most(viewer: Client) -> None:
+    """Of a lock with a long history only the newest runs are on its page."""
+    take("billing")
+    for _ in range(31):
+        add_run("billing")
+    response = open_page(viewer)
+    assert len(response.context["shedlock_runs"]) == 30
+    assert response.context["shedlock_statistics"].runs == 31
+
+
+def test_page_of_a_new_lock(viewer: Client) -> None:
+    """A lock without history says so."""
+    take("billing")
+    page = open_page(viewer).content.decode()
+    assert "No run of this lock is recorded." in page
+    assert "<svg role" not in page
+
+
+def test_runs_need_their_permission(releaser: Client) -> None:
+    """Who may not see runs sees none on the lock's page either."""
+    take("billing").release()
+    add_run("billing", RunOutcome.FAILED, exception_message="secret")
+    page = open_page(releaser).content.decode()
+    assert "secret" not in page
+    assert "Last runs" not in page
+    assert answers(releaser)["last"] == "failed"
+
+
+def test_unknown_lock_leads_back(viewer: Client) -> None:
+    """The page of a lock that is gone leads to the admin's start, with a message."""
+    response = viewer.get(reverse(CHANGE, args=["gone"]), follow=True)
+    assert "gone" in text(response.content.decode())
+    assert response.redirect_chain
+
+
+def test_page_has_as_many_queries_whatever_it_shows(chief: Client) -> None:
+    """Nothing on it asks for each run, each action or each tick."""
+    take("billing").release()
+    add_run("billing")
+    counts = []
+    open_page(chief)
+    for number in range(3):
+        for _ in range(10 * number):
+            add_run("billing", RunOutcome.FAILED, started=DatabaseNow() - 3 * DAY)
+            add_action("billing")
+        be_overdue("billing")
+        with CaptureQueriesContext(connection) as queries:
+            open_page(chief)
+        counts.append(len(statements(queries)))
+    assert len(set(counts)) == 1
+    assert counts[0] == 10
+
+
+def test_no_traceback_is_loaded(viewer: Client) -> None:
+    """It may be long, and only a run's own page shows it."""
+    take("billing")
+    add_run("billing", RunOutcome.FAILED, exception_traceback="Traceback")
+    with CaptureQueriesContext(connection) as queries:
+        open_page(viewer)
+    assert not any("exception_traceback" in sql for sql in statements(queries))
+
+
+def test_refresh_gets_the_page_alone(viewer: Client) -> None:
+    """Its parts have the ids of the page's, and no message is used up."""
+    take("billing").release()
+    add_run("billing")
+    whole = open_page(viewer).content.decode()
+    parts = open_page(viewer, headers=REFRESH).content.decode()
+    marked = r'id="([\w-]+)" data-shedlock-refresh'
+    assert re.findall(marked, parts) == re.findall(marked, whole)
+    assert len(re.findall(marked, parts)) == 6
+    assert "<html" not in parts
+    assert "messagelist" not in parts
+
+
+@override_settings(USE_TZ=False)
+def test_page_without_time_zones(chief: Client) -> None:
+    """With USE_TZ = False the instants are shown as they are."""
+    take("billing").extend()
+    be_overdue("billing")
+    add_run("billing", duration=MINUTE)
+    add_action("billing")
+    assert answers(chief)["heartbeat"].startswith("heartbeat")

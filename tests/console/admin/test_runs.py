@@ -1,0 +1,439 @@
+"""The list of runs, and that it stays quick."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils.html import strip_tags
+
+from django_shedlock.console.admin import filters, last_runs
+from django_shedlock.console.admin.large_tables import CappedPaginator
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.history.recording import described
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRun
+from tests.support.locks import add_run, expire, take
+from tests.support.operators import (
+    CHANGE,
+    HOSTILE,
+    LIST,
+    RUN,
+    RUNS,
+    operator,
+    statements,
+)
+from tests.support.pages import chained_error
+
+pytestmark = pytest.mark.django_db
+
+MANY = 1200
+"""More than any page looks at, with ``small_limits``."""
+
+
+def names(page: Any) -> list[str]:
+    return [run.name for run in page.context["cl"].result_list]
+
+
+def add_many(count: int) -> None:
+    """Record that many runs of fifty locks on ten hosts in the last thirty days."""
+    outcomes = [RunOutcome.SUCCEEDED] * 19 + [RunOutcome.FAILED]
+    now = datetime.now(UTC)
+    LockRun.objects.bulk_create(
+        (
+            LockRun(
+                name=f"job {number % 50}",
+                provider="default",
+                locked_by=f"web-{number % 10}:7:{number:016x}",
+                host=f"web-{number % 10}",
+                pid=7,
+                fencing_token=number,
+                started=now - timedelta(days=30) * (1 - number / count),
+                finished=now,
+                duration=timedelta(seconds=number % 600),
+                outcome=outcomes[number % 20],
+                exception_type="ValueError" if number % 20 == 19 else "",
+            )
+            for number in range(count)
+        ),
+        batch_size=5000,
+    )
+
+
+def test_list_shows_runs_with_the_newest_on_top(viewer: Client) -> None:
+    """Each run has its lock, outcome, duration, host and exception."""
+    add_run("first", duration=timedelta(seconds=90))
+    add_run(
+        "second",
+        RunOutcome.FAILED,
+        exception_type="shop.errors.NoPaper",
+        exception_message="x" * 200,
+    )
+    page = viewer.get(reverse(RUNS))
+    assert names(page) == ["second", "first"]
+    html = page.content.decode()
+    for shown in ("1m30s", "web-1", ">NoPaper<", "x" * 79 + "…"):
+        assert shown in html
+    assert reverse(CHANGE, args=["first"]) in html
+
+
+def test_dead_holder_shows_as_abandoned(viewer: Client) -> None:
+    """A run whose lease is over is not shown as running."""
+    lock = take("billing")
+    add_run("billing", RunOutcome.RUNNING, locked_by=lock.locked_by)
+    page = viewer.get(reverse(RUNS))
+    assert [run.current_outcome for run in page.context["cl"].result_list] == [
+        "running"
+    ]
+    expire("billing")
+    page = viewer.get(reverse(RUNS))
+    assert [run.current_outcome for run in page.context["cl"].result_list] == [
+        "abandoned"
+    ]
+
+
+@pytest.mark.parametrize("outcome", list(RunOutcome))
+def test_filter_by_outcome(viewer: Client, outcome: RunOutcome) -> None:
+    """The filter leaves the runs with that outcome."""
+    for each in RunOutcome:
+        add_run(each.value, each)
+    assert names(viewer.get(reverse(RUNS), {"outcome": outcome.value})) == [outcome]
+
+
+def test_unknown_outcome_leaves_nothing(viewer: Client) -> None:
+    """An outcome that there is not is no error."""
+    add_run("billing")
+    assert names(viewer.get(reverse(RUNS), {"outcome": "asleep"})) == []
+
+
+def test_filter_by_host(viewer: Client) -> None:
+    """The filter offers the hosts of the newest runs, and leaves those of one."""
+    add_run("a", locked_by="web-2:1:a")
+    add_run("b", locked_by="web-1:1:a")
+    page = viewer.get(reverse(RUNS), {"host": "web-1"})
+    assert names(page) == ["b"]
+    [spec] = [
+        s for s in page.context["cl"].filter_specs if isinstance(s, filters.HostFilter)
+    ]
+    assert [value for value, _ in spec.lookup_choices] == ["web-1", "web-2"]
+
+
+def test_chosen_host_is_offered_though_it_ran_nothing_lately(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter that is on can be seen, and taken off."""
+    monkeypatch.setattr(filters, "RECENT", 1)
+    add_run("a", locked_by="old:1:a")
+    add_run("b", locked_by="new:1:a")
+    page = viewer.get(reverse(RUNS), {"host": "old"})
+    assert names(page) == ["a"]
+    assert "?host=new" in page.content.decode()
+    assert '<li class="selected">' in page.content.decode()
+
+
+def test_filter_by_date(viewer: Client) -> None:
+    """The usual filter by date and the hierarchy of dates leave runs of that time."""
+    add_run("old", started=DatabaseNow() - timedelta(days=20))
+    add_run("new")
+    page = viewer.get(reverse(RUNS))
+    [link] = re.findall(
+        r'href="\?(started__gte=[^"]+)">\s*Past 7 days', page.content.decode()
+    )
+    recent = viewer.get(reverse(RUNS) + "?" + link.replace("&amp;", "&"))
+    assert names(recent) == ["new"]
+    year = viewer.get(reverse(RUNS), {"started__year": "1999"})
+    assert (year.status_code, names(year)) == (200, [])
+
+
+def links_of_hierarchy(page: Any) -> dict[str, str]:
+    """Return the hierarchy's links by what they are called."""
+    html = re.sub(r"\s+", " ", page.content.decode())
+    return {
+        text: link.replace("&amp;", "&")
+        for link, text in re.findall(r'<a href="(\?started__[^"]+)">([^<]+)</a>', html)
+        if "started__gte" not in link
+    }
+
+
+def test_hierarchy_of_dates(viewer: Client) -> None:
+    """From the years one comes to the months, the days, and the runs of a day."""
+    add_run("older", started=datetime(2023, 11, 30, 3, tzinfo=UTC))  # Chicago: 29th
+    add_run("old", started=datetime(2023, 11, 30, 12, tzinfo=UTC))
+    add_run("new", started=datetime(2025, 2, 1, 12, tzinfo=UTC))
+    runs = reverse(RUNS)
+    years = links_of_hierarchy(viewer.get(runs))
+    assert list(years) == ["2023", "2024", "2025"]
+    page = viewer.get(runs + years["2023"])
+    assert names(page) == ["old", "older"]
+    months = links_of_hierarchy(page)
+    days = links_of_hierarchy(viewer.get(runs + months["November 2023"]))
+    assert {"November 29", "November 30"} <= days.keys()
+    assert "November 28" not in days
+    assert names(viewer.get(runs + days["November 29"])) == ["older"]
+    assert names(viewer.get(runs + years["2024"])) == []
+
+
+def test_hierarchy_of_months(viewer: Client) -> None:
+    """A year with runs in several months leads to each month between them."""
+    for month in (1, 10, 12):
+        add_run("job", started=datetime(2023, month, 31, 12, tzinfo=UTC))
+    months = links_of_hierarchy(viewer.get(reverse(RUNS)))
+    assert len(months) == 12
+    assert len(names(viewer.get(reverse(RUNS) + months["October 2023"]))) == 1
+    assert names(viewer.get(reverse(RUNS) + months["February 2023"])) == []
+
+
+@override_settings(USE_TZ=False)
+def test_hierarchy_without_time_zones(viewer: Client) -> None:
+    """Projects with naive datetimes have it as well."""
+    add_run("job", started=datetime(2023, 11, 29, 12))
+    add_run("job", started=datetime(2023, 11, 30, 12))
+    days = links_of_hierarchy(viewer.get(reverse(RUNS)))
+    assert list(days) == ["November 29", "November 30"]
+
+
+def test_hierarchy_without_runs(viewer: Client) -> None:
+    """An empty list has no dates."""
+    assert links_of_hierarchy(viewer.get(reverse(RUNS))) == {}
+
+
+def test_search(viewer: Client) -> None:
+    """The search finds runs by lock, exception and holder."""
+    add_run("billing", exception_type="NoPaper")
+    add_run("cleanup", locked_by="web-9:1:a")
+    for text, found in [
+        ("bill", "billing"),
+        ("Paper", "billing"),
+        ("web-9", "cleanup"),
+    ]:
+        assert names(viewer.get(reverse(RUNS), {"q": text})) == [found]
+
+
+def test_runs_of_one_lock(viewer: Client) -> None:
+    """The link on a lock's page leads to the runs of that very lock."""
+    take("billing")
+    add_run("billing")
+    add_run("billing.other")
+    page = viewer.get(reverse(CHANGE, args=["billing"])).content.decode()
+    [link] = re.findall(r'href="([^"]+name__exact=[^"]+)"', page)
+    assert names(viewer.get(link)) == ["billing"]
+
+
+def test_page_of_a_run(viewer: Client) -> None:
+    """A run's page has the whole message of its exception."""
+    run = add_run(
+        "billing",
+        RunOutcome.FAILED,
+        exception_type="NoPaper",
+        exception_message="long " * 100,
+    )
+    page = viewer.get(reverse(RUN, args=[run.pk])).content.decode()
+    assert ("long " * 100).strip() in page
+
+
+def test_page_of_a_run_has_its_traceback(viewer: Client) -> None:
+    """The exception comes with its cause, and what it says is text."""
+    run = add_run("billing", RunOutcome.FAILED, **described(chained_error()))
+    hostile = add_run(
+        "billing",
+        RunOutcome.FAILED,
+        exception_type="E",
+        exception_traceback=HOSTILE,
+    )
+    page = unescape(viewer.get(reverse(RUN, args=[run.pk])).content.decode())
+    cause, _, end = page.partition("was the direct cause of the following exception")
+    assert "FileNotFoundError: [Errno 2]" in cause
+    assert "RuntimeError: the export is incomplete" in end
+    assert HOSTILE not in viewer.get(reverse(RUN, args=[hostile.pk])).content.decode()
+
+
+def test_page_of_a_good_run_has_no_exception(viewer: Client) -> None:
+    """It has no empty lines for one, nor for a reason that nobody gave."""
+    run = add_run("billing", trigger="scheduler")
+    page = viewer.get(reverse(RUN, args=[run.pk])).content.decode()
+    assert "Traceback" not in page
+    assert "Reason" not in page
+
+
+def test_run_tells_who_started_it(viewer: Client) -> None:
+    """The list tells who it was, and the run's page also why."""
+    why = "customers are missing"
+    run = add_run("billing", trigger="operator", operator="alice", reason=why)
+    assert "operator <bdi>alice</bdi>" in viewer.get(reverse(RUNS)).content.decode()
+    page = viewer.get(reverse(RUN, args=[run.pk])).content.decode()
+    assert "operator <bdi>alice</bdi>" in page
+    assert why in page
+
+
+def test_run_that_goes_on_shows_its_elapsed_time(viewer: Client) -> None:
+    """It is told in the list and on its page."""
+    lock = take("billing")
+    begun = {"locked_by": lock.locked_by, "started": DatabaseNow() - timedelta(hours=2)}
+    run = add_run("billing", RunOutcome.RUNNING, **begun)
+    for address in (reverse(RUNS), reverse(RUN, args=[run.pk])):
+        page = strip_tags(viewer.get(address).content.decode())
+        assert re.search(r"2h(\d+s)? so far", page)
+
+
+def test_list_loads_no_traceback(viewer: Client) -> None:
+    """Only a run's own page does; of a message the list loads the beginning."""
+    add_run("billing", RunOutcome.FAILED, exception_type="E", exception_message="why")
+    with CaptureQueriesContext(connection) as queries:
+        page = viewer.get(reverse(RUNS))
+    assert "why" in page.content.decode()
+    assert "exception_traceback" not in str(statements(queries))
+
+
+def test_history_cannot_be_rewritten() -> None:
+    """Even a superuser can't add, change or delete a run."""
+    User.objects.create_superuser("root", password="x")
+    client = Client()
+    client.login(username="root", password="x")
+    run = add_run("billing", RunOutcome.FAILED)
+    before = LockRun.objects.values().get()
+    base = "admin:django_shedlock_lockrun"
+    assert client.get(reverse(f"{base}_add")).status_code == 403
+    changed = client.post(reverse(RUN, args=[run.pk]), {"outcome": "succeeded"})
+    assert changed.status_code == 403
+    deleting = client.post(reverse(f"{base}_delete", args=[run.pk]), {"post": "yes"})
+    assert deleting.status_code == 403
+    client.post(
+        reverse(RUNS),
+        {"action": "delete_selected", "_selected_action": [run.pk], "post": "yes"},
+    )
+    assert LockRun.objects.values().get() == before
+
+
+def test_runs_need_their_permission() -> None:
+    """Who may see locks only does not see the runs."""
+    run = add_run("billing")
+    client = operator("view_lockrecord")
+    assert client.get(reverse(RUNS)).status_code == 403
+    assert client.get(reverse(RUN, args=[run.pk])).status_code == 403
+
+
+def test_hostile_texts_are_escaped(viewer: Client) -> None:
+    """Markup in names, hosts and messages is shown as text."""
+    run = add_run(
+        HOSTILE,
+        RunOutcome.FAILED,
+        locked_by=f"{HOSTILE}:1:a",
+        exception_type=HOSTILE,
+        exception_message=HOSTILE,
+    )
+    for address in (reverse(RUNS), reverse(RUN, args=[run.pk])):
+        page = viewer.get(address).content.decode()
+        assert HOSTILE not in page
+        assert "&lt;script&gt;" in page
+
+
+def test_counting_ends_where_nobody_pages(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A longer list says so, and its last page can be reached."""
+    monkeypatch.setattr(CappedPaginator, "most", 60)
+    for _ in range(61):
+        add_run("billing")
+    page = viewer.get(reverse(RUNS), {"p": "2"})
+    assert len(names(page)) == 10
+    assert "this list ends after 60 runs" in page.content.decode()
+    LockRun.objects.first().delete()
+    assert "this list ends" not in viewer.get(reverse(RUNS)).content.decode()
+
+
+@pytest.mark.parametrize("page", [LIST, RUNS])
+def test_no_query_looks_at_all_runs(viewer: Client, page: str) -> None:
+    """What counts runs, or looks for their hosts, ends after a number of them."""
+    take("billing")
+    add_run("billing")
+    with CaptureQueriesContext(connection) as queries:
+        viewer.get(reverse(page))
+    of_runs = [q["sql"] for q in queries if re.search(r"FROM .shedlock_run", q["sql"])]
+    endless = [s for s in of_runs if "LIMIT" not in s and "MIN(" not in s]
+    dates = [s for s in endless if "DISTINCT" in s]
+    of_names = [s for s in endless if re.search(r"name. IN \(", s)]
+    assert endless == dates + of_names
+    counts = [q["sql"] for q in queries if q["sql"].startswith("SELECT COUNT(*)")]
+    assert len(counts) == 1
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few runs be more than the filters and the counts look at."""
+    monkeypatch.setattr(CappedPaginator, "most", 100)
+    monkeypatch.setattr(filters, "RECENT", 100)
+    monkeypatch.setattr(last_runs, "COUNTED", 20)
+
+
+def addresses() -> list[str]:
+    return [
+        reverse(RUNS),
+        reverse(RUNS) + "?host=web-1",
+        reverse(RUNS) + "?q=job",
+        reverse(LIST),
+        reverse(CHANGE, args=["job 1"]),
+    ]
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_pages_have_no_more_queries_with_many_runs(viewer: Client) -> None:
+    """No page has more queries with many runs than with one, nor fifteen."""
+
+    def count(address: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert viewer.get(address).status_code == 200
+        return len(statements(queries))
+
+    take("job 1")
+    add_run("job 1")
+    take("job 2").release()
+    add_run("job 2", RunOutcome.FAILED)
+    pages = [*addresses(), reverse(RUNS) + "?outcome=failed&host=web-1"]
+    viewer.get(reverse(RUNS))
+    with_one = [count(address) for address in pages]
+    add_many(MANY)
+    with_many = [count(address) for address in pages]
+    assert all(many <= one for many, one in zip(with_many, with_one, strict=True))
+    assert max(with_many) < 15
+
+
+@pytest.mark.sqlite_only  # its machine can be watched
+@pytest.mark.usefixtures("small_limits")
+def test_pages_are_no_more_work_with_many_runs(viewer: Client) -> None:
+    """With more runs than a page looks at, further ones cost the database nothing."""
+    steps = 0
+
+    def count_ten() -> int:
+        nonlocal steps
+        steps += 10
+        return 0
+
+    def work(address: str) -> int:
+        nonlocal steps
+        steps = 0
+        connection.connection.set_progress_handler(count_ten, 10)
+        try:
+            assert viewer.get(address).status_code == 200
+        finally:
+            connection.connection.set_progress_handler(None, 10)
+        return steps
+
+    take("job 1")
+    add_many(MANY)
+    viewer.get(reverse(RUNS))
+    before = [work(address) for address in addresses()]
+    add_many(MANY)
+    after = [work(address) for address in addresses()]
+    assert min(before) > 100
+    for address, few, more in zip(addresses(), before, after, strict=True):
+        # To look at a row is more than one step. The list of locks also counts the
+        # runs that ended badly, one in twenty.
+        assert more - few < MANY * (4 if address == reverse(LIST) else 1), address

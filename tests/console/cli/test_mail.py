@@ -1,0 +1,191 @@
+"""``manage.py shedlock check --mail-admins``: each finding is mailed once."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+from typing import Any
+
+import django
+import pytest
+from django.core import mail
+from django.core.mail.backends.base import BaseEmailBackend
+from django.core.management import CommandError, call_command
+from django.db.models import F
+from django.test import override_settings
+
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.console.cli import check
+from django_shedlock.models import LockRun, ReportedFinding
+from tests.support.locks import add_run, take
+
+pytestmark = [
+    pytest.mark.django_db,
+]
+
+HOUR = timedelta(hours=1)
+DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
+DUMMY = "django.core.cache.backends.dummy.DummyCache"
+
+
+class Failing(BaseEmailBackend):
+    """Stands for a mail server that is away."""
+
+    def send_messages(self, email_messages: Any) -> int:
+        raise OSError("connection refused")
+
+
+@pytest.fixture(autouse=True)
+def admins(settings: Any) -> None:
+    settings.ADMINS = [("Ada", "ada@example.com")]
+    if django.VERSION >= (6,):
+        settings.ADMINS = ["ada@example.com"]
+
+
+def call(*args: str) -> tuple[int, str]:
+    """Return the exit status, and what is printed."""
+    out = io.StringIO()
+    try:
+        call_command("shedlock", "check", "--mail-admins", *args, stdout=out)
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+def fail(name: str) -> None:
+    take(name).release()
+    add_run(name, RunOutcome.FAILED, exception_type="ValueError")
+
+
+def pass_time(duration: timedelta) -> None:
+    for column in ("found_at", "gone_at"):
+        rows = ReportedFinding.objects.exclude(**{column: None})
+        rows.update(**{column: F(column) - duration})
+
+
+def test_finding_is_mailed_once_and_its_end_once() -> None:
+    """Four calls, from whatever hosts, are two mails."""
+    fail("job")
+    assert call()[0] == 1
+    assert call()[0] == 1
+    [message] = mail.outbox
+    assert message.to == ["ada@example.com"]
+    assert message.subject.endswith("shedlock: 1 new: job")
+    assert message.body.startswith("New:\n\n* WARNING Lock 'job': its last run failed")
+    add_run("job")
+    assert call()[0] == 0
+    pass_time(2 * HOUR)
+    assert call() == (0, "No findings.\n")
+    [_, message] = mail.outbox
+    assert message.subject.endswith("shedlock: 1 gone: job")
+    assert message.body.startswith("Gone:\n\n* WARNING Lock 'job': its last run failed")
+    call()
+    assert len(mail.outbox) == 2
+
+
+def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:
+    """As everywhere: the finding is neither new nor gone."""
+    fail("job[1]")
+    assert call("--ignore", "job[1]") == (0, "No findings.\n")
+    assert call()[0] == 1
+    assert call("--ignore", "job[1]") == (0, "No findings.\n")
+    assert ReportedFinding.objects.get().gone_at is None
+
+
+def test_wrong_settings_of_a_store_are_mailed(settings: Any) -> None:
+    """No job can run then, whatever the settings lack."""
+    wrong = {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}}
+    settings.SHEDLOCK_PROVIDERS = {"default": wrong}
+    settings.CACHES = {"default": {"BACKEND": DUMMY}}
+    assert call()[0] == 2
+    [message] = mail.outbox
+    assert message.body.startswith("New:\n\n* CRITICAL")
+    assert "'gone'" in message.body
+
+
+def test_several_changes_are_one_mail() -> None:
+    """What is new and what is gone stand below each other."""
+    fail("old")
+    call()
+    LockRun.objects.all().delete()
+    call()
+    pass_time(2 * HOUR)
+    fail("a")
+    fail("b")
+    call()
+    subject, body = mail.outbox[-1].subject, mail.outbox[-1].body
+    assert subject.endswith("shedlock: 2 new, 1 gone: a and others")
+    assert body.index("New:") < body.index("'a'") < body.index("Gone:")
+    assert body.index("Gone:") < body.index("'old'")
+
+
+def test_nothing_new_is_no_mail() -> None:
+    """Without findings nothing is sent."""
+    assert call() == (0, "No findings.\n")
+    assert mail.outbox == []
+
+
+def test_quiet_call_prints_nothing() -> None:
+    """With --verbosity 0 cron does not mail the output as well."""
+    fail("job")
+    assert call("--verbosity", "0") == (1, "")
+    assert len(mail.outbox) == 1
+
+
+def mailed_by(backend: str) -> override_settings:
+    """Send mail by this backend; Django 6.1 has another setting for it."""
+    if django.VERSION >= (6, 1):
+        return override_settings(MAILERS={"default": {"BACKEND": backend}})
+    return override_settings(EMAIL_BACKEND=backend)
+
+
+def test_mail_that_cannot_be_sent_is_not_lost() -> None:
+    """The call fails with a status of its own, and the next one sends it."""
+    fail("job")
+    with mailed_by(f"{__name__}.Failing"):
+        for _ in range(2):
+            with pytest.raises(CommandError, match="connection refused") as caught:
+                call()
+            assert caught.value.returncode == 6
+    assert mail.outbox == []
+    call()
+    assert len(mail.outbox) == 1
+
+
+def test_nobody_to_mail_to(settings: Any) -> None:
+    """Without ADMINS Django would say nothing, and nothing would be told."""
+    fail("job")
+    settings.ADMINS = []
+    with pytest.raises(CommandError, match="ADMINS") as caught:
+        call()
+    assert caught.value.returncode == 2
+    assert not ReportedFinding.objects.exists()
+
+
+def test_mail_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred findings are enough for one mail; all of them count as told."""
+    monkeypatch.setattr(check, "MOST_MAILED", 2)
+    for number in range(5):
+        fail(f"import:{number}")
+    call()
+    assert mail.outbox[0].body.count("* WARNING") == 2
+    assert "* 3 more: see `shedlock check`." in mail.outbox[0].body
+    assert ReportedFinding.objects.count() == 5
+
+
+def test_long_name_is_shortened_in_the_subject() -> None:
+    """It is whole in the text."""
+    name = "import:" + "x" * 200
+    fail(name)
+    call()
+    [told] = mail.outbox
+    assert told.subject.split(": ")[-1] == "import:" + "x" * 23 + "…" + "x" * 29
+    assert name in told.body
+
+
+def test_name_cannot_add_headers() -> None:
+    """A line break that somebody wrote into a name is mailed as an escape."""
+    fail("job")
+    LockRun.objects.update(name="job\nBcc: eve@example.com")
+    call()
+    assert r"job\nBcc: eve@example.com" in mail.outbox[0].subject

@@ -1,0 +1,183 @@
+"""``manage.py shedlock show``: all that is known of one lock."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+from django.test import override_settings
+
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.pauses import FOREVER, Pause
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.console.cli import base
+from django_shedlock.models import LockAction, LockRecord
+from django_shedlock.models.actions import ActionKind, ActionResult
+from tests.support.commands import run
+from tests.support.lateness import be_overdue
+from tests.support.locks import MINUTE, add_run, expire, take
+
+pytestmark = pytest.mark.django_db
+
+IN_MEMORY = {
+    "default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
+}
+
+
+def facts(name: str = "job") -> dict[str, str]:
+    """Return the lines of the first part by their titles."""
+    lines = run("show", name).partition("\n\n")[0].splitlines()
+    return {line[:12].rstrip(): line[12:] for line in lines if line[11:12] == " "}
+
+
+def test_running_lock() -> None:
+    """Who runs the job since when, and until when the lease lasts."""
+    lock = take("job", lock_at_most_for=10 * MINUTE)
+    shown = facts()
+    assert shown["Lock"] == "job"
+    assert shown["Provider"] == "default"
+    assert shown["State"] == "running"
+    assert shown["Locked by"] == lock.locked_by
+    assert "ago" in shown["Locked at"]
+    assert "in 9m" in shown["Until"] or "in 10m" in shown["Until"]
+    assert shown["Token"] == "1"
+    assert "Schedule" not in shown
+
+
+def test_heartbeat() -> None:
+    """A job that keeps its lock alive shows when it did so last."""
+    lock = take("job", lock_at_most_for=10 * MINUTE)
+    assert "Heartbeat" not in facts()
+    lock.extend()
+    LockRecord.objects.update(extended_at=DatabaseNow() - MINUTE)
+    LockRecord.objects.update(locked_at=DatabaseNow() - 5 * MINUTE)
+    assert re.search(r", 1m(1s)? ago$", facts()["Heartbeat"])
+    assert json.loads(run("show", "job", "--json"))["heartbeat_at"]
+    lock.release()
+    assert "Heartbeat" not in facts()
+
+
+def test_free_lock() -> None:
+    """A lock that nobody holds has no end to wait for."""
+    take("job").release()
+    shown = facts()
+    assert shown["State"] == "free"
+    assert not {"Until", "Expired at"} & set(shown)
+
+
+def test_expired_lock_says_what_to_do_first() -> None:
+    """The finding is on top, with the command that helps."""
+    take("job")
+    expire("job")
+    shown = run("show", "job")
+    assert shown.startswith("WARNING Lock 'job': its lease is over")
+    assert "`shedlock release job --force`" in shown.splitlines()[0]
+    assert "Expired at" in facts()
+
+
+def test_paused_lock() -> None:
+    """An operator's pause tells who, why and until when."""
+    take("job")
+    pause = Pause("ada", "the disk is full").identity()
+    LockRecord.objects.update(locked_by=pause)
+    shown = facts()
+    assert (shown["Paused by"], shown["Reason"]) == ("ada", "the disk is full")
+    assert "unless it is extended" in shown["Until"]
+    LockRecord.objects.update(lock_until=DatabaseNow() + FOREVER)
+    assert facts()["Until"] == "it is resumed"
+
+
+def test_schedule_and_its_ticks() -> None:
+    """What the schedule is, which tick began last, and since when the job is late."""
+    take("job").release()
+    be_overdue("job")
+    shown = facts()
+    assert {"Schedule", "Last tick", "Next tick"} <= set(shown)
+    assert shown["Overdue"].startswith("since 2")
+
+
+def test_last_runs_are_shown_without_the_name() -> None:
+    """The newest five, as in the history."""
+    take("job").release()
+    for _ in range(7):
+        add_run("job")
+    add_run("job", RunOutcome.FAILED, exception_type="a.ValueError")
+    add_run("other")
+    header, first, *others = run("show", "job").split("\n\n")[1].splitlines()
+    assert "NAME" not in header
+    assert "failed" in first
+    assert len(others) == 4
+
+
+def test_lock_without_runs() -> None:
+    """It is said that there are none."""
+    take("job")
+    assert run("show", "job").endswith("\n\nNo runs yet.\n")
+
+
+@override_settings(SHEDLOCK_PROVIDERS=IN_MEMORY)
+def test_provider_without_history() -> None:
+    """Of a lock in memory there are no runs to tell of."""
+    take("job")
+    assert "runs" not in run("show", "job")
+
+
+def act(**columns: Any) -> None:
+    defaults = {
+        "name": "job",
+        "provider": "default",
+        "kind": ActionKind.RELEASE,
+        "operator": "ada",
+        "reason": "the pod is gone",
+        "began": DatabaseNow(),
+        "result": ActionResult.DONE,
+    }
+    LockAction.objects.create(**{**defaults, **columns})
+
+
+def test_what_operators_did() -> None:
+    """The newest of their actions on this lock, with reason and result."""
+    take("job").release()
+    act(reason="an older one")
+    act()
+    act(name="other", operator="eve")
+    header, newest, older = run("show", "job").split("\n\n")[2].splitlines()
+    assert header.split() == ["WHEN", "OPERATOR", "ACTION", "RESULT", "REASON"]
+    cells = re.split(" {2,}", newest)
+    assert cells[1:] == ["ada", "release", "done", "the pod is gone"]
+    assert "an older one" in older
+
+
+def test_show_as_json() -> None:
+    """Programs get the lock, its findings with texts, its runs, and the actions."""
+    take("job").release()
+    add_run("job", RunOutcome.FAILED, exception_traceback="Traceback: here")
+    act()
+    shown = json.loads(run("show", "job", "--json"))
+    assert (shown["name"], shown["state"]) == ("job", "free")
+    assert shown["findings"] == ["failed"]
+    assert shown["texts"][0].startswith("Lock 'job': its last run failed")
+    assert shown["runs"][0]["exception_traceback"] == "Traceback: here"
+    assert shown["actions"][0]["reason"] == "the pod is gone"
+
+
+def test_unknown_lock() -> None:
+    """A misspelt name is an error with a suggestion."""
+    take("billing.send_digest")
+    with pytest.raises(CommandError, match="mean 'billing.send_digest'?"):
+        run("show", "biling.send_digest")
+
+
+def test_nearest_is_found_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are more locks than one reads, the beginning of the name helps."""
+    monkeypatch.setattr(base, "MOST_CANDIDATES", 2)
+    for number in range(5):
+        take(f"a{number}")
+    take("nightly")
+    with pytest.raises(CommandError, match="mean 'nightly'?"):
+        run("show", "nigthly")
+    with pytest.raises(CommandError, match="no lock 'xightly'. `shedlock list`"):
+        run("show", "xightly")  # not every name is read for it

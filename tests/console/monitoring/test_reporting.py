@@ -1,0 +1,237 @@
+"""Findings are told once, and once that they are gone, on whatever host."""
+
+from __future__ import annotations
+
+import multiprocessing.synchronize
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.db import OperationalError
+from django.test import override_settings
+
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.models import ReportedFinding
+from django_shedlock.console.monitoring import reporting
+from django_shedlock.console.monitoring.findings import Finding, Kind, Search
+from django_shedlock.console.monitoring.reporting import Changes, reported
+from tests.support.processes import Parent, context, workers
+from tests.support.waiting import PATIENCE
+
+pytestmark = pytest.mark.django_db
+
+Barrier = multiprocessing.synchronize.Barrier
+HOSTS = 4
+MINUTE = timedelta(minutes=1)
+SEARCH = Search(5 * MINUTE)
+MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
+
+
+def found(lock: str | None, kind: Kind = Kind.FAILED) -> Finding:
+    return Finding(kind, "default", f"Lock {lock!r}: it failed.", lock)
+
+
+def report(*findings: Finding, search: Search = SEARCH) -> tuple[list[Any], list[Any]]:
+    """Report these findings; return the locks of the new ones, and of those gone."""
+    with reported(search, ["default"], findings) as changes:
+        pass
+    return [each.lock for each in changes.new], [each.lock for each in changes.gone]
+
+
+def pass_time(duration: timedelta) -> None:
+    """Let the last report be so long ago."""
+    for row in ReportedFinding.objects.all():
+        for column in ("found_at", "told_at", "gone_at"):
+            if getattr(row, column) is not None:
+                setattr(row, column, getattr(row, column) - duration)
+        row.save()
+
+
+def test_new_finding_is_told_once() -> None:
+    """Only a finding that nobody was told of is new; each kind counts for itself."""
+    assert report(found("job")) == (["job"], [])
+    assert report(found("job")) == ([], [])
+    assert report(found("job"), found("job", Kind.OVERDUE)) == (["job"], [])
+    assert report(found("job"), found("other")) == (["other"], [])
+
+
+def test_end_is_told_once() -> None:
+    """A finding that stays away is gone, with the text that it had."""
+    report(found("job"))
+    pass_time(MINUTE)
+    assert report() == ([], [])
+    pass_time(10 * MINUTE)
+    with reported(SEARCH, ["default"], []) as changes:
+        assert changes.gone == [found("job")]
+        assert changes
+    assert report() == ([], [])
+    assert not ReportedFinding.objects.exists()
+    assert report(found("job")) == (["job"], [])
+
+
+def test_finding_that_flaps_is_not_told_again() -> None:
+    """What comes back soon was never gone; the longer it lasted, the later it goes."""
+    report(found("job"))
+    for _ in range(5):
+        pass_time(9 * MINUTE)
+        assert report() == ([], [])
+        pass_time(9 * MINUTE)
+        assert report(found("job")) == ([], [])
+    assert report() == ([], [])
+    pass_time(30 * MINUTE)
+    assert report() == ([], [])
+    pass_time(30 * MINUTE)
+    assert report() == ([], ["job"])
+
+
+def test_report_that_fails_is_repeated() -> None:
+    """Neither what is new nor what is gone is lost if it could not be told."""
+    report(found("old"))
+    pass_time(MINUTE)
+    report()
+    pass_time(20 * MINUTE)
+    for error in (OSError, KeyboardInterrupt):
+        with pytest.raises(error), reported(SEARCH, ["default"], [found("new")]):
+            raise error
+    assert report(found("new")) == (["new"], ["old"])
+    assert report(found("new")) == ([], [])
+
+
+def test_report_of_a_process_that_died_is_taken_over() -> None:
+    """After some minutes another host tells what nobody has confirmed."""
+    report(found("job"))
+    ReportedFinding.objects.update(told_at=None)
+    assert report(found("job")) == ([], [])
+    pass_time(11 * MINUTE)
+    assert report(found("job")) == (["job"], [])
+    assert report(found("job")) == ([], [])
+
+
+def test_end_of_what_was_never_told_is_not_told() -> None:
+    """Nobody wants to hear that something is gone of which nobody has heard."""
+    report(found("job"))
+    ReportedFinding.objects.update(told_at=None)
+    report()
+    pass_time(20 * MINUTE)
+    assert report() == ([], [])
+    assert not ReportedFinding.objects.exists()
+
+
+@pytest.mark.parametrize("kind", [Kind.UNREACHABLE, Kind.MORE])
+def test_incomplete_search_ends_nothing(kind: Kind) -> None:
+    """While the locks can't be read, or not all, nobody knows what is gone."""
+    report(found("job"))
+    for _ in range(3):
+        pass_time(20 * MINUTE)
+        assert report(found(None, kind))[1] == []
+    assert ReportedFinding.objects.filter(lock="job", gone_at=None).exists()
+
+
+def test_host_that_was_a_moment_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds the row in its way, which it has not read, tells nothing."""
+    report(found("job"))
+    monkeypatch.setattr(reporting, "_rows", lambda *args: {})
+    assert report(found("job"), found("other")) == (["other"], [])
+    assert ReportedFinding.objects.count() == 2
+
+
+def test_ignored_locks_are_not_gone() -> None:
+    """A call that looks at fewer locks does not tell that the others are well."""
+    report(found("import:7"), found("job"))
+    fewer = Search(5 * MINUTE, ignored=("import:*",))
+    report(search=fewer)
+    pass_time(20 * MINUTE)
+    assert report(search=fewer) == ([], ["job"])
+
+
+def test_other_providers_are_not_gone() -> None:
+    """The report of one provider says nothing of another's."""
+    of_other = Finding(Kind.FAILED, "other", "It failed.", "job")
+    ReportedFinding.objects.create(
+        provider="other", lock="job", kind="failed", text="", found_at=DatabaseNow()
+    )
+    report(found("job"), of_other)
+    assert ReportedFinding.objects.count() == 2
+    report()
+    assert ReportedFinding.objects.get(provider="other").gone_at is None
+
+
+def test_kind_of_another_version_ends_in_silence() -> None:
+    """A row that nobody understands goes, and breaks nothing."""
+    report(found("job"))
+    ReportedFinding.objects.update(kind="haunted")
+    report()
+    pass_time(20 * MINUTE)
+    assert report() == ([], [])
+    assert not ReportedFinding.objects.exists()
+
+
+@pytest.fixture
+def empty_cache() -> None:
+    cache.clear()
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_store_that_can_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the database is down the cache knows what was told, for an hour."""
+
+    def fail(*args: Any) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(reporting, "_rows", fail)
+    down = found(None, Kind.UNREACHABLE)
+    with pytest.raises(ZeroDivisionError), reported(SEARCH, ["default"], [down]):
+        raise ZeroDivisionError
+    assert report(down) == ([None], [])
+    assert report(down) == ([], [])
+    with pytest.raises(OperationalError):
+        report(found("job"))
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_broken_cache_keeps_nothing_untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If nobody can know whether it was told, it is told."""
+
+    class Broken:
+        def add(self, *args: Any) -> bool:
+            raise ConnectionError
+
+        delete = add
+
+    monkeypatch.setattr(reporting, "cache", Broken())
+    with override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}}):
+        assert report(found("job")) == (["job"], [])
+        assert report(found("job")) == (["job"], [])
+
+
+def test_changes_are_true_if_there_are_any() -> None:
+    """So a body can ask whether there is anything to tell."""
+    assert not Changes()
+    assert Changes(gone=[found("job")])
+
+
+def tell(parent: Parent, barrier: Barrier) -> tuple[int, int]:
+    """Report as other hosts do at once: what is new, then what is gone."""
+    barrier.wait(PATIENCE)
+    new, _ = report(found("job"))
+    parent.say(len(new))
+    parent.wait()
+    barrier.wait(PATIENCE)
+    _, gone = report()
+    return len(new), len(gone)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hosts_that_report_at_once_tell_once() -> None:
+    """The row's INSERT decides who tells, and its DELETE who tells the end."""
+    barrier = context.Barrier(HOSTS)
+    with workers(HOSTS, tell, barrier) as hosts:
+        assert sum(host.heard() for host in hosts) == 1
+        report()
+        pass_time(20 * MINUTE)
+        for host in hosts:
+            host.send(None)
+        results = [host.result() for host in hosts]
+    assert sum(new for new, _ in results) == 1
+    assert sum(gone for _, gone in results) == 1

@@ -1,0 +1,104 @@
+"""What operators do to locks, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_shedlock import signals
+from django_shedlock.locks.states import LockState
+from django_shedlock.console.operators import OperatorAction
+from django_shedlock.providers import get_provider
+from django_shedlock.test import locked_in_memory
+from tests.support.locks import take
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def in_memory() -> Iterator[None]:
+    with locked_in_memory():
+        yield
+
+
+@pytest.fixture
+def told() -> Iterator[list[dict[str, Any]]]:
+    """Each signal of an operator that was sent."""
+    heard: list[dict[str, Any]] = []
+
+    def hear(**kwargs: Any) -> None:
+        heard.append(kwargs)
+
+    signals.lock_force_released.connect(hear)
+    signals.lock_force_extended.connect(hear)
+    yield heard
+    signals.lock_force_released.disconnect(hear)
+    signals.lock_force_extended.disconnect(hear)
+
+
+def action(locked_by: str | None = None) -> OperatorAction:
+    return OperatorAction(
+        get_provider(), "job", locked_by, operator="ada", reason="pod is gone"
+    )
+
+
+def test_release_is_told_with_its_reason(
+    told: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever listens learns whose lock was freed, by whom and why; so does the log."""
+    lock = take()
+    asked = action(lock.locked_by)
+    assert asked.release(running=True)
+    assert get_provider().statuses()[0].state is LockState.FREE
+    assert [call["action"] for call in told] == [asked]
+    assert f"'job' was released by ada, because: 'pod is gone', held by {lock}" in (
+        caplog.text.replace(lock.locked_by, str(lock))
+    )
+
+
+def test_extension_is_told(
+    told: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The signal and the log line of an extension have the new lease."""
+    take()
+    assert action().extend(HOUR)
+    assert get_provider().statuses()[0].remaining > timedelta(minutes=59)
+    assert [call["lock_at_most_for"] for call in told] == [HOUR]
+    assert "extended to at least 1h from now by ada" in caplog.text
+
+
+def test_running_job_is_spared_unless_meant(told: list[dict[str, Any]]) -> None:
+    """Without `running` only a lock is freed that lock_at_least_for keeps."""
+    take()
+    assert not action().release()
+    assert told == []
+
+
+@pytest.mark.parametrize("verb", ["release", "extend"])
+def test_next_acquisition_is_spared(told: list[dict[str, Any]], verb: str) -> None:
+    """An action is for the acquisition that the operator saw."""
+    seen = take()
+    seen.release()
+    held = take()
+    asked = action(seen.locked_by)
+    assert not (
+        asked.release(running=True) if verb == "release" else asked.extend(HOUR)
+    )
+    assert (held.provider.remaining(held) < HOUR, told) == (True, [])
+
+
+def test_receiver_that_raises_breaks_nothing() -> None:
+    """The operator gets the answer though somebody who listens fails."""
+
+    def fail(**kwargs: Any) -> None:
+        raise ValueError
+
+    signals.lock_force_released.connect(fail)
+    try:
+        take()
+        assert action().release(running=True)
+    finally:
+        signals.lock_force_released.disconnect(fail)

@@ -1,0 +1,394 @@
+"""The trail: who did what, when and why, and what came of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.history.pruning import prune_actions
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.states import LockState
+from django_shedlock.models import ActionKind, ActionResult, LockAction
+from django_shedlock.console.operators import OperatorAction, trail
+from django_shedlock.console.operators.trail import Trail
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.test import locked_in_memory
+from tests.support.commands import run
+from tests.support.durations import rounded_up
+from tests.support.locks import expire, pause, state, take
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+def action(name: str = "job", **more: Any) -> OperatorAction:
+    by = {"operator": "ada", "reason": "the pod is gone"}
+    return OperatorAction(get_provider(), name, **{**by, **more})
+
+
+def only_row() -> LockAction:
+    return LockAction.objects.get()
+
+
+def test_release_is_written_with_its_result() -> None:
+    """The row has who, what, when, why, whose lock it was, and what is true now."""
+    lock = take("job")
+    assert action().release(running=True)
+    row = only_row()
+    assert (row.kind, row.operator, row.reason) == (
+        ActionKind.RELEASE,
+        "ada",
+        "the pod is gone",
+    )
+    assert (row.name, row.provider, row.locked_by) == ("job", "default", lock.locked_by)
+    assert row.result == ActionResult.DONE
+    assert row.ended is not None
+    assert row.began <= row.ended
+    assert row.detail == (
+        f"Lock 'job' is released. {lock.locked_by} held it. Its job was not stopped, "
+        "and may still run."
+    )
+
+
+def test_extension_tells_the_lease_that_there_is() -> None:
+    """A lease that was longer already is not told as the shorter one."""
+    take("job", lock_at_most_for=2 * HOUR)
+    told = run("extend", "job", "1m")
+    assert rounded_up(told) == (
+        "Lock 'job' is held for 2h more at the most. Its lease was longer than that "
+        "already.\n"
+    )
+    assert only_row().detail == told.strip()
+    assert rounded_up(action().extend(3 * HOUR).detail) == (
+        "Lock 'job' is held for 3h more at the most."
+    )
+
+
+def test_refusal_is_written_with_its_reason() -> None:
+    """What was tried and did not happen is in the trail, too."""
+    lock = take("job")
+    answer = action().release()
+    assert (bool(answer), answer.result) == (False, ActionResult.REFUSED)
+    row = only_row()
+    assert row.result == ActionResult.REFUSED
+    assert row.detail == (
+        f"Lock 'job' is not released: its job is running as {lock.locked_by}."
+    )
+    assert state("job") is LockState.RUNNING
+
+
+def test_holder_that_came_in_between_is_named() -> None:
+    """A refusal tells whose acquisition was meant, and who has the lock now."""
+    seen = take("job")
+    seen.release()
+    now = take("job")
+    action(locked_by=seen.locked_by).release(running=True)
+    assert only_row().detail == (
+        f"Lock 'job' is not released: {seen.locked_by} does not hold it any more; its "
+        f"job is running as {now.locked_by}."
+    )
+
+
+def test_row_is_there_while_the_action_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the process dies meanwhile, the trail shows that it has started."""
+    take("job")
+    seen = []
+
+    def force_release(*args: Any, **options: Any) -> bool:
+        seen.append(only_row().result)
+        raise SystemExit
+
+    monkeypatch.setattr(DatabaseLockProvider, "force_release", force_release)
+    with pytest.raises(SystemExit):
+        action().release(running=True)
+    assert seen == [ActionResult.STARTED]
+    assert only_row().result == ActionResult.FAILED
+    assert "its job is running as" in only_row().detail
+
+
+def test_store_that_failed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trail has the store's error, and the caller gets it."""
+
+    def fail(*args: Any, **options: Any) -> bool:
+        raise LockProviderError("the store is away")
+
+    take("job")
+    monkeypatch.setattr(DatabaseLockProvider, "force_extend", fail)
+    with pytest.raises(LockProviderError):
+        action().extend(HOUR)
+    assert only_row().result == ActionResult.FAILED
+    assert only_row().detail == "LockProviderError: the store is away"
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "END"])
+def test_trail_that_fails_breaks_no_action(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, statement: str
+) -> None:
+    """The lock is released all the same, and a warning tells what the trail lacks."""
+
+    def fail(*args: Any, **values: Any) -> None:
+        raise DatabaseError("no room on the disk")
+
+    take("job")
+    monkeypatch.setattr(trail, statement, fail)
+    assert action().release(running=True)
+    assert state("job") is LockState.FREE
+    assert "The trail of operators' actions lacks one on lock 'job'" in caplog.text
+    assert "no room on the disk" in caplog.text
+
+
+def test_provider_without_a_database_has_no_trail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of locks in memory there is only the line in the log."""
+    with locked_in_memory():
+        take("job")
+        assert action().release(running=True)
+        assert Trail(get_provider()).requests() == []
+        assert Trail(get_provider()).last_catch_up() is None
+    assert not LockAction.objects.exists()
+    assert "'job' was released by ada" in caplog.text
+
+
+def test_unusual_texts_are_written() -> None:
+    """Bytes that are no text, from a shell, and endless reasons don't break the row."""
+    take("job")
+    action(operator="ada\0\udc80" + "x" * 300, reason="\0" + "y" * 3000).release()
+    row = only_row()
+    assert row.operator.startswith("ada\\0\\udc80")
+    assert (len(row.operator), len(row.reason)) == (255, 2000)
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "result"),
+    [
+        (("release", "job", "--force"), ActionKind.RELEASE, ActionResult.DONE),
+        (("extend", "job", "2h"), ActionKind.EXTEND, ActionResult.DONE),
+    ],
+)
+def test_command_writes_the_trail(
+    args: tuple[str, ...], kind: ActionKind, result: ActionResult
+) -> None:
+    """What is done at a terminal is in the lock's trail as well."""
+    lock = take("job")
+    told = run(*args, "--reason", "by hand")
+    row = only_row()
+    assert (row.kind, row.result, row.reason) == (kind, result, "by hand")
+    assert row.locked_by == lock.locked_by
+    assert row.detail == told.strip()
+
+
+class TestPause:
+    """A pause is an acquisition of the operator's own."""
+
+    @pytest.mark.parametrize("before", ["nothing", "free", "kept", "expired"])
+    def test_lock_that_no_job_holds_is_paused(self, before: str) -> None:
+        """Whatever was before, unless its job runs."""
+        if before == "kept":
+            take("job", lock_at_least_for=MINUTE).release()
+        elif before != "nothing":
+            lock = take("job")
+            expire("job") if before == "expired" else lock.release()
+        answer = action().pause()
+        assert answer
+        assert answer.detail.startswith(
+            "The job of lock 'job' is paused until it is resumed."
+        )
+        assert ("may still go on" in answer.detail) is (before == "expired")
+        [status] = get_provider().statuses("job")
+        assert status.pause == Pause("ada", "the pod is gone")
+        assert (only_row().kind, only_row().locked_by) == (
+            ActionKind.PAUSE,
+            status.locked_by,
+        )
+
+    def test_running_job_is_not_paused(self) -> None:
+        """It is not stopped either."""
+        lock = take("job")
+        answer = action().pause()
+        assert answer.detail == (
+            f"The job of lock 'job' is not paused: its job is running as "
+            f"{lock.locked_by}."
+        )
+        assert only_row().result == ActionResult.REFUSED
+        assert state("job") is LockState.RUNNING
+
+    def test_pause_waits_for_the_end_of_a_run(self) -> None:
+        """Its first sleep ends the run here; then the lock is paused at once."""
+        lock = take("job")
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            assert only_row().result == ActionResult.STARTED
+            lock.release()
+
+        assert action().pause(HOUR, wait=MINUTE, sleep=sleep)
+        assert len(slept) == 1
+        told = rounded_up(only_row().detail)
+        assert told == "The job of lock 'job' is paused for 1h more."
+
+    def test_same_pause_is_told(self) -> None:
+        """Who paused the job already, and why."""
+        assert action().pause()
+        assert action(operator="bob").pause().detail == (
+            "The job of lock 'job' is paused already: ada paused it, because: the pod "
+            "is gone; until it is resumed."
+        )
+        [status] = get_provider().statuses("job")
+        assert status.pause == Pause("ada", "the pod is gone")
+
+    @pytest.mark.parametrize("is_endless", [True, False])
+    def test_other_pause_replaces_it(self, *, is_endless: bool) -> None:
+        """With another reason, or another end."""
+        action().pause()
+        if is_endless:
+            answer = action(operator="bob", reason="the disk is full").pause()
+        else:
+            answer = action(operator="bob").pause(HOUR)
+        assert answer
+        assert answer.detail.endswith(
+            "This replaces the pause by ada, because: the pod is gone."
+        )
+        [status] = get_provider().statuses("job")
+        assert status.pause is not None
+        assert status.pause.operator == "bob"
+        assert status.is_endless is is_endless
+
+    def test_store_that_fails_leaves_the_pause_before(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody takes a job for paused that is not: of two pauses one is there."""
+
+        def fail(*args: Any, **options: Any) -> Any:
+            raise LockProviderError("the store is away")
+
+        before = pause("job")
+        monkeypatch.setattr(DatabaseLockProvider, "take_over", fail)
+        monkeypatch.setattr(DatabaseLockProvider, "take", fail)
+        with pytest.raises(LockProviderError):
+            action().pause()
+        [status] = get_provider().statuses("job")
+        assert status.locked_by == before.locked_by
+        assert status.pause is not None
+
+    def test_job_that_begins_meanwhile_is_told(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If the pause ends and a job starts, the answer says so of both."""
+        take_over = DatabaseLockProvider.take_over
+
+        def let_a_job_in(self: DatabaseLockProvider, lock: Lock, paused: str) -> bool:
+            assert self.force_release("job", running=True, locked_by=paused)
+            take("job")
+            return take_over(self, lock, paused)
+
+        pause("job")
+        monkeypatch.setattr(DatabaseLockProvider, "take_over", let_a_job_in)
+        answer = action().pause()
+        assert "is not paused: its job is running as" in answer.detail
+        assert answer.detail.endswith(
+            "The pause by alice has ended: the mail server moves."
+        )
+        assert state("job") is LockState.RUNNING
+
+    def test_acquisition_that_was_seen_is_meant(self) -> None:
+        """A lock that somebody has acquired since is not paused."""
+        seen = take("job")
+        seen.release()
+        take("job").release()
+        answer = action(locked_by=seen.locked_by).pause()
+        assert "somebody has acquired it since you looked" in answer.detail
+        assert state("job") is LockState.FREE
+
+    def test_interrupted_wait_is_written(self) -> None:
+        """After Ctrl-C the trail says what is true then."""
+
+        def sleep(seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        take("job")
+        with pytest.raises(KeyboardInterrupt):
+            action().pause(wait=MINUTE, sleep=sleep)
+        assert only_row().result == ActionResult.FAILED
+        assert "its job is running as" in only_row().detail
+
+
+class TestResume:
+    """A resume ends that very pause."""
+
+    def test_pause_is_ended(self) -> None:
+        """The lock is free, and the answer tells whose pause it was."""
+        pause("job")
+        answer = action().resume()
+        assert answer.detail == (
+            "The job of lock 'job' is resumed. alice had paused it, because: the mail "
+            "server moves."
+        )
+        assert state("job") is LockState.FREE
+        assert only_row().kind == ActionKind.RESUME
+
+    @pytest.mark.parametrize("before", ["running", "free"])
+    def test_what_is_not_paused_is_not_resumed(self, before: str) -> None:
+        """No job loses its lock that way."""
+        lock = take("job")
+        if before == "free":
+            lock.release()
+        answer = action().resume()
+        assert "Lock 'job' is not resumed: " in answer.detail
+        assert state("job").value == before
+        assert only_row().result == ActionResult.REFUSED
+
+    def test_other_pause_is_spared(self) -> None:
+        """The pause that was seen is meant, not one that came since."""
+        seen = pause("job")
+        get_provider().force_release("job", running=True)
+        pause("job")
+        assert not action(locked_by=seen.locked_by).resume()
+        assert state("job") is LockState.PAUSED
+
+
+class TestPruning:
+    """The trail outlives what it tells of by the same retention."""
+
+    def test_old_actions_are_deleted(self) -> None:
+        """But not open requests, nor when a catch-up was last seen."""
+        kinds = {
+            "old": {},
+            "new": {"began": DatabaseNow()},
+            "open": {"result": ActionResult.REQUESTED},
+            "": {"kind": ActionKind.CATCH_UP},
+        }
+        for name, more in kinds.items():
+            columns = {
+                "kind": ActionKind.RUN,
+                "result": ActionResult.DONE,
+                "began": DatabaseNow() - 40 * DAY,
+                **more,
+            }
+            LockAction.objects.create(name=name, provider="default", **columns)
+        assert "Deleted actions of operators: 1." in run("prune")
+        names = LockAction.objects.order_by("name").values_list("name", flat=True)
+        assert list(names) == ["", "new", "open"]
+
+    def test_in_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All old ones are deleted, few with each statement."""
+        monkeypatch.setattr("django_shedlock.history.pruning.BATCH", 2)
+        for _ in range(5):
+            action().release()
+            take("job")
+            action().release()
+            get_provider().force_release("job", running=True)
+        LockAction.objects.update(began=DatabaseNow() - 40 * DAY)
+        count = LockAction.objects.count()
+        assert prune_actions("default", 30 * DAY) == count > 2
