@@ -60,7 +60,7 @@ class Entry(Protocol):
     """What a timetable calls as soon as ``due``, by the monotonic clock, has come."""
 
     @property
-    def due(self) -> float: ...  # noqa: D102
+    def due(self) -> float: ...
 
     def __call__(self) -> bool:
         """Do what is due; return whether there will be a next time."""

@@ -15,10 +15,16 @@ import django_shedlock
 from django_shedlock import ShedLockError, conf, signals
 from django_shedlock.console.admin import actions, last_runs
 from django_shedlock.console.admin.large_tables import CappedPaginator
+from django_shedlock.console.cli import check
+from django_shedlock.console.monitoring import (
+    findings,
+    health,
+    reporting,
+    summaries,
+    verdicts,
+)
 from django_shedlock.history import recording
 from django_shedlock.locks.configuration import LockOptions
-from django_shedlock.console.cli import check
-from django_shedlock.console.monitoring import findings, health, reporting, summaries, verdicts
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
 from tests.support.paths import ROOT

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import (
@@ -19,7 +20,6 @@ from django_shedlock.locks.states import (
     is_success,
     log_unreadable,
 )
-from django_shedlock.console.operators import OperatorAction
 from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule

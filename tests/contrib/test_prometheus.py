@@ -29,6 +29,7 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
+from django_shedlock.console.monitoring.known import known_names
 from django_shedlock.contrib.prometheus import receivers
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
 from django_shedlock.contrib.prometheus.labels import OTHERS
@@ -37,7 +38,6 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.console.monitoring.known import known_names
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test import MEMORY, free, held_elsewhere

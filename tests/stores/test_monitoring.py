@@ -9,11 +9,11 @@ from django.test import Client
 from django.urls import path
 
 from django_shedlock import execute
-from django_shedlock.contrib.prometheus.collectors import StoreCollector
-from django_shedlock.locks.states import RunOutcome
 from django_shedlock.console.monitoring.findings import Kind, Search
 from django_shedlock.console.monitoring.health import HealthView, find_problems
 from django_shedlock.console.monitoring.known import limitation
+from django_shedlock.contrib.prometheus.collectors import StoreCollector
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.providers import get_provider
 from tests.support.lateness import HOUR
 from tests.support.locks import add_run, take

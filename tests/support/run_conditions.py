@@ -16,12 +16,12 @@ from typing import Any
 from django.db import connection
 from django.db.backends.signals import connection_created
 
-from django_shedlock.wrapper import child, forwarding
-from django_shedlock.wrapper.child import Child
-from django_shedlock.wrapper.forwarding import SignalForwarder
 from django_shedlock.console.cli import run
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_acquired, lock_released
+from django_shedlock.wrapper import child, forwarding
+from django_shedlock.wrapper.child import Child
+from django_shedlock.wrapper.forwarding import SignalForwarder
 from tests.support.waiting import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from django_shedlock.locks.states import LockState
+from django_shedlock.models import LockRun
 from django_shedlock.wrapper import forwarding
 from django_shedlock.wrapper.child import Child, Program
 from django_shedlock.wrapper.forwarding import SignalForwarder
-from django_shedlock.models import LockRun
 from tests.support.locks import state, take
 from tests.support.run_conditions import (
     FAILED,

@@ -19,11 +19,11 @@ from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_l
 
 from django_shedlock.console.admin.choice import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import instant
+from django_shedlock.console.operators import Answer, OperatorAction, texts
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionResult, LockRecord
-from django_shedlock.console.operators import Answer, OperatorAction, texts
 
 TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
 CONFIRMED = "confirmed"

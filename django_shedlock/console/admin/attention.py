@@ -13,9 +13,9 @@ from django.utils.functional import Promise
 from django_shedlock import conf
 from django_shedlock.console.admin.choice import admin_provider
 from django_shedlock.console.admin.labels import KINDS, STATES
+from django_shedlock.console.monitoring.findings import Attention, Finding, Search
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import LockState
-from django_shedlock.console.monitoring.findings import Attention, Finding, Search
 
 ANY = "any"
 """The choice of all locks that need somebody."""

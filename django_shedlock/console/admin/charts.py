@@ -10,8 +10,8 @@ from typing import Any
 
 from django.utils.translation import gettext, ngettext, pgettext
 
-from django_shedlock.console.admin.labels import OUTCOMES, instant, instant_text, length
 from django_shedlock.clocks import aware
+from django_shedlock.console.admin.labels import OUTCOMES, instant, instant_text, length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.schedules.cron import Schedule

@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import pgettext, pgettext_lazy
 
+from django_shedlock.clocks import aware
 from django_shedlock.console.admin.labels import (
     NOTHING,
     ago,
@@ -23,7 +24,6 @@ from django_shedlock.console.admin.labels import (
     state_badge,
     with_instant,
 )
-from django_shedlock.clocks import aware
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState, RunOutcome
 

@@ -13,21 +13,21 @@ from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 from django_shedlock.console.admin.actions import Confirmation, ReasonForm
 from django_shedlock.console.admin.choice import admin_provider
 from django_shedlock.console.admin.labels import rough_length
-from django_shedlock.durations import parse_duration
+from django_shedlock.console.operators import Answer, OperatorAction
 from django_shedlock.console.operators.enqueueing import worker_backend
-from django_shedlock.jobs.named import NamedJob
 from django_shedlock.console.operators.requests import (
     jobs_by_name,
     obstacle,
     open_requests,
     request_run,
 )
+from django_shedlock.console.operators.trail import Trail
+from django_shedlock.durations import parse_duration
+from django_shedlock.jobs.named import NamedJob
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockAction
-from django_shedlock.console.operators import Answer, OperatorAction
-from django_shedlock.console.operators.trail import Trail
 
 LONGEST_LEASE = timedelta(days=365)
 

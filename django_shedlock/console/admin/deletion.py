@@ -17,9 +17,9 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_shedlock.console.admin.actions import MOST_LOCKS
 from django_shedlock.console.admin.choice import admin_provider, query_of
+from django_shedlock.console.operators.trail import Trail
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionKind, ActionResult, LockRecord, LockRun
-from django_shedlock.console.operators.trail import Trail
 
 
 class StillHeld(Exception):

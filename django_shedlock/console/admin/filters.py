@@ -11,7 +11,13 @@ from django.http import HttpRequest
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock.console.admin.attention import attention_of, names_of
-from django_shedlock.console.admin.labels import ACTIONS, KINDS, OUTCOMES, RESULTS, STATES
+from django_shedlock.console.admin.labels import (
+    ACTIONS,
+    KINDS,
+    OUTCOMES,
+    RESULTS,
+    STATES,
+)
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
 

@@ -13,10 +13,10 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 
+from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, format_seconds
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind, ActionResult
-from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.schedules.starts import Trigger
 
 NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')

@@ -9,6 +9,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.http import HttpRequest
 
 from django_shedlock import conf
+from django_shedlock.clocks import aware
 from django_shedlock.console.admin.actions import Confirmation
 from django_shedlock.console.admin.answers import LockAnswers
 from django_shedlock.console.admin.attention import search
@@ -27,7 +28,6 @@ from django_shedlock.console.admin.last_runs import (
     took,
 )
 from django_shedlock.console.admin.rows import told
-from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import LockState, RunOutcome

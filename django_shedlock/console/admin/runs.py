@@ -18,8 +18,16 @@ from django_shedlock.console.admin.labels import (
     instant_column,
     outcome_badge,
 )
-from django_shedlock.console.admin.large_tables import LargeTableAdmin, SpannedRunQuerySet
-from django_shedlock.console.admin.last_runs import excerpt, started_by, took, with_excerpts
+from django_shedlock.console.admin.large_tables import (
+    LargeTableAdmin,
+    SpannedRunQuerySet,
+)
+from django_shedlock.console.admin.last_runs import (
+    excerpt,
+    started_by,
+    took,
+    with_excerpts,
+)
 from django_shedlock.console.admin.trail import lock_link
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet

@@ -22,7 +22,11 @@ from django_shedlock.console.admin.choice import (
     history_database,
     query_of,
 )
-from django_shedlock.console.admin.filters import KindFilter, OperatorFilter, ResultFilter
+from django_shedlock.console.admin.filters import (
+    KindFilter,
+    OperatorFilter,
+    ResultFilter,
+)
 from django_shedlock.console.admin.labels import (
     ACTIONS,
     NOTHING,

@@ -19,16 +19,16 @@ from typing import Any, ClassVar
 from django.core.management.base import CommandError, OutputWrapper
 from django.utils import timezone
 
-from django_shedlock.durations import parse_duration
-from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.console.cli.terminal import Cell, Terminal
 from django_shedlock.console.cli.terminal import printable as printable
-from django_shedlock.models.actions import ActionResult
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.known import known_names, limitation
 from django_shedlock.console.operators import Answer
+from django_shedlock.durations import parse_duration
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.models.actions import ActionResult
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockFilter, LockProvider
 

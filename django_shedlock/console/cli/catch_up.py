@@ -7,13 +7,6 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.exceptions import described
-from django_shedlock.jobs.catch_up import CaughtUp, Result, catch_up
-from django_shedlock.console.operators.requests import (
-    carry_out_requests,
-    jobs_by_name,
-    open_requests,
-)
 from django_shedlock.console.cli.base import (
     FAILED,
     Subcommand,
@@ -21,6 +14,13 @@ from django_shedlock.console.cli.base import (
     operator,
     printable,
 )
+from django_shedlock.console.operators.requests import (
+    carry_out_requests,
+    jobs_by_name,
+    open_requests,
+)
+from django_shedlock.exceptions import described
+from django_shedlock.jobs.catch_up import CaughtUp, Result, catch_up
 from django_shedlock.providers.base import LockProvider
 
 

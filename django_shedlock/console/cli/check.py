@@ -15,8 +15,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
-from django_shedlock.locks.configuration import default_duration
-from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.console.cli.base import (
     WRONG_CALL,
     Subcommand,
@@ -25,9 +23,11 @@ from django_shedlock.console.cli.base import (
     printable,
     write_json,
 )
+from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.console.cli.terminal import shortened
 from django_shedlock.console.monitoring.findings import Finding, Kind, Search, Severity
 from django_shedlock.console.monitoring.reporting import Changes, reported
+from django_shedlock.locks.configuration import default_duration
 from django_shedlock.providers import get_provider, provider_aliases
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}

@@ -11,8 +11,6 @@ from typing import Any
 
 from django.utils.text import Truncator
 
-from django_shedlock.durations import format_measured
-from django_shedlock.locks.states import RunOutcome
 from django_shedlock.console.cli.base import (
     MOST_COUNTED,
     OUTCOME_ROLES,
@@ -27,6 +25,8 @@ from django_shedlock.console.cli.base import (
     write_json,
 )
 from django_shedlock.console.cli.terminal import Cell, Column, Terminal
+from django_shedlock.durations import format_measured
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.patterns import WILDCARD, matches, may_match
 from django_shedlock.providers.base import LockProvider

@@ -15,10 +15,6 @@ from django.core.management.base import CommandError
 from django.db import Error
 
 from django_shedlock import conf
-from django_shedlock.durations import format_seconds
-from django_shedlock.exceptions import LockProviderError, ShedLockError
-from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.console.cli.base import (
     OUTCOME_ROLES,
     STATE_ROLES,
@@ -37,6 +33,10 @@ from django_shedlock.console.cli.terminal import Cell, Column, Terminal
 from django_shedlock.console.monitoring.findings import Finding, Kind, Search
 from django_shedlock.console.monitoring.known import iter_statuses
 from django_shedlock.console.monitoring.summaries import with_last_runs
+from django_shedlock.durations import format_seconds
+from django_shedlock.exceptions import LockProviderError, ShedLockError
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.patterns import WILDCARD, matches
 from django_shedlock.providers.base import LockFilter, LockProvider
 

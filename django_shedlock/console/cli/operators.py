@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.locks.configuration import check_durations, parse_option
 from django_shedlock.console.cli.base import (
     PAUSED,
     RUNNING,
@@ -19,6 +18,7 @@ from django_shedlock.console.cli.base import (
     printable,
 )
 from django_shedlock.console.operators import OperatorAction
+from django_shedlock.locks.configuration import check_durations, parse_option
 from django_shedlock.providers.base import LockProvider
 
 

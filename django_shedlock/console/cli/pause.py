@@ -8,9 +8,6 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.jobs.named import named_jobs
-from django_shedlock.locks.configuration import ZERO, check_durations, full_name
-from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.console.cli.base import (
     RUNNING,
     Subcommand,
@@ -22,6 +19,9 @@ from django_shedlock.console.cli.base import (
     printable,
 )
 from django_shedlock.console.operators import OperatorAction
+from django_shedlock.jobs.named import named_jobs
+from django_shedlock.locks.configuration import ZERO, check_durations, full_name
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.providers.base import LockProvider
 
 

@@ -9,6 +9,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
+from django_shedlock.console.cli.base import (
+    WRONG_CALL,
+    Subcommand,
+    duration,
+    history_database,
+)
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.history.pruning import (
     count_prunable_actions,
@@ -19,12 +25,6 @@ from django_shedlock.history.pruning import (
     prune_runs,
 )
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.console.cli.base import (
-    WRONG_CALL,
-    Subcommand,
-    duration,
-    history_database,
-)
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider

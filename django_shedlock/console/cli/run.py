@@ -13,6 +13,13 @@ from django.core.management.base import CommandError
 
 from django_shedlock.attempts import attempt
 from django_shedlock.clocks import host_now
+from django_shedlock.console.cli.base import (
+    WRONG_CALL,
+    Subcommand,
+    duration,
+    status,
+)
+from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.locks.configuration import (
@@ -23,18 +30,11 @@ from django_shedlock.locks.configuration import (
 )
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules.starts import Trigger
 from django_shedlock.wrapper.child import Program, ended_when_lost
 from django_shedlock.wrapper.forwarding import SignalForwarder
 from django_shedlock.wrapper.inheritance import descriptors
-from django_shedlock.console.cli.statuses import ExitStatus
-from django_shedlock.console.cli.base import (
-    WRONG_CALL,
-    Subcommand,
-    duration,
-    status,
-)
-from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules.starts import Trigger
 
 LOCK_OPTIONS = ("lock_at_most_for", "lock_at_least_for", "wait")
 LOST, STORE_FAILED = ExitStatus.LOST, ExitStatus.STORE_FAILED

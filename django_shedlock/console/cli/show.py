@@ -11,9 +11,6 @@ from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.durations import format_seconds
-from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import LockStatus
 from django_shedlock.console.cli.base import (
     STATE_ROLES,
     Subcommand,
@@ -31,8 +28,11 @@ from django_shedlock.console.cli.history import (
     wanted_runs,
 )
 from django_shedlock.console.cli.terminal import Column, Terminal
-from django_shedlock.models import LockAction
 from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.durations import format_seconds
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.states import LockStatus
+from django_shedlock.models import LockAction
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here

@@ -7,9 +7,6 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.jobs.named import NamedJob, named_jobs
-from django_shedlock.console.operators.requests import best_of, run_now
-from django_shedlock.locks.configuration import full_name
 from django_shedlock.console.cli.base import (
     NOT_HELD,
     RUNNING,
@@ -22,6 +19,9 @@ from django_shedlock.console.cli.base import (
     printable,
 )
 from django_shedlock.console.operators import OperatorAction
+from django_shedlock.console.operators.requests import best_of, run_now
+from django_shedlock.jobs.named import NamedJob, named_jobs
+from django_shedlock.locks.configuration import full_name
 from django_shedlock.providers.base import LockProvider
 
 

@@ -11,6 +11,14 @@ from typing import Self
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE, clock_difference
+from django_shedlock.console.monitoring import known, texts
+from django_shedlock.console.monitoring.summaries import (
+    LockSummary,
+    badly_ended,
+    has_outgrown,
+    summarize,
+    with_last_runs,
+)
 from django_shedlock.durations import format_duration, format_seconds
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO, default_duration
@@ -19,14 +27,6 @@ from django_shedlock.locks.states import (
     LockStatus,
     RunOutcome,
     log_unreadable,
-)
-from django_shedlock.console.monitoring import known, texts
-from django_shedlock.console.monitoring.summaries import (
-    LockSummary,
-    badly_ended,
-    has_outgrown,
-    summarize,
-    with_last_runs,
 )
 from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider

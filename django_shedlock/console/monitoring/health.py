@@ -20,9 +20,14 @@ from django.utils.crypto import constant_time_compare
 from django.views import View
 
 from django_shedlock.clocks import TOLERANCE
-from django_shedlock.durations import Duration, format_duration, parse_duration
-from django_shedlock.console.monitoring.findings import Finding, Kind, find_clock, find_late
+from django_shedlock.console.monitoring.findings import (
+    Finding,
+    Kind,
+    find_clock,
+    find_late,
+)
 from django_shedlock.console.monitoring.verdicts import Verdict, verdicts
+from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.providers import get_provider, provider_aliases
 
 PERMISSION = "django_shedlock.view_lockrecord"

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 
+from django_shedlock.console.monitoring.texts import command
 from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.states import LockStatus
-from django_shedlock.console.monitoring.texts import command
 from django_shedlock.patterns import WILDCARD, matches_any
 from django_shedlock.providers.base import LockFilter, LockProvider, most_urgent
 

@@ -12,9 +12,9 @@ from typing import Any
 from django.core.cache import cache
 from django.db import Error, transaction
 
+from django_shedlock.console.monitoring.findings import Finding, Kind, Search
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import ReportedFinding
-from django_shedlock.console.monitoring.findings import Finding, Kind, Search
 from django_shedlock.patterns import matches_any
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database.connections import run_here

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
 
-from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.console.monitoring.known import known_names, known_statuses
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     badly_ended,
     with_last_runs,
 )
+from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider
 
 

@@ -8,9 +8,9 @@ from shlex import quote
 from django.utils import timezone
 
 from django_shedlock.clocks import aware
+from django_shedlock.console.monitoring.summaries import MOST_FAILURES, LockSummary
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
-from django_shedlock.console.monitoring.summaries import MOST_FAILURES, LockSummary
 from django_shedlock.providers.base import LockProvider
 
 BAD_ENDS = {

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django_shedlock.clocks import Backoff, aware
+from django_shedlock.console.operators.answers import Answer, Attempt
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.models.actions import ActionKind
-from django_shedlock.console.operators.answers import Answer, Attempt
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.starts import Start, Trigger
 from django_shedlock.signals import (

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from django.utils.translation import override
 
+from django_shedlock.console.operators import texts
+from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models.actions import ActionKind, ActionResult
-from django_shedlock.console.operators import texts
-from django_shedlock.console.operators.trail import Trail
 from django_shedlock.providers.base import LockProvider
 
 logger = logging.getLogger("django_shedlock")

@@ -14,15 +14,15 @@ from django.db import Error
 from django.utils.translation import gettext
 
 from django_shedlock import conf
+from django_shedlock.console.operators import Answer, OperatorAction, texts
+from django_shedlock.console.operators.answers import status_if_known
+from django_shedlock.console.operators.enqueueing import enqueue
+from django_shedlock.console.operators.trail import Trail
 from django_shedlock.durations import format_left, format_measured
 from django_shedlock.exceptions import LockProviderError, described
-from django_shedlock.console.operators.enqueueing import enqueue
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.states import LockStatus, is_success
 from django_shedlock.models.actions import ActionKind, ActionResult, LockAction
-from django_shedlock.console.operators import Answer, OperatorAction, texts
-from django_shedlock.console.operators.answers import status_if_known
-from django_shedlock.console.operators.trail import Trail
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.starts import Trigger
 

@@ -12,6 +12,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from django_shedlock import conf
+from django_shedlock.console.monitoring.findings import history_is_outgrown
+from django_shedlock.console.monitoring.selection import Selection, select
+from django_shedlock.console.monitoring.summaries import (
+    LockSummary,
+    RecentRuns,
+    recent_runs,
+)
 from django_shedlock.contrib.prometheus.gauges import (
     GAUGES,
     RECENT,
@@ -21,9 +28,6 @@ from django_shedlock.contrib.prometheus.gauges import (
 from django_shedlock.contrib.prometheus.labels import LABELS, label_of
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import log_unreadable
-from django_shedlock.console.monitoring.findings import history_is_outgrown
-from django_shedlock.console.monitoring.selection import Selection, select
-from django_shedlock.console.monitoring.summaries import LockSummary, RecentRuns, recent_runs
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 

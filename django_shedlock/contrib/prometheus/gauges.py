@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_shedlock.clocks import aware, timestamp
+from django_shedlock.console.monitoring.summaries import LockSummary
 from django_shedlock.contrib.prometheus.labels import LABELS
 from django_shedlock.locks.states import LockState
-from django_shedlock.console.monitoring.summaries import LockSummary
 
 RECENT = timedelta(hours=1)
 """Runs that began since then are added up."""

@@ -11,8 +11,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from django_shedlock.contrib.prometheus.collectors import StoreCollector
 from django_shedlock.console.monitoring.health import MonitoringView
+from django_shedlock.contrib.prometheus.collectors import StoreCollector
 
 
 class MetricsView(MonitoringView):

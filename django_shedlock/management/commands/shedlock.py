@@ -19,15 +19,15 @@ from django.core.management.base import (
 from django.db import Error
 from django.utils.connection import ConnectionDoesNotExist
 
+from django_shedlock.console.cli import SUBCOMMANDS
+from django_shedlock.console.cli.base import Subcommand
+from django_shedlock.console.cli.statuses import ExitStatus
+from django_shedlock.console.cli.terminal import Terminal
 from django_shedlock.exceptions import (
     InvalidLockConfiguration,
     LockProviderError,
     ShedLockError,
 )
-from django_shedlock.console.cli.statuses import ExitStatus
-from django_shedlock.console.cli import SUBCOMMANDS
-from django_shedlock.console.cli.base import Subcommand
-from django_shedlock.console.cli.terminal import Terminal
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database.errors import is_missing_table, migrate_command
 

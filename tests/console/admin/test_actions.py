@@ -14,11 +14,11 @@ from django.urls import reverse
 
 from django_shedlock import LockProviderError, signals
 from django_shedlock.console.admin import LockRecordAdmin, actions
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionResult, LockAction, LockRecord
-from django_shedlock.console.operators import OperatorAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.commands import run

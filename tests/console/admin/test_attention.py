@@ -15,9 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_shedlock.console.admin import LockRecordAdmin
+from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord
-from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.providers import get_provider
 from tests.console.admin.test_locks import age, counters, names, told
 from tests.support import scenes

@@ -20,8 +20,8 @@ from django_shedlock.console.admin.labels import (
     short_name,
     state_badge,
 )
-from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.locks.states import LockState, RunOutcome
 
 MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
 

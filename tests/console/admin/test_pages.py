@@ -13,12 +13,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
-from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.lateness import (

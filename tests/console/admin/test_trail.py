@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_shedlock.console.admin.trail import SHOWN
-from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.console.operators.trail import Trail
+from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers import get_provider
 from tests.support.locks import take
 from tests.support.operators import (

@@ -15,11 +15,11 @@ from django.core.management.base import CommandParser
 from django.test import override_settings
 
 from django_shedlock import execute, hold, scheduler_lock, signals
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.jobs import named
 from django_shedlock.jobs.named import NamedJob
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.console.operators import OperatorAction
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now

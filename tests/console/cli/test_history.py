@@ -11,9 +11,9 @@ from django.core.management import CommandError
 from django.db import connection
 from django.test import override_settings
 
+from django_shedlock.console.cli import base, history
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.console.cli import base, history
 from django_shedlock.models import LockRecord
 from tests.support.commands import run
 from tests.support.locks import add_run, take

@@ -14,8 +14,8 @@ from django.core.management import CommandError, call_command
 from django.db.models import F
 from django.test import override_settings
 
-from django_shedlock.locks.states import RunOutcome
 from django_shedlock.console.cli import check
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, ReportedFinding
 from tests.support.locks import add_run, take
 

@@ -12,13 +12,13 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import execute, scheduler_lock, signals
-from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockState
 from django_shedlock.console.cli.base import operator
-from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRecord
-from django_shedlock.models.runs import LockRun
 from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.console.operators import OperatorAction
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.states import LockState
+from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRecord
+from django_shedlock.models.runs import LockRun
 from django_shedlock.providers import get_provider
 from tests.support.commands import run
 from tests.support.durations import rounded_up

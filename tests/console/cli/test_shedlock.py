@@ -18,11 +18,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from django_shedlock.console.cli import base, listing
+from django_shedlock.console.cli.base import operator, printable
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.console.cli import base, listing
-from django_shedlock.console.cli.base import operator, printable
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import provider

@@ -10,10 +10,10 @@ import pytest
 from django.core.management import CommandError
 from django.test import override_settings
 
+from django_shedlock.console.cli import base
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.console.cli import base
 from django_shedlock.models import LockAction, LockRecord
 from django_shedlock.models.actions import ActionKind, ActionResult
 from tests.support.commands import run

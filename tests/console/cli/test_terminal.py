@@ -14,8 +14,6 @@ from django.core.management import call_command
 from django.core.management.base import OutputWrapper
 from django.core.management.color import color_style
 
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
 from django_shedlock.console.cli.terminal import (
     Cell,
     Column,
@@ -23,6 +21,8 @@ from django_shedlock.console.cli.terminal import (
     display_width,
     shortened,
 )
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
 from tests.support.commands import run
 from tests.support.durations import rounded_up

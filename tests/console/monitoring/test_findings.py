@@ -9,12 +9,12 @@ from django.db import connection
 from django.test import override_settings
 
 from django_shedlock import execute
+from django_shedlock.console.monitoring.findings import Finding, Kind, Search
+from django_shedlock.console.monitoring.summaries import badly_ended, summarize
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.console.monitoring.findings import Finding, Kind, Search
-from django_shedlock.console.monitoring.summaries import badly_ended, summarize
 from django_shedlock.providers import get_provider
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, Broken, add_run, expire, pause, take

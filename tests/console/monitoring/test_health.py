@@ -17,11 +17,15 @@ from django.urls import path
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.health import (
+    HealthCheck,
+    HealthView,
+    find_problems,
+)
+from django_shedlock.console.monitoring.verdicts import MOST_UNDER_WAY, Verdicts
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
-from django_shedlock.console.monitoring.findings import Finding, Kind
-from django_shedlock.console.monitoring.health import HealthCheck, HealthView, find_problems
-from django_shedlock.console.monitoring.verdicts import MOST_UNDER_WAY, Verdicts
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import MEMORY
 from tests.support.lateness import be_on_time, be_overdue
@@ -286,7 +290,9 @@ class TestVerdicts:
             assert goes_on.wait(PATIENCE)
             return []
 
-        monkeypatch.setattr("django_shedlock.console.monitoring.health.find_problems", hang)
+        monkeypatch.setattr(
+            "django_shedlock.console.monitoring.health.find_problems", hang
+        )
         asides = Asides()
         for _ in range(10):
             answer = Client().get("/hasty")

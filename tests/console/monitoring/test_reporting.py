@@ -11,11 +11,11 @@ from django.core.cache import cache
 from django.db import OperationalError
 from django.test import override_settings
 
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.models import ReportedFinding
 from django_shedlock.console.monitoring import reporting
 from django_shedlock.console.monitoring.findings import Finding, Kind, Search
 from django_shedlock.console.monitoring.reporting import Changes, reported
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.models import ReportedFinding
 from tests.support.processes import Parent, context, workers
 from tests.support.waiting import PATIENCE
 

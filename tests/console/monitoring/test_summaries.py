@@ -11,11 +11,15 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock import hold
+from django_shedlock.console.monitoring.summaries import (
+    LockSummary,
+    badly_ended,
+    summarize,
+)
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.console.monitoring.summaries import LockSummary, badly_ended, summarize
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider

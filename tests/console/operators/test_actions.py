@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from django_shedlock import signals
-from django_shedlock.locks.states import LockState
 from django_shedlock.console.operators import OperatorAction
+from django_shedlock.locks.states import LockState
 from django_shedlock.providers import get_provider
 from django_shedlock.test import locked_in_memory
 from tests.support.locks import take

@@ -12,11 +12,11 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError
 from django.db import connections
 
+from django_shedlock.console.cli.statuses import ExitStatus
+from django_shedlock.console.operators import OperatorAction, answers
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
-from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.models import ActionResult, LockAction
-from django_shedlock.console.operators import OperatorAction, answers
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge

@@ -15,8 +15,7 @@ from django.db import DatabaseError, connection
 from django.test import modify_settings, override_settings
 
 from django_shedlock import scheduler_lock
-from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
+from django_shedlock.console.operators import Answer, OperatorAction, trail
 from django_shedlock.console.operators.enqueueing import worker_backend
 from django_shedlock.console.operators.requests import (
     CarriedOut,
@@ -25,6 +24,9 @@ from django_shedlock.console.operators.requests import (
     request_run,
     run_now,
 )
+from django_shedlock.console.operators.trail import Trail
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import (
     ActionKind,
     ActionResult,
@@ -32,8 +34,6 @@ from django_shedlock.models import (
     LockRecord,
     LockRun,
 )
-from django_shedlock.console.operators import Answer, OperatorAction, trail
-from django_shedlock.console.operators.trail import Trail
 from django_shedlock.providers import get_provider
 from django_shedlock.test import held_elsewhere
 from tests.models import Body

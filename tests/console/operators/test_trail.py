@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
+from django_shedlock.console.operators import OperatorAction, trail
+from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.pruning import prune_actions
@@ -15,8 +17,6 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionKind, ActionResult, LockAction
-from django_shedlock.console.operators import OperatorAction, trail
-from django_shedlock.console.operators.trail import Trail
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import locked_in_memory

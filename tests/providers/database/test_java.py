@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.models import LockRecord
-from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.starts import Start, Trigger

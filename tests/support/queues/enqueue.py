@@ -19,8 +19,8 @@ def enqueue(queue: str, task: str) -> None:
 
         getattr(django_tasks, task).enqueue()
     elif queue == "request":
-        from django_shedlock.console.operators.requests import jobs_by_name, request_run
         from django_shedlock.console.operators import OperatorAction
+        from django_shedlock.console.operators.requests import jobs_by_name, request_run
         from django_shedlock.providers import get_provider
 
         provider = get_provider()

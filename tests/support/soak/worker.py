@@ -25,9 +25,9 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.jobs.catch_up import catch_up
 from django_shedlock.locks.lock import Lock
-from django_shedlock.console.operators import OperatorAction
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_not_acquired, lock_released
 from tests.models import FencedWrite
