@@ -31,7 +31,8 @@ ONLY = set().union(*ONLY_OF_STORE.values())
 ONE_STORE = ONLY - {"servers_only"}
 
 FIXTURES = {"db", "transactional_db", "live_server", "django_db_setup"}
-TABLES = re.compile(r"\bshedlock(_run)?\b")
+TABLES = re.compile(r"\bshedlock(_[a-z]+)?\b")
+"""The library has four: one for each of its models."""
 PROPERTY = "statement"
 VARIES = {
     r"\((%s(, )?)+\)": "(%s)",

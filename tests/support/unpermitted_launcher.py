@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LAUNCHER = ROOT / "django_shedlock" / "management" / "processes" / "launcher.py"
+LAUNCHER = ROOT / "django_shedlock" / "wrapper" / "launcher.py"
 
 
 def refuse(pid: int, number: int) -> None:

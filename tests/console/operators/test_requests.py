@@ -393,7 +393,7 @@ class Queue(BaseTaskBackend):  # type: ignore[misc]
         return None
 
 
-QUEUE = "tests.jobs.test_requests.Queue"
+QUEUE = f"{__name__}.Queue"
 
 
 class TestTasks:
