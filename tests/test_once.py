@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.apps import apps
 
 from django_shedlock.models import LockRecord
 from tests.support.examples import SETTINGS
@@ -17,6 +18,7 @@ from tests.support.locks import take
 from tests.support.once import (
     OPTION,
     PROPERTY,
+    TABLES,
     Comparison,
     Recorder,
     form,
@@ -131,6 +133,15 @@ def test_statements_on_the_locks_tables_are_noted() -> None:
     recorder = Recorder()
     recorder.note("SELECT 1 FROM django_session")
     assert recorder.take() == set()
+
+
+def test_guard_knows_each_table() -> None:
+    """A statement to any of the library's tables counts."""
+    models = list(apps.get_app_config("django_shedlock").get_models())
+    assert len(models) == 4
+    for model in models:
+        assert TABLES.search(f'UPDATE "{model._meta.db_table}" SET')
+    assert not TABLES.search('UPDATE "shedlocks" SET')
 
 
 def test_comparison_names_the_test() -> None:
