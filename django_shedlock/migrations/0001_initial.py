@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
                     ("pause_lockrecord", "Can pause and resume job of lock"),
                     ("run_lockrecord", "Can run job of lock"),
                 ],
-                "default_permissions": ("view", "delete"),
+                "default_permissions": ("view",),
             },
         ),
         migrations.CreateModel(

@@ -20,7 +20,6 @@ class ActionKind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     RUN = "run"
-    DELETE = "delete"
     CATCH_UP = "catch-up"
 
 

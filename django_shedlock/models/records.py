@@ -207,7 +207,7 @@ class LockRecord(models.Model):
         db_table = conf.TABLE.value  # its migration reads the setting, too
         verbose_name = pgettext_lazy("shedlock", "lock")
         verbose_name_plural = pgettext_lazy("shedlock", "locks")
-        default_permissions = ("view", "delete")
+        default_permissions = ("view",)
         permissions = [
             ("release_lockrecord", "Can release lock"),
             ("extend_lockrecord", "Can extend lock"),

@@ -532,7 +532,7 @@ def test_staff_with_permission_may_scrape(viewer: Client) -> None:
 def test_others_may_not_scrape() -> None:
     """Anonymous people, and staff without the permission, see nothing."""
     assert Client().get("/metrics").status_code == 403
-    assert operator("delete_lockrecord").get("/metrics").status_code == 403
+    assert operator("release_lockrecord").get("/metrics").status_code == 403
 
 
 def test_permission_without_staff_is_not_enough() -> None:

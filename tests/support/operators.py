@@ -19,7 +19,6 @@ ACTION = "admin:django_shedlock_lockaction_change"
 HOSTILE = "<script>alert('n')</script>"
 ALL = (
     "view_lockrecord",
-    "delete_lockrecord",
     "release_lockrecord",
     "extend_lockrecord",
     "pause_lockrecord",

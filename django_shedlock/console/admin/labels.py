@@ -55,7 +55,6 @@ ACTIONS = {
     ActionKind.PAUSE: pgettext_lazy("shedlock", "pause"),
     ActionKind.RESUME: pgettext_lazy("shedlock", "resume"),
     ActionKind.RUN: pgettext_lazy("shedlock", "run now"),
-    ActionKind.DELETE: pgettext_lazy("shedlock", "delete"),
     ActionKind.CATCH_UP: pgettext_lazy("shedlock", "catch-up"),
 }
 """What operators do."""

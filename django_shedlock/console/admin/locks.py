@@ -25,7 +25,6 @@ from django_shedlock.console.admin.confirmations import (
     ResumeConfirmation,
     RunConfirmation,
 )
-from django_shedlock.console.admin.deletion import LockDeletion
 from django_shedlock.console.admin.failures import tells_failure
 from django_shedlock.console.admin.filters import (
     AttentionFilter,
@@ -54,12 +53,11 @@ LIST_PARTS = tuple(
 
 
 @admin.register(LockRecord)
-class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, ConsoleAdmin):
+class LockRecordAdmin(LockColumns, TickColumns, ConsoleAdmin):
     """
     A view of the locks, where operators release and extend them, and run jobs.
 
-    Each action has a permission of its own; only locks that nobody holds can be
-    deleted.
+    Each action has a permission of its own.
     """
 
     list_display = (
@@ -81,7 +79,6 @@ class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, ConsoleAdmin):
         "pause_selected",
         "resume_selected",
         "run_selected",
-        "delete_selected",
     )
     change_list_template = "admin/django_shedlock/lockrecord/change_list.html"
     change_form_template = "admin/django_shedlock/lockrecord/change_form.html"
@@ -155,6 +152,10 @@ class LockRecordAdmin(LockColumns, TickColumns, LockDeletion, ConsoleAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: only providers write locks."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: ``shedlock prune`` deletes records that nobody needs any more."""
         return False
 
     def has_release_permission(self, request: HttpRequest) -> bool:

@@ -394,7 +394,7 @@ class TestPermissions:
     ) -> None:
         """All other permissions together don't allow it."""
         others = [name for name, own in OF_PERMISSION.items() if action not in own]
-        client = operator("view_lockrecord", "delete_lockrecord", *others)
+        client = operator("view_lockrecord", *others)
         locks = some_locks()
         before = LockRecord.objects.order_by("name").values()
         expected = list(before)

@@ -16,7 +16,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRun
 from django_shedlock.providers import get_provider
 from tests.support.locks import LEASE, Broken, configure, take_from
-from tests.support.operators import CHANGE, DELETE, LIST, RUNS, confirm, operator
+from tests.support.operators import CHANGE, LIST, RUNS, confirm, operator
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"], transaction=True)
 
@@ -119,15 +119,6 @@ def test_action_is_for_the_chosen_provider(chief: Client) -> None:
     assert not get_provider("reports").statuses("job")[0].state.is_held
     assert get_provider("default").statuses("job")[0].state.is_held
     assert "job" in text(chief.get(reverse(ACTIONS) + OTHER))
-
-
-def test_deletion_is_in_the_chosen_database(chief: Client) -> None:
-    """A lock of another database stays, though it has the same name."""
-    for alias in ("default", "reports"):
-        take("job", alias).release()
-    chief.post(reverse(DELETE, args=["job"]) + OTHER, {"post": "yes"})
-    assert not get_provider("reports").statuses("job")
-    assert get_provider("default").statuses("job")
 
 
 def test_runs_of_providers_that_share_a_database(chief: Client) -> None:

@@ -13,7 +13,6 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core import checks
 from django.db import connection
-from django.db.models.signals import pre_delete
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path, reverse
@@ -21,16 +20,9 @@ from django.utils.text import capfirst
 
 from django_shedlock import execute
 from django_shedlock.console.admin import LockRecordAdmin, LockRunAdmin
-from django_shedlock.console.admin.deletion import StillHeld
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.models import (
-    ActionKind,
-    ActionResult,
-    LockAction,
-    LockRecord,
-    LockRun,
-)
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.lateness import (
@@ -48,6 +40,7 @@ from tests.support.operators import (
     LIST,
     RUN,
     RUNS,
+    ask,
     confirm,
     operator,
     statements,
@@ -385,65 +378,17 @@ def test_nobody_can_add_or_change_a_lock() -> None:
     assert client.get(add).status_code == 403
 
 
-def test_held_lock_cannot_be_deleted() -> None:
-    """A held lock stays, by the delete page and by the delete action."""
-    client = operator("view_lockrecord", "delete_lockrecord")
-    take("billing")
-    client.post(reverse(DELETE, args=["billing"]), {"post": "yes"})
-    client.post(
-        reverse(LIST),
-        {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"},
-    )
-    assert state("billing") is LockState.RUNNING
-
-
-def test_free_lock_can_be_deleted() -> None:
-    """The record of a lock that nobody holds can be cleared away."""
-    client = operator("view_lockrecord", "delete_lockrecord")
+def test_nobody_can_delete_a_lock() -> None:
+    """Not even a superuser: ``shedlock prune`` deletes what nobody needs any more."""
+    User.objects.create_superuser("root", password="x")
+    client = Client()
+    client.login(username="root", password="x")
     take("old").release()
-    client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
-    assert not LockRecord.objects.exists()
-
-
-def test_abandoned_run_of_a_deleted_lock_is_recorded() -> None:
-    """Without the record nobody could tell that the run is over."""
-    client = operator("view_lockrecord", "delete_lockrecord")
-    take("old").release()
-    add_run("old", RunOutcome.RUNNING)
-    client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
-    assert LockRun.objects.get().outcome == RunOutcome.ABANDONED
-
-
-def test_listeners_cannot_let_a_lock_be_deleted_that_was_taken(chief: Client) -> None:
-    """One statement deletes, also if the project listens to all deletions."""
-    heard = []
-
-    def listen(*, sender: type[Any], **kwargs: Any) -> None:
-        heard.append(sender)
-
-    take("billing").release()
-    pre_delete.connect(listen)
-    try:
-        chief.post(reverse(DELETE, args=["billing"]), {"post": "yes"})
-    finally:
-        pre_delete.disconnect(listen)
-    assert not LockRecord.objects.exists()
-    assert LockRecord not in heard
-
-
-def test_lock_taken_after_the_delete_page_stays(rf: Any) -> None:
-    """Deleting is conditional on the lock being free at that instant."""
-    model_admin: Any = admin.site._registry[LockRecord]
-    take("old").release()
-    record = model_admin.get_queryset(rf.get("/")).get(name="old")
-    take("old")
-    request = rf.post("/")
-    request.user = User(username="ada")
-    with pytest.raises(StillHeld):
-        model_admin.delete_model(request, record)
-    row = LockAction.objects.get()
-    assert (row.kind, row.result) == (ActionKind.DELETE, ActionResult.REFUSED)
-    assert state("old") is LockState.RUNNING
+    page = client.post(reverse(DELETE, args=["old"]), {"post": "yes"})
+    assert page.status_code == 403
+    ask(client, "old", action="delete_selected")
+    assert state("old") is LockState.FREE
+    assert 'value="delete_selected"' not in client.get(reverse(LIST)).content.decode()
 
 
 def test_names_are_escaped(chief: Client) -> None:
@@ -550,7 +495,6 @@ def test_locks_of_another_database(chief: Client) -> None:
         reverse(CHANGE, args=["billing"]),
         reverse(RUNS),
         reverse(RUN, args=[run.pk]),
-        reverse(DELETE, args=["cleanup"]),
     ):
         with CaptureQueriesContext(connection) as queries:
             page = text(chief.get(address).content.decode())
@@ -558,6 +502,3 @@ def test_locks_of_another_database(chief: Client) -> None:
         assert not re.search(r"FROM .shedlock", str(queries.captured_queries))
     confirm(chief, "billing", lock.locked_by)
     assert state("billing") is LockState.FREE
-    chief.post(reverse(DELETE, args=["cleanup"]), {"post": "yes"})
-    left = LockRecord.objects.using("other").values_list("name", flat=True)
-    assert list(left) == ["billing"]
