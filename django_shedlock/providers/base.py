@@ -61,12 +61,6 @@ class LockProvider(ABC):
 
     keeps_ticks: bool = False
     """Does it give a lock with a schedule once for each tick?"""
-    lists_locks: bool = True
-    """Does ``statuses()`` return all locks? Else only that of a name."""
-    checks_owner: bool = True
-    """Do ``extend()`` and ``release()`` compare the owner in one step with the rest?"""
-    counts_acquisitions: bool = True
-    """Does ``fencing_token()`` return a number?"""
     is_shared: bool = True
     """Do other processes and hosts find the locks of this one?"""
     is_async: bool = False
@@ -184,8 +178,7 @@ class LockProvider(ABC):
         """
         Return the number of this acquisition, or ``None`` if another one followed.
 
-        It grows with each acquisition of a name. A store that doesn't count them raises
-        ``LockProviderError``.
+        It grows with each acquisition of a name.
         """
 
     def fence(self, lock: Lock) -> bool:
@@ -194,14 +187,9 @@ class LockProvider(ABC):
 
         Return whether it is. Only a store that is the caller's own database can.
         """
-        remedy = (
-            "Use fencing_token."
-            if self.counts_acquisitions
-            else "Nor has it a fencing_token: keep this lock in the database."
-        )
         raise LockProviderError(
             f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
-            f"the transaction and can't fence it. {remedy}"
+            f"the transaction and can't fence it. Use fencing_token."
         )
 
     @abstractmethod
@@ -210,11 +198,7 @@ class LockProvider(ABC):
 
     @abstractmethod
     def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        """
-        Return all locks, or the one of this name, in the order of their names.
-
-        A store that can't list its locks returns none, unless a name is given.
-        """
+        """Return all locks, or the one of this name, in the order of their names."""
 
     def statuses_of(self, names: Collection[str]) -> Sequence[LockStatus]:
         """Return the locks of these names, in the order of their names."""

@@ -29,7 +29,7 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.console.monitoring.known import known_names
+from django_shedlock.console.monitoring.selection import known_names
 from django_shedlock.contrib.prometheus import receivers
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
 from django_shedlock.contrib.prometheus.labels import OTHERS

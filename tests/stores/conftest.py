@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_shedlock import scheduler_lock
-from django_shedlock.console.monitoring.known import known_names
+from django_shedlock.console.monitoring.selection import known_names
 from django_shedlock.providers import provider_instances
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of
@@ -24,7 +24,6 @@ MEMORY = f"{PROVIDERS}.memory.MemoryLockProvider"
 REDIS = f"{PROVIDERS}.redis.RedisLockProvider"
 ETCD = f"{PROVIDERS}.etcd.EtcdLockProvider"
 MONGODB = f"{PROVIDERS}.mongodb.MongoLockProvider"
-CACHE = f"{PROVIDERS}.cache.CacheLockProvider"
 RECORDED = {"history_database": "default"}
 
 
@@ -35,22 +34,6 @@ def known_job() -> Iterator[Any]:
     with only_jobs_of():
         yield scheduler_lock("job")(lambda: None)
     known_names.cache_clear()
-
-
-@pytest.fixture
-def caches(settings: Any, request: pytest.FixtureRequest) -> None:
-    """Let one cache be in memory, of each test's own, and the other one away."""
-    backends = "django.core.cache.backends"
-    settings.CACHES = {
-        "default": {
-            "BACKEND": f"{backends}.locmem.LocMemCache",
-            "LOCATION": request.node.nodeid,
-        },
-        "away": {
-            "BACKEND": f"{backends}.memcached.PyMemcacheCache",
-            "LOCATION": f"127.0.0.1:{free_port()}",
-        },
-    }
 
 
 @pytest.fixture
@@ -88,22 +71,22 @@ def close_clients() -> None:
             provider.clients.client.close()
 
 
-@pytest.fixture(params=["database", "memory", "redis", "etcd", "mongo", "cache"])
-def store(request: pytest.FixtureRequest, settings: Any, caches: None) -> str:
+@pytest.fixture(params=["database", "memory", "redis", "etcd", "mongo"])
+def store(request: pytest.FixtureRequest, settings: Any) -> str:
     """Let the provider "default" keep its locks there; return the store's name."""
     name = str(request.param)
     if name in {"redis", "etcd", "mongo"}:
         entry = request.getfixturevalue(name)
     else:
         options = {} if name == "database" else RECORDED
-        backend = {"database": DATABASE, "memory": MEMORY, "cache": CACHE}[name]
+        backend = {"database": DATABASE, "memory": MEMORY}[name]
         entry = {"BACKEND": backend, "OPTIONS": options}
     settings.SHEDLOCK_PROVIDERS = {"default": entry}
     return name
 
 
-@pytest.fixture(params=["redis", "etcd", "mongo", "cache", "database"])
-def away(request: pytest.FixtureRequest, settings: Any, caches: None) -> Iterator[str]:
+@pytest.fixture(params=["redis", "etcd", "mongo", "database"])
+def away(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
     """Add a provider "away" whose server is down to one in memory; return its kind."""
     entries: dict[str, dict[str, Any]] = {
         "redis": {
@@ -121,7 +104,6 @@ def away(request: pytest.FixtureRequest, settings: Any, caches: None) -> Iterato
                 "timeout": "300ms",
             },
         },
-        "cache": {"BACKEND": CACHE, "OPTIONS": {"cache": "away"}},
         "database": {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}},
     }
     settings.SHEDLOCK_PROVIDERS = {

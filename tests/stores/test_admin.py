@@ -13,7 +13,7 @@ from django.urls import reverse
 from django_shedlock import execute
 from django_shedlock.console.operators import OperatorAction
 from django_shedlock.providers import get_provider
-from tests.stores.conftest import CACHE, DATABASE, MEMORY, RECORDED
+from tests.stores.conftest import DATABASE, MEMORY, RECORDED
 from tests.support.locks import configure, take, take_from
 from tests.support.operators import ACTIONS, ALL, LIST, RUNS, operator
 
@@ -52,17 +52,17 @@ def test_list_says_whose_locks_it_does_not_show(store: str, chief: Client) -> No
     assert "There are no locks yet" not in page
 
 
-def test_list_of_several_providers(settings: Any, caches: None, chief: Client) -> None:
+def test_list_of_several_providers(settings: Any, chief: Client) -> None:
     """It names all that it leaves out, also what can't be made."""
     settings.SHEDLOCK_PROVIDERS = {
         "memory": {"BACKEND": MEMORY},
         "default": {"BACKEND": DATABASE},
         "broken": {"BACKEND": "no.such.Provider"},
-        "cache": {"BACKEND": CACHE},
+        "reports": {"BACKEND": MEMORY},
     }
     take("job")
     page = text(chief, reverse(LIST))
-    assert ELSEWHERE.format("memory, broken, cache", "memory") in page
+    assert ELSEWHERE.format("memory, broken, reports", "memory") in page
     assert "There are no locks yet" not in page
     assert listed(chief, LIST) == ["job"]
     get_provider().force_release("job", running=True)
@@ -70,7 +70,7 @@ def test_list_of_several_providers(settings: Any, caches: None, chief: Client) -
     assert "Only locks in databases" not in text(chief, reverse(LIST))
 
 
-@pytest.mark.parametrize("away", ["redis", "cache"], indirect=True)
+@pytest.mark.parametrize("away", ["redis", "etcd"], indirect=True)
 @pytest.mark.parametrize("page", [LIST, RUNS, ACTIONS])
 def test_store_that_is_down_hides_no_list(
     away: str, settings: Any, chief: Client, page: str
@@ -86,15 +86,13 @@ def test_store_that_is_down_hides_no_list(
 
 
 @pytest.mark.parametrize("page", [RUNS, ACTIONS])
-def test_history_has_all_stores(
-    settings: Any, caches: None, chief: Client, page: str
-) -> None:
+def test_history_has_all_stores(settings: Any, chief: Client, page: str) -> None:
     """Rows are shown whatever keeps the lock; a filter has each provider."""
     recorded = {"BACKEND": MEMORY, "OPTIONS": RECORDED}
     settings.SHEDLOCK_PROVIDERS = {
         "default": {"BACKEND": DATABASE},
         "memory": recorded,
-        "cache": {"BACKEND": CACHE},
+        "reports": {"BACKEND": MEMORY},
     }
     for alias in ("default", "memory"):
         execute(lambda: None, f"of {alias}", provider=alias)

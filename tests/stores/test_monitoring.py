@@ -11,7 +11,6 @@ from django.urls import path
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Kind, Search
 from django_shedlock.console.monitoring.health import HealthView, find_problems
-from django_shedlock.console.monitoring.known import limitation
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.providers import get_provider
@@ -33,20 +32,15 @@ def metrics() -> dict[tuple[str, ...], float]:
 
 
 def test_metrics(store: str) -> None:
-    """Held locks have metrics; numbers of locks are left out where nobody knows."""
+    """Held locks have metrics, and there are numbers of all locks."""
     take("job")
     take("other")
     told = metrics()
     assert told["shedlock_store_up", "default"] == 1
     assert told["shedlock_held", "default", "job"] == 1
-    counted = {key for key in told if key[0].startswith("shedlock_locks")}
-    if store == "cache":
-        assert counted == set()
-        assert ("shedlock_held", "default", "other") not in told
-    else:
-        assert told["shedlock_locks", "default", "running"] == 2
-        assert told["shedlock_locks_left_out", "default"] == 0
-        assert told["shedlock_held", "default", "other"] == 1
+    assert told["shedlock_locks", "default", "running"] == 2
+    assert told["shedlock_locks_left_out", "default"] == 0
+    assert told["shedlock_held", "default", "other"] == 1
 
 
 def test_metrics_of_the_history(store: str) -> None:
@@ -102,12 +96,6 @@ def test_locks_can_be_left_out(store: str) -> None:
     assert [found.lock for found in held.findings(provider)] == ["job"]
     ignoring = Search(HOUR, held_for=0 * HOUR, ignored=("j*",))
     assert list(ignoring.findings(provider)) == []
-
-
-def test_limitation(store: str) -> None:
-    """Only a store that can't list its locks has one."""
-    told = limitation(get_provider())
-    assert (told is not None) == (store == "cache")
 
 
 @pytest.mark.parametrize("store", ["memory", "redis"], indirect=True)

@@ -23,7 +23,6 @@ from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.console.cli.terminal import Cell, Terminal
 from django_shedlock.console.cli.terminal import printable as printable
 from django_shedlock.console.monitoring.findings import Finding, Severity
-from django_shedlock.console.monitoring.known import known_names, limitation
 from django_shedlock.console.operators import Answer
 from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
@@ -180,11 +179,6 @@ class Subcommand(ABC):
         """Run with the provider of this alias, the default one if it is ``None``."""
         self.run(get_provider(alias or "default"), **options)
 
-    def tell_limitation(self, provider: LockProvider) -> None:
-        """Write to stderr if the provider can't list its locks."""
-        if told := limitation(provider):
-            self.stderr.write(told)
-
     @abstractmethod
     def run(self, *args: Any, **options: Any) -> None:
         """Do it with a provider, or raise ``CommandError`` or ``ShedLockError``."""
@@ -194,13 +188,6 @@ def find_status(provider: LockProvider, name: str) -> LockStatus:
     """Return the lock's status, or raise ``CommandError``."""
     for status in provider.statuses(name):
         return status
-    if not provider.lists_locks:
-        known = nearest(name, known_names(provider.alias))
-        raise CommandError(
-            f"Nobody holds a lock {name!r} in the provider {provider.alias!r}, which "
-            f"knows a lock only while it is held.{known}",
-            returncode=NOT_HELD,
-        )
     raise CommandError(
         f"There is no lock {name!r}.{nearest(name, _candidates(provider, name))} "
         "`shedlock list` shows all of them.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -111,18 +110,11 @@ class Check(Subcommand):
             write_json(self.stdout, map(_as_dict, findings))
         elif verbosity:
             self.terminal.write(self._lines(findings))
-        if verbosity:
-            self._tell_limitations(aliases)
         if mail_admins:
             _mail(search, aliases, findings)
         status = max((STATUSES[found.kind.severity] for found in findings), default=0)
         if status >= STATUSES[Severity(fail_on)]:
             sys.exit(status)
-
-    def _tell_limitations(self, aliases: Sequence[str]) -> None:
-        for alias in aliases:
-            with suppress(Exception):  # which is a finding
-                self.tell_limitation(get_provider(alias))
 
     def _lines(self, findings: Sequence[Finding]) -> str:
         lines = [finding_line(self.terminal, each) for each in findings]

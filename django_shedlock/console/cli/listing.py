@@ -31,7 +31,6 @@ from django_shedlock.console.cli.base import (
 )
 from django_shedlock.console.cli.terminal import Cell, Column, Terminal
 from django_shedlock.console.monitoring.findings import Finding, Kind, Search
-from django_shedlock.console.monitoring.known import iter_statuses
 from django_shedlock.console.monitoring.summaries import with_last_runs
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
@@ -55,8 +54,6 @@ CLEAR = "\x1b[2J\x1b[H"
 """Clears a terminal."""
 STATES = {state.value.replace(" ", "-"): state for state in LockState}
 LIMIT = 50
-NO_LOCKS = "There are no locks yet."
-NO_KNOWN_LOCKS = "No lock of a known job is held."
 PAGE = 500
 """Locks whose last runs are read at once."""
 
@@ -129,7 +126,6 @@ class Listing(Subcommand):
     ) -> None:
         locks = selection.with_outcomes(islice(selection.statuses(), limit))
         write_json(self.stdout, (_as_dict(selection, lock) for lock in locks))
-        self.tell_limitation(selection.provider)
 
     def _write_table(self, selection: Selection, limit: int, before: str = "") -> None:
         found = selection.statuses()
@@ -141,10 +137,7 @@ class Listing(Subcommand):
             lines += _advice(len(selection.findings))
         else:
             lines.append(_nothing(selection))
-            if not selection.provider.lists_locks:  # its free locks have no record
-                lines += _advice(len(selection.findings))
         self.terminal.write(before + "\n".join(lines))
-        self.tell_limitation(selection.provider)
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,7 @@ class Selection:
                 find_status(self.provider, name)
         yield from filter(self.wanted.accepts, self._urgent())
         if not self.only_attention:
-            for status in iter_statuses(self.provider, self.wanted):
+            for status in self.provider.iter_statuses(self.wanted):
                 if status.name not in self.findings:
                     yield status
 
@@ -273,4 +266,4 @@ def _nothing(selection: Selection) -> str:
         return f"No lock is {wanted.state}."
     if selection.only_attention:
         return "No lock has findings."
-    return NO_LOCKS if selection.provider.lists_locks else NO_KNOWN_LOCKS
+    return "There are no locks yet."

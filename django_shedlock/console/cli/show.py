@@ -136,8 +136,7 @@ def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
         return
     if status.locked_by:
         yield from _holder(status)
-        if provider.counts_acquisitions:
-            yield "Token", str(status.fencing_token)
+        yield "Token", str(status.fencing_token)
     yield from _schedule(status)
 
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE, clock_difference
-from django_shedlock.console.monitoring import known, texts
+from django_shedlock.console.monitoring import texts
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     badly_ended,
@@ -166,9 +166,7 @@ class Search:
         Raises ``LockProviderError`` if the store failed.
         """
         reach = limit + 1
-        candidates = known.candidates(
-            provider, self.grace, limit=reach, ignored=self.ignored
-        )
+        candidates = provider.candidates(self.grace, limit=reach, ignored=self.ignored)
         bad = self._badly_ended(provider, reach)
         read = {status.name for status in candidates}
         others = provider.statuses_of(set(bad) - read)
@@ -288,7 +286,7 @@ def find_late(
     """
     if held_for is None and grace is None:
         return
-    for status in known.late(provider, grace, held_for, limit=limit):
+    for status in provider.late(grace, held_for, limit=limit):
         yield from _as_findings(
             provider, status.name, _late(provider, status, held_for, grace)
         )

@@ -6,25 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from itertools import chain, islice
 
-from django_shedlock.console.monitoring.known import known_names, known_statuses
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     badly_ended,
     with_last_runs,
 )
+from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider
 
 
 @dataclass(frozen=True)
 class Selection:
-    """
-    Some locks, how many there are in each state, and how many are left out.
-
-    Of a store that can't list its locks there are no numbers.
-    """
+    """Some locks, how many there are in each state, and how many are left out."""
 
     locks: Sequence[LockSummary]
     states: dict[LockState, int]
@@ -48,8 +45,6 @@ def select(
     are all locks, else eight, and more above a thousand names. Raises
     ``LockProviderError`` if the store failed.
     """
-    if not provider.lists_locks:
-        return _select_known(provider, most)
     total = provider.count()
     is_small = total <= most
     read = provider.statuses() if is_small else provider.candidates(grace, limit=most)
@@ -69,15 +64,10 @@ def select(
     return Selection(with_last_runs(provider, found, chosen), states)
 
 
-def _select_known(provider: LockProvider, most: int) -> Selection:
-    statuses = {status.name: status for status in known_statuses(provider)}
-    bad = badly_ended(provider, most)
-    unread = [name for name in bad if name not in statuses]
-    statuses |= {status.name: status for status in provider.statuses_of(unread)}
-    names = dict.fromkeys(chain(bad, statuses, known_names(provider.alias)))
-    chosen = list(islice(names, most))
-    found = [statuses[name] for name in chosen if name in statuses]
-    return Selection(with_last_runs(provider, found, chosen), {})
+@cache
+def known_names(alias: str) -> tuple[str, ...]:
+    """Return the names of the project's jobs; once, as it imports their modules."""
+    return tuple(job.name for job in named_jobs(alias))
 
 
 def _is_late(status: LockStatus, grace: timedelta) -> bool:

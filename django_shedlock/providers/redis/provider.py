@@ -198,7 +198,7 @@ class RedisLockProvider(ServerLockProvider):
         """See LockProvider.place()."""
         with suppress(Exception):  # check() tells what is wrong with the options
             text = f"one Redis server, with the prefix {self.prefix!r}"
-            return Place((*self.clients.address(), self.prefix), text)
+            return Place(("redis", *self.clients.address(), self.prefix), text)
         return None
 
     def try_options(self) -> None:

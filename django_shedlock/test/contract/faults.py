@@ -16,7 +16,6 @@ from django_shedlock.test.contract.harness import (
     Contract,
     Options,
     configure,
-    needs,
 )
 
 Call = Callable[[LockProvider, Lock], Any]
@@ -50,14 +49,12 @@ class FaultContract(Contract):
             call(provider, lock)
         assert raised.value.__cause__ is not None
 
-    @needs("lists_locks")
     def test_unreachable_list(self, unreachable_options: Options) -> None:
         """No empty list hides that nobody could read the locks."""
         provider = self.backend("away", **unreachable_options)
         with pytest.raises(LockProviderError, match="'away'"):
             provider.statuses()
 
-    @needs("counts_acquisitions")
     def test_unreachable_counter(self, unreachable_options: Options) -> None:
         """Nobody writes with a number that was made up."""
         provider = self.backend("away", **unreachable_options)

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -16,22 +16,11 @@ from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.test.processes import PATIENCE
 
-F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 SHORT = timedelta(milliseconds=50)
-
-
-def needs(*flags: str) -> Callable[[F], F]:
-    """Keep the test only where the provider's class attributes of these names hold."""
-
-    def mark(test: F) -> F:
-        vars(test)["needs"] = flags
-        return test
-
-    return mark
 
 
 class Contract:
@@ -51,21 +40,17 @@ class Contract:
     """
 
     flags: tuple[str, ...] = ()
-    """Flags that all tests of a part need."""
+    """Class attributes of the provider without which a part has no tests."""
 
     def __init_subclass__(cls) -> None:
         backend = getattr(cls, "backend", None)
         if backend is None:
             return
-        tests = [
-            (name, (*vars(part).get("flags", ()), *getattr(member, "needs", ())))
-            for part in cls.__mro__
-            for name, member in vars(part).items()
-            if name.startswith("test_")
-        ]
-        for name, flags in tests:
-            if not all(getattr(backend, flag) for flag in flags):
-                setattr(cls, name, None)
+        for part in cls.__mro__:
+            if not all(getattr(backend, flag) for flag in vars(part).get("flags", ())):
+                for name in vars(part):
+                    if name.startswith("test_"):
+                        setattr(cls, name, None)
 
     @pytest.fixture
     def options(self) -> Options:

@@ -19,7 +19,6 @@ from django_shedlock.test.contract.harness import (
     Contract,
     configure,
     is_held,
-    needs,
     take_at_last,
     take_from,
     wait_for,
@@ -205,7 +204,6 @@ class LockingContract(Contract):
         take_from(provider, configure("é" * 254 + "b"))
         assert is_held(provider, configure("é" * 254 + "a"))
 
-    @needs("counts_acquisitions")
     def test_token_grows_with_each_acquisition(self, provider: LockProvider) -> None:
         """Each acquisition has a number above the last one's, and keeps it."""
         tokens = []
@@ -216,7 +214,6 @@ class LockingContract(Contract):
             lock.release()
         assert tokens == sorted(set(tokens))
 
-    @needs("counts_acquisitions")
     def test_token_of_a_lost_lock_is_none(self, provider: LockProvider) -> None:
         """Who lost the lock does not get the next holder's number."""
         late = take_from(provider, configure(lock_at_most_for=self.short))

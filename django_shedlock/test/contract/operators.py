@@ -17,7 +17,6 @@ from django_shedlock.test.contract.harness import (
     Contract,
     configure,
     is_held,
-    needs,
     take_from,
 )
 
@@ -34,7 +33,6 @@ def pause(provider: LockProvider, lasting: timedelta = HOUR) -> Lock:
 class OperatorContract(Contract):
     """Statuses tell what the store knows; force releases, extends and pauses."""
 
-    @needs("lists_locks")
     def test_status_of_each_state(self, provider: LockProvider) -> None:
         """Statuses come in the order of names, with states by the store's clock."""
         take_from(provider, configure("a"))
@@ -55,7 +53,6 @@ class OperatorContract(Contract):
         assert [s.name for s in provider.statuses("c")] == ["c"]
         assert not list(provider.statuses("z"))
 
-    @needs("lists_locks")
     def test_only_some_locks_are_read(self, provider: LockProvider) -> None:
         """Of the names that are asked for, those that exist; in their order."""
         for name in ("c", "a", "b"):
@@ -63,7 +60,6 @@ class OperatorContract(Contract):
         assert [s.name for s in provider.statuses_of(["c", "z", "a"])] == ["a", "c"]
         assert [*provider.statuses_of([])] == []
 
-    @needs("lists_locks")
     def test_candidates_are_held_or_expired(self, provider: LockProvider) -> None:
         """Free locks are not read; the expired ones come first, each the oldest."""
         provider.release(take_from(provider, configure("free")))
@@ -78,7 +74,6 @@ class OperatorContract(Contract):
         assert [s.name for s in some] == ["dead", "ignored", "kept"]
         assert [s.name for s in provider.candidates(MINUTE, limit=1)] == ["dead"]
 
-    @needs("lists_locks")
     def test_late_locks_run_for_longer(self, provider: LockProvider) -> None:
         """Only jobs that run, and for longer than this; the longest comes first."""
         provider.release(take_from(provider, configure("kept", MINUTE, MINUTE)))
@@ -124,7 +119,6 @@ class OperatorContract(Contract):
         assert not provider.force_extend("job", MINUTE)
         assert not provider.force_release("unknown", running=True)
 
-    @needs("lists_locks")
     def test_expired_lock_is_force_released(self, provider: LockProvider) -> None:
         """With force, since its job may still run; whose release is then too late."""
         lock = take_from(provider, configure(lock_at_most_for=self.short))

@@ -197,8 +197,6 @@ class Protocol(RuleBasedStateMachine):
 
     @invariant()
     def tokens_grow(self) -> None:
-        if not self.provider.counts_acquisitions:
-            return
         tokens = [lock.fencing_token for lock in self.taken]
         assert tokens == sorted(set(tokens))
 

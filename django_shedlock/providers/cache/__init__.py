@@ -1,5 +1,0 @@
-"""Locks in one of the project's caches."""
-
-from django_shedlock.providers.cache.provider import CacheLockProvider
-
-__all__ = ["CacheLockProvider"]
