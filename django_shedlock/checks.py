@@ -166,7 +166,7 @@ def _check_lock(job: Job) -> Iterator[CheckMessage]:
         return
     with suppress(ImproperlyConfigured):  # check_providers() tells why
         get_provider(request.provider).check_configuration(lock)
-        if (schedule := lock.start.schedule) is not None:
+        if (schedule := lock.schedule) is not None:
             yield from find_too_long(job.path, lock, schedule.interval)
             yield from find_useless(job.path, lock)
 
@@ -226,7 +226,7 @@ def find_too_long(
 
 def find_useless(job: str, lock: LockConfiguration) -> Iterator[CheckMessage]:
     """Warn of a ``lock_at_least_for`` beside a schedule."""
-    if lock.keeps_ticks and lock.lock_at_least_for:
+    if lock.schedule is not None and lock.lock_at_least_for:
         yield Warning(
             f"{job}: lock_at_least_for ({format_duration(lock.lock_at_least_for)}) of "
             f"its lock {lock.name!r} adds nothing, because each tick of its schedule "

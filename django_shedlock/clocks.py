@@ -57,6 +57,12 @@ def aware(moment: datetime) -> datetime:
         return EARLIEST if known.year == EARLIEST.year else LATEST
 
 
+def local_text(moment: datetime) -> str:
+    """Return the instant for people, to the second, in the current time zone."""
+    shown = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return shown.isoformat(sep=" ", timespec="seconds")
+
+
 class Backoff:
     """
     Pauses that grow, are jittered, and end with ``wait`` if it is given.

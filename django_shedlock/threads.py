@@ -3,22 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 from django.db import close_old_connections, connections
 
-T = TypeVar("T")
+from django_shedlock.signals import logger
 
 IDLE = 1.0
 """Seconds without work for which a connection is worth keeping open."""
 
-logger = logging.getLogger("django_shedlock")
+
+class Renewable(Protocol):
+    """What a forked child must not share with its parent: threads, sockets, mutexes."""
+
+    def forget(self) -> None:
+        """Begin as if new."""
+
+
+T = TypeVar("T")
+RenewableT = TypeVar("RenewableT", bound=Renewable)
+
+_renewed: WeakSet[Renewable] = WeakSet()
+
+
+def renewed_in_child(thing: RenewableT) -> RenewableT:
+    """Return ``thing``; call its ``forget()`` in each child that is forked from now."""
+    _renewed.add(thing)
+    return thing
+
+
+def _renew_all() -> None:
+    for thing in list(_renewed):
+        try:
+            thing.forget()
+        except Exception:  # the others must be renewed, too
+            logger.exception("A forked child could not renew %r.", thing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
+
+class ForkSafeMutex:
+    """
+    A mutex that a forked child makes anew.
+
+    The child may inherit it locked by a thread that it does not have.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+        renewed_in_child(self)
+
+    def forget(self) -> None:
+        """Make the mutex anew."""
+        self.mutex = threading.RLock()
 
 
 def run_aside(work: Callable[[], object]) -> None:
@@ -77,8 +122,7 @@ class Timetable:
     def __init__(self, name: str):
         self.name = name
         self.forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.forget)
+        renewed_in_child(self)
 
     def forget(self) -> None:
         """Forget the entries: a forked child must not do its parent's work."""

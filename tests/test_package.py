@@ -19,8 +19,8 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 LOADED = """
 active attempts cancellation clocks conf decorators durations exceptions executor jobs
 jobs.registry keepalive locks locks.configuration locks.lock locks.pauses locks.states
-providers providers.base providers.unlocked schedules schedules.cron schedules.starts
-schedules.state signals threads
+providers providers.base providers.unlocked schedules schedules.cron schedules.state
+signals threads
 """
 """The modules that every job needs; each one more costs every process some time."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import Counter
@@ -36,6 +35,7 @@ from django_shedlock.providers.database.statements import (
     text,
 )
 from django_shedlock.signals import lock_acquired, lock_not_acquired, lock_released
+from django_shedlock.threads import renewed_in_child
 
 T = TypeVar("T")
 
@@ -131,9 +131,7 @@ class Skips:
             return self._counts.pop((provider, name), 0)
 
 
-skips = Skips()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=skips.forget)
+skips = renewed_in_child(Skips())
 
 
 def outcome_of(*, released: bool, exception: BaseException | None) -> RunOutcome:

@@ -23,7 +23,7 @@ from django_shedlock.locks.states import (
 from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Start, Trigger
 
 logger = logging.getLogger("django_shedlock")
 
@@ -177,7 +177,7 @@ def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Re
 
 def _run(name: str, start: Starter) -> tuple[Result, BaseException | None]:
     try:
-        was_executed = start(Trigger.CATCH_UP)
+        was_executed = start(Start(Trigger.CATCH_UP))
     except (Exception, SystemExit) as error:  # the other overdue jobs must run, too
         if is_success(error):
             return Result.SUCCEEDED, None

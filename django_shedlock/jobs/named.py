@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Unpack
+from typing import Any
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.core.management import BaseCommand, CommandError, call_command
@@ -19,20 +19,17 @@ from django_shedlock.jobs.discovery import import_decorated_modules
 from django_shedlock.jobs.registry import Job, invoked_by, registered_jobs
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import StartedBy, Trigger
+from django_shedlock.schedules.state import Start
 
 logger = logging.getLogger("django_shedlock")
 
 
-class Starter(Protocol):
-    """
-    Runs a job here and now; returns whether it was executed.
+Starter = Callable[[Start], bool]
+"""
+Runs a job here and now; returns whether it was executed.
 
-    ``by`` tells who starts it and why, if a person does. It raises what the job raises.
-    """
-
-    def __call__(self, trigger: Trigger, /, **by: Unpack[StartedBy]) -> bool:
-        """Run the job."""
+It raises what the job raises.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ def decorated_jobs() -> Iterator[NamedJob]:
 def named_job(request: LockRequest, start: Starter | None) -> NamedJob:
     """Return the job of this lock; the settings are read for it."""
     configuration = request.configuration()
-    schedule = configuration.start.schedule
+    schedule = configuration.schedule
     return NamedJob(configuration.name, request.provider, schedule, start)
 
 
@@ -98,8 +95,8 @@ def _parses_nothing(command: type[BaseCommand]) -> bool:
     return True
 
 
-def _start_function(job: Job, trigger: Trigger, **by: Unpack[StartedBy]) -> bool:
-    with invoked_by(trigger, job, **by):
+def _start_function(job: Job, start: Start) -> bool:
+    with invoked_by(start, job):
         request = job.request_for((), {})
     return run_locked(request, job.function)
 
@@ -120,9 +117,7 @@ def run_locked(
     return execute_request(task, request).was_executed
 
 
-def _start_command(
-    job: Job, command: type[BaseCommand], trigger: Trigger, **by: Unpack[StartedBy]
-) -> bool:
-    with invoked_by(trigger, job, **by) as call:
+def _start_command(job: Job, command: type[BaseCommand], start: Start) -> bool:
+    with invoked_by(start, job) as call:
         call_command(command())
     return call.was_executed is True

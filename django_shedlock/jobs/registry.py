@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -24,7 +23,7 @@ from django_shedlock.locks.configuration import (
 )
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Start
 
 
 @dataclass(eq=False)
@@ -150,15 +149,12 @@ class Invocation:
     What starts a target, and whether the target was executed, once that is known.
 
     Without a target it is for every job. ``schedule`` is for a target that has none of
-    its own; for what follows it see ``Start``.
+    its own.
     """
 
-    trigger: Trigger
+    start: Start
     target: object = None
     schedule: Schedule | str | None = None
-    asked_at: datetime | None = None
-    operator: str = ""
-    reason: str = ""
     was_executed: bool | None = None
 
 
@@ -169,16 +165,10 @@ _invocation: ContextVar[Invocation | None] = ContextVar(
 
 @contextmanager
 def invoked_by(
-    trigger: Trigger,
-    target: object = None,
-    *,
-    schedule: Schedule | str | None = None,
-    asked_at: datetime | None = None,
-    operator: str = "",
-    reason: str = "",
+    start: Start, target: object = None, *, schedule: Schedule | str | None = None
 ) -> Iterator[Invocation]:
     """Tell the target in the body what starts it; ``report()`` tells the result."""
-    invocation = Invocation(trigger, target, schedule, asked_at, operator, reason)
+    invocation = Invocation(start, target, schedule)
     token = _invocation.set(invocation)
     try:
         yield invocation
@@ -193,13 +183,8 @@ def apply(target: object, request: LockRequest) -> LockRequest:
         return request
     if invocation.target is not None and invocation.target is not target:
         return request
-    return replace(
-        with_schedule(request, invocation.schedule),
-        trigger=invocation.trigger,
-        asked_at=invocation.asked_at,
-        operator=invocation.operator,
-        reason=invocation.reason,
-    )
+    request = with_schedule(request, invocation.schedule)
+    return replace(request, start=invocation.start)
 
 
 def with_schedule(request: LockRequest, schedule: Schedule | str | None) -> LockRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypedDict
 
@@ -14,7 +14,7 @@ from django_shedlock import conf
 from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import BY_SCHEDULER, Start
 
 LONGEST_NAME = 255
 ZERO = timedelta(0)
@@ -26,7 +26,8 @@ class LockConfiguration:
     One lock's parameters: its full name, and any durations.
 
     ``history`` tells whether its runs are recorded; with ``None`` the settings decide.
-    ``start`` tells what starts the job, and for which schedule.
+    With ``schedule``, which has a time zone, each of its ticks runs once; the job is
+    overdue ``grace`` after its tick. ``start`` tells what starts this run.
     Raises ``InvalidLockConfiguration`` if such a lock can't work.
     """
 
@@ -34,6 +35,8 @@ class LockConfiguration:
     lock_at_most_for: timedelta
     lock_at_least_for: timedelta
     history: bool | None
+    schedule: Schedule | None
+    grace: timedelta
     start: Start
 
     def __init__(
@@ -43,7 +46,9 @@ class LockConfiguration:
         lock_at_least_for: Duration = ZERO,
         *,
         history: bool | None = None,
-        start: Start = Start(),  # noqa: B008
+        schedule: Schedule | None = None,
+        grace: timedelta = ZERO,
+        start: Start = BY_SCHEDULER,
     ):
         check_name(name)
         at_most = parse_option(name, "lock_at_most_for", lock_at_most_for)
@@ -54,6 +59,8 @@ class LockConfiguration:
             lock_at_most_for=at_most,
             lock_at_least_for=at_least,
             history=history,
+            schedule=schedule,
+            grace=grace,
             start=start,
         )
 
@@ -61,11 +68,6 @@ class LockConfiguration:
     def lease(self) -> str:
         """``lock_at_most_for`` as people write it."""
         return format_duration(self.lock_at_most_for)
-
-    @property
-    def keeps_ticks(self) -> bool:
-        """Whether the ticks of a schedule run once each."""
-        return self.start.schedule is not None
 
 
 class LockOptions(TypedDict, total=False):
@@ -94,8 +96,7 @@ class LockRequest:
     """
     A name and options, parsed and checked as far as no setting is needed.
 
-    What follows ``history`` differs from call to call, so it is no option: see
-    ``Start``.
+    ``start`` differs from call to call, so it is no option.
     """
 
     name: str
@@ -106,10 +107,7 @@ class LockRequest:
     wait: timedelta = ZERO
     schedule: Schedule | None = None
     history: bool | None = None
-    trigger: Trigger = Trigger.SCHEDULER
-    asked_at: datetime | None = None
-    operator: str = ""
-    reason: str = ""
+    start: Start = BY_SCHEDULER
 
     def configuration(self) -> LockConfiguration:
         """
@@ -145,21 +143,15 @@ def _configuration(
     schedule = request.schedule
     if schedule is not None and schedule.time_zone is None:
         schedule = replace(schedule, time_zone=time_zone)
-    start = Start(
-        request.trigger,
-        schedule,
-        grace,
-        request.asked_at,
-        request.operator,
-        request.reason,
-    )
     return LockConfiguration(
         _in_namespace(namespace, request.name),
         at_most,
         # Kept after a run out of turn, the lock would skip the next tick.
-        ZERO if start.is_out_of_turn else at_least,
+        ZERO if schedule and request.start.is_out_of_turn else at_least,
         history=request.history,
-        start=start,
+        schedule=schedule,
+        grace=grace,
+        start=request.start,
     )
 
 

@@ -13,8 +13,7 @@ from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
-from django_shedlock.schedules.state import Decision, ScheduleState
+from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trigger
 from django_shedlock.threads import outside_event_loop
 
 UNUSUAL = 3
@@ -165,8 +164,9 @@ class LockStatus:
         """Return whether a catch-up would run the job, as far as its ticks decide."""
         if self.schedule is None:
             return False
-        start = Start(Trigger.CATCH_UP, self.schedule, grace)
-        return self.schedule_state.decide(start, aware(self.clock)).is_allowed
+        ticks, start = self.schedule_state, Start(Trigger.CATCH_UP)
+        decision = ticks.decide(start, self.schedule, grace, aware(self.clock))
+        return decision.is_allowed
 
     def registered(self, schedule: Schedule) -> ScheduleState:
         """Return the state of the ticks if this schedule is registered now."""

@@ -22,8 +22,7 @@ from django_shedlock.fields import (
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import PAUSED_BY
 from django_shedlock.locks.states import LockState, LockStatus
-from django_shedlock.schedules.state import ScheduleState
-from django_shedlock.schedules.texts import parse_known
+from django_shedlock.schedules.state import ScheduleState, parse_known
 
 RELEASED = Q(released_at__gte=F("locked_at"))
 """Whether the holder, or an operator, released the lock since it was acquired."""

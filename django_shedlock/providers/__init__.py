@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,19 +14,10 @@ from django.utils.module_loading import import_string
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.threads import ForkSafeMutex
 
 _providers: dict[str, LockProvider] = {}
-_creating = threading.RLock()
-
-
-def _renew_creating() -> None:
-    # A thread that makes a provider does not go on in a forked child.
-    global _creating
-    _creating = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_creating)
+_creating = ForkSafeMutex()
 
 
 def get_provider(alias: str = "default") -> LockProvider:
@@ -39,7 +28,7 @@ def get_provider(alias: str = "default") -> LockProvider:
     ``SHEDLOCK_PROVIDERS``, ``ImproperlyConfigured`` if it cannot be made.
     """
     # With two instances of the memory's provider two threads would get one lock.
-    with _creating:
+    with _creating.mutex:
         if alias not in _providers:
             _providers[alias] = _configured(alias)
         return _providers[alias]
@@ -62,7 +51,7 @@ def provider_instances() -> dict[str, LockProvider]:
 
 def use_instances(instances: Mapping[str, LockProvider]) -> None:
     """Go on with these providers, and make the others anew."""
-    with _creating:
+    with _creating.mutex:
         _providers.clear()
         _providers.update(instances)
 

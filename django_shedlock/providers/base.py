@@ -86,7 +86,7 @@ class LockProvider(ABC):
         Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks, and
         for a ``lock_at_most_for`` below ``shortest_lease``.
         """
-        if configuration.keeps_ticks and not self.keeps_ticks:
+        if configuration.schedule is not None and not self.keeps_ticks:
             raise InvalidLockConfiguration(
                 f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "
                 "ticks, so it can't run a schedule's once each. Leave `schedule` out."

@@ -20,7 +20,7 @@ from django_shedlock.locks.states import (
     state_of,
 )
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.texts import from_text, to_text
+from django_shedlock.schedules.state import from_text, to_text
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Entry:
     """
     What a store keeps of a lock. Instants are seconds of the store's clock.
 
-    ``ticks`` is the text of ``schedules.texts``. ``extended_at`` is when the holder
+    ``ticks`` is the text of ``schedules.state``. ``extended_at`` is when the holder
     extended its lease last.
     """
 
@@ -74,10 +74,12 @@ class Entry:
 
         ``clock`` is the wall clock at ``now``, for the schedule. Sets ``lock.tick``.
         """
-        start = lock.configuration.start
+        wanted = lock.configuration
+        start, schedule, decision = wanted.start, wanted.schedule, None
         status = self.status(lock.name, now, clock)
-        has_schedule = start.schedule is not None
-        decision = status.schedule_state.decide(start, clock) if has_schedule else None
+        if schedule is not None:
+            known = status.schedule_state
+            decision = known.decide(start, schedule, wanted.grace, clock)
         refusal = status.refusal(start, decision)
         if refusal is not None:
             return refusal

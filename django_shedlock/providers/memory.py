@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
-from weakref import WeakSet
 
 from django_shedlock.clocks import host_now
 from django_shedlock.providers.comparing import EntryLockProvider
 from django_shedlock.providers.entries import Entry
+from django_shedlock.threads import renewed_in_child
 
 
 class MemoryLockProvider(EntryLockProvider):
@@ -28,7 +27,7 @@ class MemoryLockProvider(EntryLockProvider):
     def __init__(self, alias: str, **options: Any):
         super().__init__(alias, **options)
         self.forget()
-        _instances.add(self)
+        renewed_in_child(self)
 
     def forget(self) -> None:
         """Forget the locks: a forked child is another process, and has its own."""
@@ -60,15 +59,3 @@ class MemoryLockProvider(EntryLockProvider):
     def wall_clock(self, now: float) -> datetime:
         """Return this host's clock."""
         return host_now()
-
-
-_instances: WeakSet[MemoryLockProvider] = WeakSet()
-
-
-def _forget_all() -> None:
-    for provider in list(_instances):
-        provider.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)

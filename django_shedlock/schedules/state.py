@@ -1,17 +1,80 @@
-"""Decide which tick a start is for, and whether it may run: nothing else does."""
+"""Who starts a job, for which tick that is, and whether it may run."""
 
 from __future__ import annotations
 
+import json
+import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
+from django_shedlock.clocks import aware
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
 
 EARLIEST = timedelta(minutes=1)
 """The longest time before its tick at which a scheduler may start a job."""
 FUTURE = 2 * EARLIEST
 """The store's clock may have been set back so far, or by less than an interval."""
+
+
+class Trigger(StrEnum):
+    """
+    What starts a job; this decides whether its tick may run.
+
+    ``SCHEDULER`` runs each tick once. ``RETRY`` runs the newest past tick unless it has
+    succeeded. ``CATCH_UP`` runs it once if a tick is overdue. ``OPERATOR`` runs it at
+    any time, also while ``lock_at_least_for`` keeps the lock.
+    """
+
+    SCHEDULER = "scheduler"
+    RETRY = "retry"
+    CATCH_UP = "catch-up"
+    OPERATOR = "operator"
+
+    @property
+    def log_level(self) -> int:
+        """The level at which a start is logged."""
+        return _LOGGED[self][0]
+
+    @property
+    def remark(self) -> str:
+        """What is added to the log line of a start."""
+        return _LOGGED[self][1]
+
+
+_LOGGED = {
+    Trigger.SCHEDULER: (logging.DEBUG, ""),
+    Trigger.RETRY: (logging.INFO, ", as a retry"),
+    Trigger.CATCH_UP: (logging.INFO, ", because its job is overdue"),
+    Trigger.OPERATOR: (
+        logging.WARNING,
+        " by force, whatever its tick and lock_at_least_for",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """
+    What starts a run, and why.
+
+    ``asked_at`` is when a queue's message asked for the run, by the clock of the host
+    that published it. ``operator`` and ``reason`` are given if a person starts it.
+    """
+
+    trigger: Trigger = Trigger.SCHEDULER
+    asked_at: datetime | None = None
+    operator: str = ""
+    reason: str = ""
+
+    @property
+    def is_out_of_turn(self) -> bool:
+        """Whether something other than a tick starts the run."""
+        return self.trigger in {Trigger.OPERATOR, Trigger.CATCH_UP}
+
+
+BY_SCHEDULER = Start()
 
 
 @dataclass(frozen=True)
@@ -46,21 +109,25 @@ class ScheduleState:
     due_at: datetime | None = None
     caught_up: datetime | None = None
 
-    def decide(self, start: Start, now: datetime) -> Decision:
-        """Decide at this instant of the store's clock, for a start with a schedule."""
-        if start.schedule is None:
-            raise ValueError("A start without a schedule has no tick.")
-        known = self._without_future(now, start.schedule)
-        chosen, holds_until = _choose(start, start.schedule, now)
+    def decide(
+        self, start: Start, schedule: Schedule, grace: timedelta, now: datetime
+    ) -> Decision:
+        """
+        Decide about a start at this instant of the store's clock.
+
+        The schedule has a time zone. A job is overdue ``grace`` after its tick.
+        """
+        known = self._without_future(now, schedule)
+        chosen, holds_until = _choose(start, schedule, grace, now)
         is_new = known.tick is None or known.tick < chosen
         tick = chosen if known.tick is None else max(chosen, known.tick)
         return Decision(
-            is_allowed=known._allows(start, start.schedule, chosen, now),
+            is_allowed=known._allows(start, schedule, grace, chosen, now),
             is_new=is_new,
             tick=tick,
             holds_until=holds_until,
             state=ScheduleState(
-                start.schedule,
+                schedule,
                 tick,
                 known._due_at(chosen, is_new=is_new),
                 tick if start.trigger is Trigger.CATCH_UP else known.caught_up,
@@ -116,13 +183,18 @@ class ScheduleState:
         return replace(self, tick=kept(self.tick), caught_up=kept(self.caught_up))
 
     def _allows(
-        self, start: Start, schedule: Schedule, chosen: datetime, now: datetime
+        self,
+        start: Start,
+        schedule: Schedule,
+        grace: timedelta,
+        chosen: datetime,
+        now: datetime,
     ) -> bool:
         is_new = self.tick is None or self.tick < chosen
         if start.trigger is Trigger.OPERATOR:
             return True
         if start.trigger is Trigger.CATCH_UP:
-            return self._is_to_catch_up(next(schedule.ticks_until(now - start.grace)))
+            return self._is_to_catch_up(next(schedule.ticks_until(now - grace)))
         if start.trigger is Trigger.RETRY:
             return is_new or self.due_at is None or self.due_at <= (self.tick or chosen)
         return is_new
@@ -163,7 +235,7 @@ class ScheduleState:
 # scheduler may come shortly before its tick: a quarter of the interval, a minute at the
 # most. No late start consumes a future tick.
 def _choose(
-    start: Start, schedule: Schedule, now: datetime
+    start: Start, schedule: Schedule, grace: timedelta, now: datetime
 ) -> tuple[datetime, datetime]:
     if start.asked_at is not None:
         # The publisher's clock may be ahead, but nobody asks in the future.
@@ -173,8 +245,8 @@ def _choose(
         return _of_scheduler(schedule, now)
     boundaries = [next(schedule.ticks_after(now))]
     if start.trigger is Trigger.CATCH_UP:
-        next_due = next(schedule.ticks_after(now - start.grace))
-        boundaries.append(next_due + start.grace)
+        next_due = next(schedule.ticks_after(now - grace))
+        boundaries.append(next_due + grace)
     return next(schedule.ticks_until(now)), min(boundaries)
 
 
@@ -182,3 +254,49 @@ def _of_scheduler(schedule: Schedule, now: datetime) -> tuple[datetime, datetime
     past, following = next(schedule.ticks_until(now)), next(schedule.ticks_after(now))
     early = following - min((following - past) / 4, EARLIEST)
     return (following, following) if now >= early else (past, early)
+
+
+def parse_known(schedule: str | None) -> Schedule | None:
+    """
+    Return the schedule of this text; ``None`` where it can't be read.
+
+    Nobody can without cronsim, nor what another version or program wrote.
+    """
+    with suppress(ImportError, ValueError):
+        return Schedule.parse(schedule) if schedule else None
+    return None
+
+
+def to_text(state: ScheduleState) -> str:
+    """Return the state as JSON; an empty text if nothing is known of any tick."""
+    known = {
+        "schedule": state.schedule and str(state.schedule),
+        "tick": _instant(state.tick),
+        "due_at": _instant(state.due_at),
+        "caught_up": _instant(state.caught_up),
+    }
+    known = {key: value for key, value in known.items() if value is not None}
+    return json.dumps(known) if known else ""
+
+
+def from_text(text: str) -> ScheduleState:
+    """Return the state of ``to_text()``; ``ValueError`` if it is none."""
+    if not text:
+        return ScheduleState()
+    known = json.loads(text)
+    if not isinstance(known, dict):
+        raise ValueError(f"{text!r} is no state of a schedule")
+    return ScheduleState(
+        schedule=parse_known(known.get("schedule")),
+        tick=_moment(known.get("tick")),
+        due_at=_moment(known.get("due_at")),
+        caught_up=_moment(known.get("caught_up")),
+    )
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else aware(datetime.fromisoformat(text))

@@ -12,7 +12,7 @@ from django.test import override_settings
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Trigger
 from tests.browser.test_console import Console
 from tests.support.lateness import HOUR
 from tests.support.locks import add_run, pause

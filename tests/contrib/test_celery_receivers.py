@@ -21,7 +21,7 @@ from django_shedlock import current_lock, scheduler_lock
 from django_shedlock.contrib.celery import apps, receivers
 from django_shedlock.contrib.celery.apps import CeleryConfig
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Trigger
 from tests.support.clocks import daily_far_from_now
 
 pytestmark = pytest.mark.django_db

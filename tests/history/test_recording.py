@@ -37,7 +37,7 @@ from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import private_connections
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test import free, held_elsewhere, locked_in_memory
 from tests.support.locks import Broken, Silent, add_run, take
 from tests.support.processes import Parent, workers
@@ -87,9 +87,10 @@ def test_run_tells_what_started_it() -> None:
         pass
 
     job()
-    with invoked_by(Trigger.RETRY):
+    with invoked_by(Start(Trigger.RETRY)):
         job()
-    with invoked_by(Trigger.OPERATOR, operator="alice", reason="half\0of it failed"):
+    start = Start(Trigger.OPERATOR, operator="alice", reason="half\0of it failed")
+    with invoked_by(start):
         job()
     causes = LockRun.objects.order_by("pk").values_list("trigger", "operator", "reason")
     assert list(causes) == [
@@ -102,7 +103,8 @@ def test_run_tells_what_started_it() -> None:
 def test_long_cause_is_cut_off() -> None:
     """No name or reason is too long for its column."""
     job = scheduler_lock("job")(lambda: None)
-    with invoked_by(Trigger.OPERATOR, operator="a" * 300, reason="b" * 3000):
+    start = Start(Trigger.OPERATOR, operator="a" * 300, reason="b" * 3000)
+    with invoked_by(start):
         job()
     run = LockRun.objects.get()
     assert (run.operator, run.reason) == ("a" * 255, "b" * 2000)

@@ -22,8 +22,7 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
-from django_shedlock.schedules.state import ScheduleState
+from django_shedlock.schedules.state import ScheduleState, Start, Trigger
 from django_shedlock.test.contract.ticks import configure_tick
 from tests.support.clocks import store_clock
 from tests.support.locks import MINUTE, take_from
@@ -398,8 +397,7 @@ def test_hosts_of_two_releases_see_that_nothing_runs(
     """Both register their schedule again and again; the job is overdue all the same."""
     old, new = Schedule("0 12 * * *", "UTC"), Schedule("30 12 * * *", "UTC")
     with store_clock(NOON + 2 * QUARTER):
-        start = Start(schedule=new)
-        lock = take_from(provider, LockConfiguration("job", MINUTE, start=start))
+        lock = take_from(provider, LockConfiguration("job", MINUTE, schedule=new))
         assert provider.release(lock)
     tomorrow = 4 * 24
     for quarter in range(3, tomorrow + 5):
@@ -438,14 +436,17 @@ def test_database_does_what_memory_does(
     for step in range(STEPS):  # of a job whose lock is always free
         moment += chance.choice([0, 0, 1, 7, 15, 60, 60, 60 * 24, -30, -90]) * MINUTE
         schedule = Schedule(chance.choice(SCHEDULES), "UTC")
-        start = Start(chance.choice(list(Trigger)), schedule, 5 * MINUTE)
+        start = Start(chance.choice(list(Trigger)))
+        configuration = LockConfiguration(
+            "job", MINUTE, schedule=schedule, grace=5 * MINUTE, start=start
+        )
         succeeded = chance.random() < 0.5
         results = []
         with clocks(moment):
             for store in (provider, memory):
                 if step % 17 == 0:
                     store.register("job", schedule)
-                lock = store.acquire(LockConfiguration("job", MINUTE, start=start))
+                lock = store.acquire(configuration)
                 results.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
                     store.release(lock, succeeded=succeeded)
@@ -479,8 +480,8 @@ def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
     provider = DatabaseLockProvider("default")
     won = []
     for turn in range(ROUNDS):
-        start = Start(Trigger.SCHEDULER, Schedule(QUARTERS, "UTC"))
-        configuration = LockConfiguration(f"job {turn}", MINUTE, start=start)
+        schedule = Schedule(QUARTERS, "UTC")
+        configuration = LockConfiguration(f"job {turn}", MINUTE, schedule=schedule)
         for tick in (NOON, NOON + QUARTER):
             barrier.wait(PATIENCE)
             with store_clock(tick):
@@ -538,8 +539,8 @@ def test_clock_changes_as_cron_has_it(
     provider: DatabaseLockProvider, day: datetime, expression: str
 ) -> None:
     """Hosts up to two minutes late run each start of cron once, on such a day, too."""
-    start = Start(Trigger.SCHEDULER, Schedule(expression, "Europe/Berlin"))
-    configuration = LockConfiguration("job", MINUTE, start=start)
+    schedule = Schedule(expression, "Europe/Berlin")
+    configuration = LockConfiguration("job", MINUTE, schedule=schedule)
     for begin in started_by_cron(day)[expression]:
         ran = []
         for late in (0, 1, 2):
@@ -558,10 +559,11 @@ def test_cron_that_starts_a_job_in_both_hours_runs_it_once(
     provider: DatabaseLockProvider,
 ) -> None:
     """Other schedulers may start it twice in the night in which an hour is repeated."""
-    start = Start(Trigger.SCHEDULER, Schedule("30 2 * * *", "Europe/Berlin"))
+    schedule = Schedule("30 2 * * *", "Europe/Berlin")
+    configuration = LockConfiguration("job", MINUTE, schedule=schedule)
     ran = []
     for fold in range(2):
         with store_clock(in_utc(AUTUMN, 2, 30, fold=fold)):
-            lock = provider.acquire(LockConfiguration("job", MINUTE, start=start))
+            lock = provider.acquire(configuration)
             ran.append(isinstance(lock, Lock) and provider.release(lock))
     assert ran == [True, False]

@@ -15,7 +15,6 @@ from django_shedlock.locks.states import LockHolder
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
 from tests.support.clocks import store_clock
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.zones import project
@@ -147,8 +146,7 @@ def test_ticks_are_exact_in_every_zone(
 
 def run_three_ticks(name: str) -> None:
     provider = DatabaseLockProvider("default")
-    start = Start(Trigger.SCHEDULER, QUARTERS)
-    configuration = LockConfiguration(name, MINUTE, start=start)
+    configuration = LockConfiguration(name, MINUTE, schedule=QUARTERS)
     quarter = timedelta(minutes=15)
     for tick in (REPEATED - 2 * quarter, REPEATED, REPEATED + quarter):
         for late, runs in ((timedelta(0), True), (MINUTE, False)):
@@ -168,9 +166,7 @@ def test_first_tick_in_an_hour_that_is_repeated() -> None:
     """A new name gets the tick of the second of two hours that read alike."""
     with project(use_tz=False, zone="Europe/Berlin", database_zone=None):
         provider = DatabaseLockProvider("default")
-        configuration = LockConfiguration(
-            "job", MINUTE, start=Start(Trigger.SCHEDULER, QUARTERS)
-        )
+        configuration = LockConfiguration("job", MINUTE, schedule=QUARTERS)
         with store_clock(REPEATED):
             assert provider.release(take_from(provider, configuration))
             assert isinstance(provider.acquire(configuration), LockHolder)

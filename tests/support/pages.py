@@ -11,7 +11,7 @@ from django_shedlock.history.recording import described
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRecord
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Trigger
 from tests.support.locks import add_run
 
 MINUTE = timedelta(minutes=1)

@@ -15,8 +15,7 @@ from django_shedlock.console.admin.labels import OUTCOMES, instant, instant_text
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
-from django_shedlock.schedules.state import ScheduleState
+from django_shedlock.schedules.state import ScheduleState, Start, Trigger
 
 SLOTS = 30
 """Bars and gaps that have room in a chart."""
@@ -150,8 +149,9 @@ class Ticks:
     def _tick_of(self, run: Any) -> datetime:
         known = run.trigger in {Trigger.RETRY, Trigger.OPERATOR, Trigger.CATCH_UP}
         trigger = Trigger(run.trigger) if known else Trigger.SCHEDULER
-        start = Start(trigger, self.schedule)
-        return ScheduleState().decide(start, aware(run.started)).tick
+        started, no_grace = aware(run.started), timedelta(0)
+        start = Start(trigger)
+        return ScheduleState().decide(start, self.schedule, no_grace, started).tick
 
 
 def make_chart(

@@ -17,7 +17,7 @@ from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, format_seconds
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind, ActionResult
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Trigger
 
 NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')
 """An empty cell; a phone shows none."""

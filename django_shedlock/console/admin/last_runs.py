@@ -24,7 +24,7 @@ from django_shedlock.console.admin.labels import (
 )
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Trigger
 
 RUNS = 30
 """Number of runs on a lock's page."""

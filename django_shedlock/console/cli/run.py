@@ -31,7 +31,7 @@ from django_shedlock.locks.configuration import (
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.wrapper.child import Program, ended_when_lost
 from django_shedlock.wrapper.forwarding import SignalForwarder
 from django_shedlock.wrapper.inheritance import descriptors
@@ -162,7 +162,7 @@ def _request(
         provider=provider.alias,
         keep_alive=True,
         schedule=make_schedule(name, schedule, time_zone),
-        trigger=Trigger.OPERATOR if force else Trigger.SCHEDULER,
+        start=Start(Trigger.OPERATOR if force else Trigger.SCHEDULER),
     )
 
 
@@ -177,8 +177,9 @@ def _jittered(request: LockRequest, jitter: timedelta) -> LockRequest:
             f"time between two ticks of the --schedule ({format_duration(interval)}).",
             returncode=WRONG_CALL,
         )
-    is_scheduled = request.trigger is Trigger.SCHEDULER
-    return replace(request, asked_at=host_now()) if is_scheduled else request
+    if request.start.trigger is not Trigger.SCHEDULER:
+        return request
+    return replace(request, start=Start(asked_at=host_now()))
 
 
 def _run(

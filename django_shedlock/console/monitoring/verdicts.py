@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django_shedlock.console.monitoring.findings import Finding
-from django_shedlock.threads import run_aside
+from django_shedlock.threads import renewed_in_child, run_aside
 
 MOST = 100
 """Checks whose verdicts are kept."""
@@ -47,8 +46,7 @@ class Verdicts:
 
     def __init__(self) -> None:
         self.forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.forget)
+        renewed_in_child(self)
 
     def forget(self) -> None:
         """Forget all: a forked child does not have its parent's threads."""

@@ -24,7 +24,7 @@ from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.states import LockStatus, is_success
 from django_shedlock.models.actions import ActionKind, ActionResult, LockAction
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Start, Trigger
 
 logger = logging.getLogger("django_shedlock")
 
@@ -191,9 +191,11 @@ def _carry_out(
 
 def _run(action: OperatorAction, row: int | None, start: Starter) -> Answer:
     began = time.monotonic()
-    by = {"operator": action.operator, "reason": action.reason}
+    by_operator = Start(
+        Trigger.OPERATOR, operator=action.operator, reason=action.reason
+    )
     try:
-        was_executed = start(Trigger.OPERATOR, **by)
+        was_executed = start(by_operator)
     except BaseException as error:
         told = _ran(action, began) if is_success(error) else _failed(action, error)
         # If the store failed, somebody else's request must still be carried out.

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_shedlock.clocks import host_now
 from django_shedlock.jobs.registry import invoked_by
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Start, Trigger
 
 ASKED_AT = "shedlock_asked_at"
 """The header with the time for which the task was requested."""
@@ -46,7 +46,7 @@ def begin(*, task: Task, **kwargs: Any) -> None:
     # A first attempt does so too, because it may run inside another task's retry.
     attempt = ExitStack()
     attempt.enter_context(
-        invoked_by(trigger_of(task.request), asked_at=asked_at(task.request))
+        invoked_by(Start(trigger_of(task.request), asked_at(task.request)))
     )
     _attempts[task.request] = attempt
 

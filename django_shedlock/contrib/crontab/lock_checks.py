@@ -42,7 +42,7 @@ def find_doubts(plan: Plan) -> Iterator[CheckMessage]:
 
 
 def _may_run_twice(entry: Entry, lock: LockConfiguration) -> Iterator[CheckMessage]:
-    if lock.lock_at_least_for == ZERO and not lock.keeps_ticks:
+    if lock.lock_at_least_for == ZERO and lock.schedule is None:
         yield Warning(
             f"{entry} may run on two hosts: its lock {lock.name!r} has no "
             "lock_at_least_for, so a short job may end before another host starts it.",
@@ -53,7 +53,7 @@ def _may_run_twice(entry: Entry, lock: LockConfiguration) -> Iterator[CheckMessa
 
 
 def _other_schedule(entry: Entry, lock: LockConfiguration) -> Iterator[CheckMessage]:
-    schedule = lock.start.schedule
+    schedule = lock.schedule
     if schedule is not None and not schedule.has_ticks_of(Schedule(entry.time)):
         yield Warning(
             f"{entry} does not start its job by the schedule {schedule.expression!r} "
@@ -97,7 +97,7 @@ def find_shared(plans: Sequence[Plan]) -> Iterator[CheckMessage]:
 
 
 def _several_calls(name: str, plans: Sequence[Plan]) -> Iterator[CheckMessage]:
-    counted = [p for p in plans if p.configuration and p.configuration.keeps_ticks]
+    counted = [p for p in plans if p.configuration and p.configuration.schedule]
     calls = sorted({plan.call for plan in counted})
     if len(calls) > 1:
         yield Error(
@@ -124,7 +124,7 @@ def _several_targets(name: str, plans: Sequence[Plan]) -> Iterator[CheckMessage]
 def _several_schedules(name: str, plans: Sequence[Plan]) -> Iterator[CheckMessage]:
     schedules: list[Schedule] = []
     for plan in plans:
-        schedule = plan.configuration and plan.configuration.start.schedule
+        schedule = plan.configuration and plan.configuration.schedule
         if schedule and not any(_is_same(schedule, other) for other in schedules):
             schedules.append(schedule)
     if len(schedules) > 1:

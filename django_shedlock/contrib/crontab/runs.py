@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.conf import settings
@@ -16,7 +16,7 @@ from django_shedlock.contrib.crontab.entries import Entry, locks_all_entries, ow
 from django_shedlock.contrib.crontab.locks import Plan, request_for, schedule_of
 from django_shedlock.jobs.named import NamedJob, named_job, run_locked
 from django_shedlock.jobs.registry import invoked_by
-from django_shedlock.schedules.starts import StartedBy, Trigger
+from django_shedlock.schedules.state import BY_SCHEDULER, Start
 
 logger = logging.getLogger("django_shedlock")
 
@@ -30,31 +30,27 @@ def run_or_exit(job: Any) -> None:
         sys.exit(1)
 
 
-def run(
-    entry: Entry, trigger: Trigger = Trigger.SCHEDULER, **by: Unpack[StartedBy]
-) -> bool:
+def run(entry: Entry, start: Start = BY_SCHEDULER) -> bool:
     """
     Run the entry, or skip it if somebody else holds its lock or has run its tick.
-
-    ``by`` tells who starts it and why, if a person does.
 
     A target that brings its own lock gets no other one. Return whether the target was
     executed. Raises what it raises, and ``LockProviderError`` if the store fails.
     """
     target = own_lock(entry)
     if target is None:
-        return _run_locked(entry, trigger, **by)
-    with invoked_by(trigger, target, schedule=schedule_of(entry), **by) as call:
+        return _run_locked(entry, start)
+    with invoked_by(start, target, schedule=schedule_of(entry)) as call:
         _run_target(entry)
     return call.was_executed is True
 
 
-def _run_locked(entry: Entry, trigger: Trigger, **by: Unpack[StartedBy]) -> bool:
+def _run_locked(entry: Entry, start: Start) -> bool:
     request = request_for(entry)
     if request is None:
         _run_target(entry)
         return True
-    request = replace(request, trigger=trigger, **by)
+    request = replace(request, start=start)
     return run_locked(request, entry.function, *entry.args, **entry.kwargs)
 
 

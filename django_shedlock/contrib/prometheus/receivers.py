@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +21,7 @@ from django_shedlock.signals import (
     lock_not_acquired,
     lock_released,
 )
+from django_shedlock.threads import ForkSafeMutex
 
 BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 21600)
 
@@ -54,17 +53,7 @@ class _Beginning:
 
 _known: set[tuple[str, str]] = set()
 _begun: WeakKeyDictionary[Lock, _Beginning] = WeakKeyDictionary()
-_mutex = threading.RLock()
-
-
-def _renew_mutex() -> None:
-    # A forked child may inherit it locked by a thread that the child does not have.
-    global _mutex
-    _mutex = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_mutex)
+_known_mutex = ForkSafeMutex()
 
 
 @receiver(lock_acquired)
@@ -73,7 +62,7 @@ def count_acquired(*, lock: Lock, **kwargs: Any) -> None:
     labels = _labels(lock.provider, lock.name)
     ATTEMPTS.labels(*labels).inc()
     ACQUIRED.labels(*labels).inc()
-    with _mutex:
+    with _known_mutex.mutex:
         _begun[lock] = _Beginning(time.monotonic(), labels)
         _count_running(labels)
 
@@ -97,7 +86,7 @@ def count_lost(*, lock: Lock, **kwargs: Any) -> None:
 @receiver(lock_released)
 def observe_duration(*, lock: Lock, **kwargs: Any) -> None:
     """Observe how long the run took; its job no longer counts as running."""
-    with _mutex:
+    with _known_mutex.mutex:
         begun = _begun.pop(lock, None)
         if begun is None:
             return

@@ -41,8 +41,7 @@ from django_shedlock.providers.database.statements import (
     text,
 )
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Trigger
-from django_shedlock.schedules.state import Decision, ScheduleState
+from django_shedlock.schedules.state import Decision, ScheduleState, Trigger
 
 DECISIONS = 5
 """How often a start is decided anew at the most, if the record changes meanwhile."""
@@ -64,6 +63,7 @@ class Acquisition:
         self._recent = recent
         self._read = read
         self._start = lock.configuration.start
+        self._schedule = lock.configuration.schedule
         self._is_by_operator = self._start.trigger is Trigger.OPERATOR
         self._lease = lease_of(lock)
 
@@ -71,8 +71,8 @@ class Acquisition:
         self, connection: BaseDatabaseWrapper, is_again: bool
     ) -> LockHolder | None:
         """Return ``None`` if the lock is acquired."""
-        if self._start.schedule is not None:
-            return self._acquire_for_tick(connection)
+        if self._schedule is not None:
+            return self._acquire_for_tick(connection, self._schedule)
         acquire = acquire_statement(by_operator=self._is_by_operator)
         if acquire(connection, **self._lease):
             self._recent.discard(connection, self._lock.name)
@@ -96,7 +96,10 @@ class Acquisition:
     # Read the record and the store's clock, and let ScheduleState decide. The UPDATE
     # matches only while the decision holds: until an instant of the store's clock, and
     # unless somebody acquired the lock meanwhile. If it does not match, decide anew.
-    def _acquire_for_tick(self, connection: BaseDatabaseWrapper) -> LockHolder | None:
+    def _acquire_for_tick(
+        self, connection: BaseDatabaseWrapper, schedule: Schedule
+    ) -> LockHolder | None:
+        grace = self._lock.configuration.grace
         become_writer(connection)
         for _ in range(DECISIONS):
             record = read(connection, self._lock.name)
@@ -106,7 +109,9 @@ class Acquisition:
             if record.locked_by == self._lock.locked_by:
                 self._lock.tick = record.schedule_state.tick
                 return None
-            decision = record.schedule_state.decide(self._start, aware(record.clock))
+            decision = record.schedule_state.decide(
+                self._start, schedule, grace, aware(record.clock)
+            )
             if (holder := record.refusal(self._start, decision)) is not None:
                 return holder
             if self._begin(connection, record, decision):

@@ -27,6 +27,7 @@ from django_shedlock.providers.database.errors import (
     may_be_lost_connection,
 )
 from django_shedlock.providers.database.statements import ROW_WAIT
+from django_shedlock.threads import renewed_in_child
 
 T = TypeVar("T")
 Work = Callable[[BaseDatabaseWrapper, bool], T]
@@ -297,10 +298,8 @@ class PrivateConnections:
             return self._watcher is not None
 
 
-private_connections = PrivateConnections()
+private_connections = renewed_in_child(PrivateConnections())
 atexit.register(private_connections.close_idle)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=private_connections.forget)
 
 
 def _copy(like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:

@@ -125,7 +125,7 @@ class DatabaseLockProvider(LockProvider):
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release()."""
-        schedule, tick = lock.configuration.start.schedule, lock.tick
+        schedule, tick = lock.configuration.schedule, lock.tick
         due_at = None
         if succeeded and schedule is not None and tick is not None:
             due_at = next(schedule.ticks_after(tick))

@@ -22,7 +22,7 @@ from django_shedlock.providers.servers import (
     Store,
     statuses_at,
 )
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Trigger
 
 COLLECTION = "shedLock"
 """As ShedLock for Java names it."""
@@ -63,7 +63,7 @@ class MongoLockProvider(ServerLockProvider):
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take(). It is one operation, and one for a held lock."""
         start = lock.configuration.start
-        if lock.configuration.keeps_ticks or start.trigger is Trigger.OPERATOR:
+        if lock.configuration.schedule is not None or start.trigger is Trigger.OPERATOR:
             return super().take(lock)
         with self.asking("acquire", lock.name):
             is_taken = self._taken(lock)

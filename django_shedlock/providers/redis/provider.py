@@ -25,7 +25,7 @@ from django_shedlock.providers.servers import (
     Store,
     statuses_at,
 )
-from django_shedlock.schedules.starts import Trigger
+from django_shedlock.schedules.state import Trigger
 
 PREFIX = "shedlock:"
 BATCH = 500
@@ -81,7 +81,7 @@ class RedisLockProvider(ServerLockProvider):
     def take(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.take(). It is one round trip; with a schedule two."""
         try:
-            if lock.configuration.keeps_ticks:
+            if lock.configuration.schedule is not None:
                 return super().take(lock)
             with self.asking("acquire", lock.name):
                 return self._holder(lock, self._run_confirmed(*self._taking(lock)))
@@ -92,7 +92,7 @@ class RedisLockProvider(ServerLockProvider):
 
     async def atake(self, lock: Lock) -> LockHolder | None:
         """See take()."""
-        if lock.configuration.keeps_ticks:
+        if lock.configuration.schedule is not None:
             return await super().atake(lock)
         try:
             with self.asking("acquire", lock.name):

@@ -10,7 +10,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test.contract.harness import (
     HOUR,
     MINUTE,

@@ -10,8 +10,7 @@ from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
-from django_shedlock.schedules.state import ScheduleState
+from django_shedlock.schedules.state import ScheduleState, Start, Trigger
 from django_shedlock.test.contract.harness import (
     MINUTE,
     Contract,
@@ -45,8 +44,14 @@ def configure_tick(
     lock_at_least_for: timedelta = timedelta(0),
     grace: timedelta = timedelta(0),
 ) -> LockConfiguration:
-    start = Start(trigger, Schedule(expression, "UTC"), grace)
-    return LockConfiguration("job", lock_at_most_for, lock_at_least_for, start=start)
+    return LockConfiguration(
+        "job",
+        lock_at_most_for,
+        lock_at_least_for,
+        schedule=Schedule(expression, "UTC"),
+        grace=grace,
+        start=Start(trigger),
+    )
 
 
 class TickContract(Contract):
@@ -307,7 +312,8 @@ class TickContract(Contract):
         late = LockConfiguration(
             "job",
             MINUTE,
-            start=Start(schedule=Schedule(BEHIND, "UTC"), asked_at=month_ago),
+            schedule=Schedule(BEHIND, "UTC"),
+            start=Start(asked_at=month_ago),
         )
         lock = take_from(provider, late)
         assert lock.tick is not None

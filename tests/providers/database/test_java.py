@@ -14,7 +14,7 @@ from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import Start, Trigger
 from tests.support.locks import MINUTE, configure, expire, pause, take_from
 from tests.support.waiting import wait_for
 
@@ -86,8 +86,11 @@ class TestRecordOfShedLock:
         self, provider: DatabaseLockProvider
     ) -> None:
         """Both sides respect the lock, also an operator's start."""
-        for start in (Start(), Start(Trigger.OPERATOR, LEAP_DAYS)):
-            holder = provider.acquire(LockConfiguration("job", MINUTE, start=start))
+        forced = LockConfiguration(
+            "job", MINUTE, schedule=LEAP_DAYS, start=Start(Trigger.OPERATOR)
+        )
+        for configuration in (LockConfiguration("job", MINUTE), forced):
+            holder = provider.acquire(configuration)
             assert isinstance(holder, LockHolder)
             assert holder.locked_by == "java"
             assert timedelta(0) < holder.remaining <= MINUTE
@@ -111,8 +114,9 @@ class TestRecordOfShedLock:
         """A catch-up may follow Java, and nothing but a release frees its lock."""
         java_releases()
         LockRecord.objects.update(due_at=DatabaseNow() - timedelta(days=4000))
-        start = Start(Trigger.CATCH_UP, LEAP_DAYS)
-        lock = take_from(provider, LockConfiguration("job", MINUTE, start=start))
+        start = Start(Trigger.CATCH_UP)
+        caught_up = LockConfiguration("job", MINUTE, schedule=LEAP_DAYS, start=start)
+        lock = take_from(provider, caught_up)
         assert state(provider) is LockState.RUNNING
         expire("job")
         assert state(provider) is LockState.EXPIRED

@@ -16,7 +16,7 @@ from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.mongodb import MongoLockProvider
-from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import Start, Trigger
 from tests.support.locks import MINUTE, configure, take_at_last, take_from
 from tests.support.processes import Parent, workers
 from tests.support.waiting import PATIENCE

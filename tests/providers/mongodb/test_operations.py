@@ -21,7 +21,7 @@ from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.mongodb import MongoLockProvider, documents
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import Start, Trigger
 from tests.support.forks import assert_child_connects_anew
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.proxies import proxy
@@ -88,15 +88,15 @@ def test_operations_of_a_lock(watched: MongoLockProvider, commands: Commands) ->
 
 def test_operations_of_a_tick(watched: MongoLockProvider, commands: Commands) -> None:
     """Two to acquire a lock of a schedule, and two for a tick that succeeded."""
-    start = Start(Trigger.SCHEDULER, Schedule("0 0 1 1 *", "UTC"))
-    configuration = LockConfiguration("job", MINUTE, start=start)
+    schedule = Schedule("0 0 1 1 *", "UTC")
+    configuration = LockConfiguration("job", MINUTE, schedule=schedule)
     with commands.expected("aggregate", "hello", "insert"):
         lock = take_from(watched, configuration)
     with commands.expected("aggregate", "update"):
         assert watched.release(lock)
     with commands.expected("aggregate"):
         assert isinstance(watched.acquire(configuration), LockHolder)
-    forced = replace(configuration, start=replace(start, trigger=Trigger.OPERATOR))
+    forced = replace(configuration, start=Start(Trigger.OPERATOR))
     with commands.expected("aggregate", "update"):
         assert isinstance(watched.acquire(forced), Lock)
 

@@ -13,14 +13,14 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start, Trigger
+from django_shedlock.schedules.state import Start, Trigger
 from tests.providers.redis.test_contract import shift
 from tests.support.locks import MINUTE, configure, take_from
 from tests.support.redis_servers import PATIENT, RedisServer
 
 HOUR_IN_MS = 3_600_000
 SCHEDULE = Schedule("0 8 * * *", "UTC")
-SCHEDULED = LockConfiguration("job", MINUTE, start=Start(schedule=SCHEDULE))
+SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.starts import Start
 from tests.providers.redis.test_contract import shift
 from tests.support.forks import assert_child_connects_anew
 from tests.support.locks import MINUTE, configure, take_from
@@ -24,7 +23,7 @@ from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
 from tests.support.threads import run_threads
 
 SCHEDULE = Schedule("0 8 * * *", "UTC")
-SCHEDULED = LockConfiguration("job", MINUTE, start=Start(schedule=SCHEDULE))
+SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 
 
 @pytest.fixture
