@@ -1,12 +1,12 @@
 """The tables of locks, of their runs, and of what operators did."""
 
-from django_shedlock.models.actions import (
+from django_shedlock.models.console import (
     ActionKind,
     ActionResult,
     LockAction,
     LockActionQuerySet,
+    ReportedFinding,
 )
-from django_shedlock.models.findings import ReportedFinding
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet, with_last_run
 

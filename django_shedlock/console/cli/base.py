@@ -27,7 +27,7 @@ from django_shedlock.console.operators import Answer
 from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
-from django_shedlock.models.actions import ActionResult
+from django_shedlock.models.console import ActionResult
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockFilter, LockProvider
 

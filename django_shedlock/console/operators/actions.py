@@ -13,7 +13,7 @@ from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import LockState, LockStatus
-from django_shedlock.models.actions import ActionKind
+from django_shedlock.models.console import ActionKind
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import (

@@ -13,7 +13,7 @@ from django_shedlock.console.operators import texts
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.states import LockStatus
-from django_shedlock.models.actions import ActionKind, ActionResult
+from django_shedlock.models.console import ActionKind, ActionResult
 from django_shedlock.providers.base import LockProvider
 
 logger = logging.getLogger("django_shedlock")

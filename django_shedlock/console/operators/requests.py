@@ -22,7 +22,7 @@ from django_shedlock.durations import format_left, format_measured
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.states import LockStatus, is_success
-from django_shedlock.models.actions import ActionKind, ActionResult, LockAction
+from django_shedlock.models.console import ActionKind, ActionResult, LockAction
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
 

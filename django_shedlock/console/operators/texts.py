@@ -14,7 +14,7 @@ from django_shedlock.durations import format_left
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState, LockStatus
-from django_shedlock.models.actions import ActionKind
+from django_shedlock.models.console import ActionKind
 
 REFUSED: dict[ActionKind, Promise] = {
     ActionKind.RELEASE: gettext_lazy("Lock %(name)s is not released: %(why)s."),

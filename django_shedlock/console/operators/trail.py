@@ -15,7 +15,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.fields import DatabaseNow, storable
 from django_shedlock.locks.lock import new_identity
 from django_shedlock.models import LockAction
-from django_shedlock.models.actions import (
+from django_shedlock.models.console import (
     ActionKind,
     ActionResult,
     LockActionQuerySet,

@@ -15,7 +15,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockAction, LockRecord
-from django_shedlock.models.actions import ActionKind, ActionResult
+from django_shedlock.models.console import ActionKind, ActionResult
 from tests.support.commands import run
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, add_run, expire, take
