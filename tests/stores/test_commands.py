@@ -235,7 +235,7 @@ def test_check(store: str) -> None:
     assert call("check") == (0, "No findings.\n", "")
     status, printed, _ = call("check", "--held-for", "0s")
     assert status == 1
-    assert printed.startswith("WARNING Lock 'job': its job has run for ")
+    assert printed.startswith("WARNING Lock 'job': Its job has run for ")
     assert call("check", "--verbosity", "0")[2] == ""
 
 
@@ -244,7 +244,7 @@ def test_check_tells_of_a_bad_run(store: str) -> None:
     add_run("job", RunOutcome.FAILED, exception_type="ValueError")
     status, printed, _ = call("check")
     assert status == 1
-    assert "Lock 'job': its last run failed with ValueError" in printed
+    assert "Lock 'job': Its last run failed with ValueError" in printed
 
 
 @pytest.mark.parametrize("store", ["database", "memory", "redis"], indirect=True)
@@ -254,7 +254,7 @@ def test_expired_lock(store: str) -> None:
     wait_for(lambda: state("job") is LockState.EXPIRED)
     status, printed, _ = call("check")
     assert status == 1
-    assert "Lock 'job': its lease is over and" in printed
+    assert "Lock 'job': Its lease ended at" in printed
     assert listed("--state", "expired") == {"job"}
 
 
@@ -266,7 +266,7 @@ def test_store_that_is_down_hides_no_other(away: str) -> None:
     critical, warning = printed.splitlines()
     assert critical.startswith("CRITICAL ")
     assert "'gone'" in critical if away == "database" else "'away'" in critical
-    assert warning.startswith("WARNING Lock 'job': its job has run for ")
+    assert warning.startswith("WARNING Lock 'job': Its job has run for ")
     assert listed() == {"job"}
 
 

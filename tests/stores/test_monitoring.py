@@ -84,7 +84,7 @@ def test_health_of_a_store_that_is_down(away: str) -> None:
     """Whatever else is right, the answer is 503, and names the provider."""
     answer = Client().get("/health")
     assert answer.status_code == 503
-    [problem] = answer.json()["problems"]
+    [problem] = answer.json()["findings"]
     assert (problem["kind"], problem["provider"]) == ("unreachable", "away")
 
 
@@ -112,5 +112,5 @@ def test_bad_record(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "memory": "its record in the store of provider 'default'",
         "redis": "its key 'shedlock:{job}' in Redis",
     }
-    assert found.text.endswith(f"Correct or delete {where[store]}.")
+    assert found.sentence.endswith(f"Correct or delete {where[store]}.")
     assert lock.name == "job"

@@ -14,9 +14,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import Promise
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
-from django.utils.text import capfirst
 
 from django_shedlock.console.admin.actions import Confirmation
 from django_shedlock.console.admin.attention import findings_of
@@ -120,18 +119,10 @@ def _run_page(model_admin: ModelAdmin[Any], record: Any) -> str:
 
 def told(finding: Finding) -> Told:
     """Return the finding for a page that names its lock already."""
-    text = finding.text.removeprefix(f"Lock {finding.lock!r}: ")
-    # Commands stand between backticks.
-    parts = capfirst(text).split("`")
-    marked = format_html_join(
-        "",
-        "{}",
-        (
-            (format_html("<code>{}</code>", part) if index % 2 else part,)
-            for index, part in enumerate(parts)
-        ),
-    )
-    return Told(finding.kind, KINDS[finding.kind], marked)
+    text = escape(finding.sentence)
+    if finding.command:
+        text = format_html("{} <code>{}</code>", text, finding.command)
+    return Told(finding.kind, KINDS[finding.kind], text)
 
 
 def with_cure(posted: Any) -> Any:

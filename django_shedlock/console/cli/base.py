@@ -12,6 +12,7 @@ import textwrap
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, ClassVar
@@ -75,7 +76,7 @@ def status_as_dict(
         "schedule": status.schedule and str(status.schedule),
         "next_tick": status.next_tick,
         "overdue_since": status.overdue_since(grace),
-        "findings": [found.kind for found in findings],
+        "findings": [asdict(found) for found in findings],
     }
 
 
@@ -125,9 +126,7 @@ def finding_line(terminal: Terminal, found: Finding) -> str:
     """Return the finding as a line, or wrapped on a terminal."""
     severity = found.kind.severity
     role = "ERROR" if severity is Severity.CRITICAL else "WARNING"
-    return terminal.paragraph(
-        f"{severity.upper()} {found.text}", indent="  ", role=role
-    )
+    return terminal.paragraph(f"{severity.upper()} {found}", indent="  ", role=role)
 
 
 def instant(moment: datetime) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -107,7 +108,10 @@ class Check(Subcommand):
         found = [each for alias in aliases for each in _findings(search, alias)]
         findings = sorted(found, key=lambda each: each.kind is not Kind.UNREACHABLE)
         if json:
-            write_json(self.stdout, map(_as_dict, findings))
+            write_json(
+                self.stdout,
+                ({"severity": each.kind.severity, **asdict(each)} for each in findings),
+            )
         elif verbosity:
             self.terminal.write(self._lines(findings))
         if mail_admins:
@@ -132,7 +136,7 @@ def _findings(search: Search, alias: str) -> Iterator[Finding]:
     try:
         yield from search.findings(get_provider(alias))
     except Exception as error:  # even wrong DATABASES: no job can run
-        yield Finding(Kind.UNREACHABLE, alias, str(error))
+        yield Finding(Kind.UNREACHABLE, alias, None, str(error))
 
 
 def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:
@@ -171,19 +175,9 @@ def _part(title: str, findings: Sequence[Finding]) -> str:
     if not findings:
         return ""
     lines = [
-        f"* {found.kind.severity.upper()} {printable(found.text)}"
+        f"* {found.kind.severity.upper()} {printable(str(found))}"
         for found in findings[:MOST_MAILED]
     ]
     left = len(findings) - len(lines)
     rest = [f"* {left} more: see `shedlock check`."] * bool(left)
     return "\n\n".join([f"{title}:", *lines, *rest]) + "\n"
-
-
-def _as_dict(found: Finding) -> dict[str, str | None]:
-    return {
-        "severity": found.kind.severity.value,
-        "kind": found.kind.value,
-        "provider": found.provider,
-        "lock": found.lock,
-        "text": found.text,
-    }

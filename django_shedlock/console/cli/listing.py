@@ -185,7 +185,7 @@ class Selection:
         self.findings, self.of_store = {}, []
         for found in Search(self.grace).findings(self.provider):
             if found.kind is Kind.UNREACHABLE:
-                raise LockProviderError(found.text)
+                raise LockProviderError(found.sentence)
             if found.lock is None:
                 self.of_store.append(found)
             else:

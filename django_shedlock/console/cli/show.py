@@ -73,7 +73,6 @@ class Show(Subcommand):
         if json:
             shown = {
                 **status_as_dict(status, grace, findings),
-                "texts": [finding.text for finding in findings],
                 "runs": [run_as_dict(run) for run in runs or ()],
                 "actions": [_action_as_dict(action) for action in actions],
             }

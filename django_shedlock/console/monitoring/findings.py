@@ -88,16 +88,28 @@ MARGIN = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to look at in a lock or, with ``lock=None``, in the whole store."""
+    """
+    Something that an operator should look at, in a lock or, if it is ``None``, a store.
+
+    ``sentence`` says who, since when, and what it means. ``command`` can be pasted into
+    a shell, and helps; it is empty if none does.
+    """
 
     kind: Kind
     provider: str
-    text: str
-    lock: str | None = None
+    lock: str | None
+    sentence: str
+    command: str = ""
+
+    def __str__(self) -> str:
+        is_of_store = self.lock is None
+        what = f"Provider {self.provider!r}" if is_of_store else f"Lock {self.lock!r}"
+        after = f" Next: {self.command}" if self.command else ""
+        return f"{what}: {self.sentence}{after}"
 
 
-Found = dict[Kind, str | None]
-"""The text of each kind of finding of a lock; ``None`` if there is no such finding."""
+Found = dict[Kind, texts.Told | None]
+"""What each kind of finding of a lock says; ``None`` if there is no such finding."""
 
 
 @dataclass(frozen=True)
@@ -136,16 +148,16 @@ class Search:
             attention = self.attention(provider, limit)
             yield from find_outgrown_history(provider)
         except LockProviderError as error:
-            yield Finding(Kind.UNREACHABLE, provider.alias, str(error))
+            yield Finding(Kind.UNREACHABLE, provider.alias, None, str(error))
             return
         for found in attention.findings.values():
             yield from found
         if not attention.is_complete:
-            text = (
-                f"More than {limit} locks may need somebody; the most urgent ones are "
-                "told of. --ignore leaves names out."
+            sentence = (
+                f"More than {limit} locks may need somebody: these are the most urgent "
+                "ones. --ignore leaves names out."
             )
-            yield Finding(Kind.MORE, provider.alias, text)
+            yield Finding(Kind.MORE, provider.alias, None, sentence)
 
     def of_locks(
         self, provider: LockProvider, names: Collection[str]
@@ -213,15 +225,13 @@ class Search:
 
     def _long(
         self, provider: LockProvider, summary: LockSummary, status: LockStatus
-    ) -> str | None:
+    ) -> texts.Told | None:
         usual = summary.usual_duration
         if self.held_for is not None:
             return texts.too_long(provider, status, self.held_for)
         if usual is not None and summary.takes_long:
-            often = f", usually for {format_seconds(usual)}."
-            return (
-                f"{texts.running(status)}{often} {texts.if_it_hangs(provider, status)}"
-            )
+            why = f", usually for {format_seconds(usual)}"
+            return texts.running(provider, status, why)
         if usual is not None and status.held_for <= usual:
             return None
         return texts.skipping(provider, status, self.grace)
@@ -237,12 +247,11 @@ def find_clock(provider: LockProvider, tolerance: timedelta) -> Iterator[Finding
     if abs(difference) <= tolerance:
         return
     direction = "ahead of" if difference > ZERO else "behind"
-    text = (
-        f"The clock of the store of provider {provider.alias!r} is "
-        f"{format_duration(abs(difference))} {direction} this host's. Locks are right, "
-        "but schedulers start jobs at other times."
+    sentence = (
+        f"The store's clock is {format_duration(abs(difference))} {direction} this "
+        "host's: locks are right, but schedulers start jobs at other times."
     )
-    yield Finding(Kind.CLOCK, provider.alias, text)
+    yield Finding(Kind.CLOCK, provider.alias, None, sentence)
 
 
 def find_outgrown_history(provider: LockProvider) -> Iterator[Finding]:
@@ -253,13 +262,12 @@ def find_outgrown_history(provider: LockProvider) -> Iterator[Finding]:
     """
     if history_is_outgrown(provider):
         retention = default_duration(conf.HISTORY_RETENTION)
-        prune = texts.command(provider, "prune")
-        text = (
-            f"The history of provider {provider.alias!r} has outgrown its retention, "
-            f"{conf.HISTORY_RETENTION.name} = {format_duration(retention)}. "
-            f"{prune} deletes old runs: let a scheduler run it each day."
+        sentence = (
+            f"Many runs are much older than {conf.HISTORY_RETENTION.name} = "
+            f"{format_duration(retention)}: let a scheduler prune them each day."
         )
-        yield Finding(Kind.HISTORY, provider.alias, text)
+        prune = texts.command(provider, "prune")
+        yield Finding(Kind.HISTORY, provider.alias, None, sentence, prune)
 
 
 def history_is_outgrown(provider: LockProvider) -> bool:
@@ -310,9 +318,9 @@ def _late(
 
 def _as_findings(provider: LockProvider, name: str, found: Found) -> list[Finding]:
     return [
-        Finding(kind, provider.alias, f"Lock {name!r}: {text}", name)
-        for kind, text in sorted(found.items(), key=lambda item: item[0].rank)
-        if text is not None
+        Finding(kind, provider.alias, name, *told)
+        for kind, told in sorted(found.items(), key=lambda item: item[0].rank)
+        if told is not None
     ]
 
 
@@ -324,15 +332,15 @@ def _senseless(provider: LockProvider, status: LockStatus, error: Exception) -> 
 
 def _unreadable(provider: LockProvider, status: LockStatus, reason: str) -> Found:
     record = provider.record_of(status.name)
-    text = f"its record can't be read ({reason}). Correct or delete {record}."
-    return {Kind.UNREADABLE: text}
+    sentence = f"Its record can't be read ({reason}). Correct or delete {record}."
+    return {Kind.UNREADABLE: (sentence, "")}
 
 
 def _bad_end(provider: LockProvider, summary: LockSummary) -> Found:
-    status, text = summary.status, texts.bad_end(provider, summary)
-    if summary.last_outcome is None or text is None:
+    status, told = summary.status, texts.bad_end(provider, summary)
+    if summary.last_outcome is None or told is None:
         return {}
     kind = BAD_ENDS[summary.last_outcome]
     # An expired lock tells the same.
     is_expired = status is not None and status.state is LockState.EXPIRED
-    return {} if kind is Kind.ABANDONED and is_expired else {kind: text}
+    return {} if kind is Kind.ABANDONED and is_expired else {kind: told}

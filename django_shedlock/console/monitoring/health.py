@@ -117,7 +117,7 @@ def find_problems(
         return list(islice(chain(clock, late), limit))
     except Exception as error:  # the caller needs an answer
         logger.warning("Could not check the locks of provider %r: %s", alias, error)
-        return [Finding(Kind.UNREACHABLE, alias, str(error))]
+        return [Finding(Kind.UNREACHABLE, alias, None, str(error))]
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class HealthCheck:
             "transaction has locked its table."
         )
         logger.warning("Could not check the locks of provider %r: %s", alias, text)
-        return Verdict([Finding(Kind.UNREACHABLE, alias, text)])
+        return Verdict([Finding(Kind.UNREACHABLE, alias, None, text)])
 
 
 def _is_in_transaction() -> bool:
@@ -209,12 +209,12 @@ class HealthView(MonitoringView):
         is_told = self._is_known
         if not is_told and not _is_down(verdict) and self.is_allowed:
             verdict, is_told = self._verdict(MOST), True
-        problems = verdict.findings
-        answer: dict[str, Any] = {"status": "not ok" if problems else "ok"}
+        findings = verdict.findings
+        answer: dict[str, Any] = {"status": "not ok" if findings else "ok"}
         if is_told:
-            answer["problems"] = [asdict(problem) for problem in problems]
+            answer["findings"] = [asdict(found) for found in findings]
             answer["age"] = round(verdict.age.total_seconds(), 3)
-        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        status = HTTPStatus.SERVICE_UNAVAILABLE if findings else HTTPStatus.OK
         return JsonResponse(answer, status=status)
 
     @property

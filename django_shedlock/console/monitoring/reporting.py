@@ -137,7 +137,7 @@ class _Report:
         deleted, _ = run_here(same.gone_for(away).delete, using)
         kind = KINDS.get(row.kind)  # another version may know other kinds
         if deleted and row.told_at is not None and kind is not None:
-            gone = Finding(kind, row.provider, row.text, row.lock or None)
+            gone = Finding(kind, row.provider, row.lock or None, row.text)
             self.changes.gone.append(gone)
             self.reversals.append(lambda: _insert(using, row))
 
@@ -170,7 +170,7 @@ def _inserted(using: str, found: Finding) -> ReportedFinding | None:
         provider=found.provider,
         lock=found.lock or "",
         kind=found.kind.value,
-        text=found.text,
+        text=found.sentence,
         found_at=DatabaseNow(),
     )
     return row if _insert(using, row) else None

@@ -256,9 +256,7 @@ def test_findings_stand_on_top(viewer: Client) -> None:
     be_overdue("billing")
     [told] = Search(MINUTE).of_locks(get_provider(), ["billing"])["billing"]
     [shown] = findings(viewer)
-    assert told.text == f"Lock 'billing': i{shown[1:]}".replace(
-        "shedlock catch-up", "`shedlock catch-up`"
-    )
+    assert shown == f"{told.sentence} {told.command}"
     page = open_page(viewer).content.decode()
     assert "<code>shedlock catch-up</code>" in page
     assert page.index("shedlock-findings") < page.index("shedlock-answers")

@@ -68,9 +68,9 @@ def test_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
-        (RunOutcome.FAILED, "its last run failed with ValueError."),
-        (RunOutcome.LOST, "its last run lost the lock before it ended"),
-        (RunOutcome.ABANDONED, "the worker of its last run died."),
+        (RunOutcome.FAILED, "Its last run failed with ValueError."),
+        (RunOutcome.LOST, "Its last run lost the lock before it ended"),
+        (RunOutcome.ABANDONED, "Its last run did not end: its worker died."),
     ],
 )
 def test_bad_last_run(outcome: RunOutcome, text: str) -> None:
@@ -107,7 +107,7 @@ def test_expired_and_never_released() -> None:
     expire("job")
     assert [each["kind"] for each in found()] == ["expired"]
     status, printed = check("check")
-    assert (status, f"{lock.locked_by} never released it" in printed) == (1, True)
+    assert (status, f"{lock.locked_by} never released" in printed) == (1, True)
 
 
 @override_settings(
@@ -118,14 +118,16 @@ def test_expired_lock_says_what_to_do_next() -> None:
     execute(lambda: None, "my job", provider="shop")
     LockRecord.objects.update(released_at=None)
     be_overdue("my job")
-    overdue, expired = (each["text"] for each in found())
-    assert "and its worker is dead, `shedlock --provider shop catch-up" in overdue
-    assert "catch-up --include-expired 'my job'` runs it now." in overdue
-    release = "--provider shop release 'my job' --force"
-    assert f"If the worker is dead, `shedlock {release}` releases it." in expired
+    commands = [each["command"] for each in found()]
+    shedlock = "shedlock --provider shop"
+    assert commands == [
+        f"{shedlock} catch-up --include-expired 'my job'",
+        f"{shedlock} release 'my job' --force",
+    ]
     check("--provider", "shop", "release", "my job", "--force")
-    assert [each["kind"] for each in found()] == ["overdue"]
-    assert "project, `shedlock --provider shop catch-up` runs" in found()[0]["text"]
+    [overdue] = found()
+    assert overdue["kind"] == "overdue"
+    assert overdue["command"] == f"{shedlock} catch-up"
 
 
 def test_job_that_takes_longer_than_usual() -> None:
@@ -137,8 +139,8 @@ def test_job_that_takes_longer_than_usual() -> None:
     age("job", 31 * MINUTE)
     assert [each["kind"] for each in found()] == ["long"]
     _, printed = check("check")
-    assert "its job has run for 31m" in printed
-    assert "usually for 10m." in printed
+    assert "Its job has run for 31m" in printed
+    assert "usually for 10m. If" in printed
 
 
 def test_job_that_takes_longer_than_it_may() -> None:
@@ -158,34 +160,33 @@ def test_job_that_takes_longer_than_it_may() -> None:
         (
             {"tick": TEN - 3 * HOUR, "succeeded": TEN - 3 * HOUR},
             "02:00",
-            "and no run began since that of 2026-03-02 01:00:00-06:00. Check whether "
-            "its scheduler runs.",
+            "No run has begun since the tick of 2026-03-02 01:00:00-06:00: check "
+            "whether its scheduler runs.",
             "catch-up",
         ),
         (
             {"succeeded": TEN - SECOND},
             "04:00",
-            "and no run ever began. Check whether its scheduler runs.",
+            "No run has ever begun: check whether its scheduler runs.",
             "catch-up",
         ),
         (
             {"tick": TEN, "succeeded": TEN - SECOND},
             "04:00",
-            "although its job ran. Find out why.",
+            "Its job ran, but did not succeed: find out why.",
             "catch-up",
         ),
         (
             {"tick": TEN, "succeeded": TEN - 3 * HOUR},
             "02:00",
-            "and neither has the last one that ran, 2026-03-02 04:00:00-06:00. Find "
-            "out why.",
+            "Nor has the last tick that ran, 2026-03-02 04:00:00-06:00: find out why.",
             "catch-up",
         ),
         (
             {"tick": TEN, "succeeded": TEN - HOUR, "caught_up": TEN},
             "04:00",
-            "although its job ran. Find out why.",
-            "trigger",
+            "Its job ran, but did not succeed: find out why.",
+            "trigger job",
         ),
     ],
 )
@@ -197,17 +198,19 @@ def test_overdue_job(
     give_schedule(
         "job", schedule=HOURLY, **{"tick": None, "succeeded": None, **columns}
     )
-    assert overdue_at(TEN + timedelta(minutes=10)) == [
-        f"Lock 'job': it is overdue: the tick of 2026-03-02 {since}:00-06:00 "
-        f"(0 * * * * UTC) has not succeeded, {why} If it is a job of this project, "
-        f"`shedlock {command}` runs it now."
-    ]
+    with store_clock(TEN + timedelta(minutes=10)):
+        [overdue] = [each for each in found() if each["kind"] == "overdue"]
+    assert overdue["command"] == f"shedlock {command}"
+    assert overdue["sentence"] == (
+        f"The tick of 2026-03-02 {since}:00-06:00 (0 * * * * UTC) has not succeeded. "
+        f"{why}"
+    )
 
 
 def told_at(kind: str, moment: datetime, *args: str) -> list[str]:
     with store_clock(moment):
         listed = found(*args)
-    return [each["text"] for each in listed if each["kind"] == kind]
+    return [each["sentence"] for each in listed if each["kind"] == kind]
 
 
 def overdue_at(moment: datetime, *args: str) -> list[str]:
@@ -222,7 +225,7 @@ def test_overdue_job_of_another_provider() -> None:
     execute(lambda: None, "job", provider="shop")
     be_overdue("job")
     [overdue] = found()
-    assert "`shedlock --provider shop catch-up` runs it now." in overdue["text"]
+    assert overdue["command"] == "shedlock --provider shop catch-up"
 
 
 def test_overdue_job_is_a_warning() -> None:
@@ -231,7 +234,7 @@ def test_overdue_job_is_a_warning() -> None:
     be_overdue("job")
     status, printed = check("check")
     assert (status, len(printed.splitlines())) == (1, 1)
-    assert printed.startswith("WARNING Lock 'job': it is overdue: the tick of")
+    assert printed.startswith("WARNING Lock 'job': The tick of")
     be_on_time("job")
     assert check("check") == (0, "No findings.\n")
 
@@ -270,7 +273,7 @@ def test_job_that_runs_as_long_as_usual_may_skip_ticks() -> None:
     assert found() == []
     add_run("job", duration=29 * MINUTE)
     [long] = found()
-    assert "so later ones are skipped." in long["text"]
+    assert "so later ticks are skipped." in long["sentence"]
 
 
 def test_overdue_job_does_not_hide_why_it_is() -> None:
@@ -312,8 +315,8 @@ def test_clocks_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clocks, "time", Shifted(-3600 * hours))
         [clock] = found()
         assert (clock["kind"], clock["lock"]) == ("clock", None)
-        assert direction in clock["text"]
-        assert "59m" in clock["text"] or "1h" in clock["text"]
+        assert direction in clock["sentence"]
+        assert "59m" in clock["sentence"] or "1h" in clock["sentence"]
 
 
 class Shifted:
@@ -337,7 +340,7 @@ def test_store_that_fails_is_critical() -> None:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
     assert status == 2
-    assert printed.startswith("CRITICAL Could not read")
+    assert printed.startswith("CRITICAL Provider 'default': Could not read")
     assert "migrate" in printed
 
 
@@ -395,7 +398,7 @@ def test_store_that_fails_in_its_own_way_is_critical(
 
     monkeypatch.setattr(get_provider(), "now", now)
     status, printed = check("check")
-    assert (status, printed) == (2, "CRITICAL supply the NAME\n")
+    assert (status, printed) == (2, "CRITICAL Provider 'default': supply the NAME\n")
 
 
 def test_unknown_provider_is_critical() -> None:

@@ -71,14 +71,14 @@ def test_finding_is_mailed_once_and_its_end_once() -> None:
     [message] = mail.outbox
     assert message.to == ["ada@example.com"]
     assert message.subject.endswith("shedlock: 1 new: job")
-    assert message.body.startswith("New:\n\n* WARNING Lock 'job': its last run failed")
+    assert message.body.startswith("New:\n\n* WARNING Lock 'job': Its last run failed")
     add_run("job")
     assert call()[0] == 0
     pass_time(2 * HOUR)
     assert call() == (0, "No findings.\n")
     [_, message] = mail.outbox
     assert message.subject.endswith("shedlock: 1 gone: job")
-    assert message.body.startswith("Gone:\n\n* WARNING Lock 'job': its last run failed")
+    assert message.body.startswith("Gone:\n\n* WARNING Lock 'job': Its last run failed")
     call()
     assert len(mail.outbox) == 2
 

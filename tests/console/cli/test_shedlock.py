@@ -223,7 +223,12 @@ def test_list_begins_with_what_needs_somebody() -> None:
     assert listed("--attention", "--state", "running") == []
     assert listed("f*", "z", "--attention") == ["failed"]
     rows = json.loads(run("list", "--json"))
-    assert [row["findings"] for row in rows] == [["overdue"], ["failed"], [], []]
+    assert [[each["kind"] for each in row["findings"]] for row in rows] == [
+        ["overdue"],
+        ["failed"],
+        [],
+        [],
+    ]
     assert "\n2 locks have findings." in run("list")
     LockRecord.objects.exclude(name="a").delete()
     LockRun.objects.all().delete()

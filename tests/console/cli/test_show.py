@@ -73,8 +73,8 @@ def test_expired_lock_says_what_to_do_first() -> None:
     take("job")
     expire("job")
     shown = run("show", "job")
-    assert shown.startswith("WARNING Lock 'job': its lease is over")
-    assert "`shedlock release job --force`" in shown.splitlines()[0]
+    assert shown.startswith("WARNING Lock 'job': Its lease ended at ")
+    assert shown.splitlines()[0].endswith("Next: shedlock release job --force")
     assert "Expired at" in facts()
 
 
@@ -158,8 +158,10 @@ def test_show_as_json() -> None:
     act()
     shown = json.loads(run("show", "job", "--json"))
     assert (shown["name"], shown["state"]) == ("job", "free")
-    assert shown["findings"] == ["failed"]
-    assert shown["texts"][0].startswith("Lock 'job': its last run failed")
+    [found] = shown["findings"]
+    assert (found["kind"], found["lock"]) == ("failed", "job")
+    assert found["sentence"].startswith("Its last run failed")
+    assert found["command"] == "shedlock history job"
     assert shown["runs"][0]["exception_traceback"] == "Traceback: here"
     assert shown["actions"][0]["reason"] == "the pod is gone"
 

@@ -67,8 +67,8 @@ def test_each_finding_says_what_to_do_next() -> None:
     """A command of ``shedlock`` with the lock's name stands in each text."""
     incident()
     for name, [finding] in SEARCH.attention(get_provider()).findings.items():
-        assert finding.text.startswith(f"Lock {name!r}: ")
-        assert "`shedlock " in finding.text
+        assert str(finding).startswith(f"Lock {name!r}: {finding.sentence}")
+        assert finding.command.startswith("shedlock ")
 
 
 def test_findings_of_a_lock_are_in_order() -> None:
@@ -102,7 +102,7 @@ def test_attention_has_a_limit() -> None:
     *listed, more = SEARCH.findings(get_provider(), limit=2)
     assert [each.lock for each in listed] == ["overdue", "failed"]
     assert (more.kind, more.lock) == (Kind.MORE, None)
-    assert "More than 2 locks" in more.text
+    assert "More than 2 locks" in more.sentence
 
 
 def test_ignored_locks_do_not_fill_the_limit() -> None:
@@ -226,7 +226,7 @@ def test_bad_record_does_not_hide_the_others(
     assert len(logged) == 1
     assert "date value out of range" in logged[0]
     [broken] = SEARCH.of_locks(get_provider(), ["broken"])["broken"]
-    assert "OverflowError: date value out of range" in broken.text
+    assert "OverflowError: date value out of range" in broken.sentence
 
 
 def test_instant_that_is_out_of_range_is_a_finding() -> None:
@@ -258,5 +258,5 @@ def test_history_that_outgrows_its_retention() -> None:
     begin_at(add_run("job"), 18 * DAY)
     [found] = SEARCH.findings(get_provider())
     assert (found.kind, found.lock) == (Kind.HISTORY, None)
-    assert "SHEDLOCK_HISTORY_RETENTION = 10d" in found.text
-    assert "`shedlock prune` deletes old runs" in found.text
+    assert "SHEDLOCK_HISTORY_RETENTION = 10d" in found.sentence
+    assert found.command == "shedlock prune"

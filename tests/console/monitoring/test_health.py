@@ -82,7 +82,7 @@ def set_clock_ahead(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
 def details(address: str = "/details") -> list[tuple[str, str | None]]:
     """Return the problems that the view tells."""
     answer = Client().get(address).json()
-    return [(problem["kind"], problem["lock"]) for problem in answer["problems"]]
+    return [(problem["kind"], problem["lock"]) for problem in answer["findings"]]
 
 
 @pytest.mark.parametrize("use_tz", [True, False])
@@ -187,9 +187,9 @@ def test_details_only_for_those_who_may_see_them() -> None:
 def test_staff_with_permission_sees_details() -> None:
     """Who may see the locks in the admin learns which one is stuck, and who runs it."""
     stick("secret")
-    [problem] = operator("view_lockrecord").get("/health").json()["problems"]
+    [problem] = operator("view_lockrecord").get("/health").json()["findings"]
     assert (problem["lock"], problem["provider"]) == ("secret", "default")
-    assert LockRecord.objects.get().locked_by in problem["text"]
+    assert LockRecord.objects.get().locked_by in problem["sentence"]
 
 
 def test_every_provider_is_asked() -> None:
@@ -255,7 +255,7 @@ class TestVerdicts:
         """Callers share a check for some seconds; who may see more learns its age."""
         assert Client().get("/kept").json() == {
             "status": "ok",
-            "problems": [],
+            "findings": [],
             "age": ANY,
         }
         stick()
@@ -297,9 +297,9 @@ class TestVerdicts:
         for _ in range(10):
             answer = Client().get("/hasty")
             assert answer.status_code == 503
-            [problem] = answer.json()["problems"]
+            [problem] = answer.json()["findings"]
             assert problem["kind"] == "unreachable"
-            assert "has not answered within 10ms" in problem["text"]
+            assert "has not answered within 10ms" in problem["sentence"]
         assert (len(asked), len(asides)) == (1, 1)
         goes_on.set()
         assert wait_for(lambda: Client().get("/hasty").status_code == 200)
@@ -313,7 +313,9 @@ class TestVerdicts:
 
         def hang() -> list[Finding]:
             assert goes_on.wait(PATIENCE)
-            return [Finding(Kind.UNREACHABLE, "default", "The connection is dead.")]
+            return [
+                Finding(Kind.UNREACHABLE, "default", None, "The connection is dead.")
+            ]
 
         for _ in range(MOST_UNDER_WAY + 2):
             kept.begin("check", hang, timedelta(0))
@@ -372,8 +374,8 @@ class TestVerdicts:
                 answer = Client().get("/deadline")
                 took.append(time.monotonic() - began)
                 assert answer.status_code == 503
-                [problem] = answer.json()["problems"]
-                assert "another transaction has locked its table" in problem["text"]
+                [problem] = answer.json()["findings"]
+                assert "another transaction has locked its table" in problem["sentence"]
             # The next ones do not wait for the same store again.
             assert min(took) < DEADLINE <= took[0]
             assert len(asides) == 1

@@ -29,7 +29,7 @@ MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
 
 
 def found(lock: str | None, kind: Kind = Kind.FAILED) -> Finding:
-    return Finding(kind, "default", f"Lock {lock!r}: it failed.", lock)
+    return Finding(kind, "default", lock, "It failed.")
 
 
 def report(*findings: Finding, search: Search = SEARCH) -> tuple[list[Any], list[Any]]:
@@ -147,7 +147,7 @@ def test_ignored_locks_are_not_gone() -> None:
 
 def test_other_providers_are_not_gone() -> None:
     """The report of one provider says nothing of another's."""
-    of_other = Finding(Kind.FAILED, "other", "It failed.", "job")
+    of_other = Finding(Kind.FAILED, "other", "job", "It failed.")
     ReportedFinding.objects.create(
         provider="other", lock="job", kind="failed", text="", found_at=DatabaseNow()
     )
