@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 from datetime import timedelta
 from traceback import format_exception
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Subquery
 from django.dispatch import receiver
 
 from django_shedlock import conf
 from django_shedlock.exceptions import message_of
 from django_shedlock.fields import DatabaseNow, storable
+from django_shedlock.history.journal import Journal, fitting, texts
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.states import RunOutcome, is_success
 from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database.connections import Work, run
 from django_shedlock.providers.database.statements import (
     Insert,
     Select,
@@ -32,80 +29,18 @@ from django_shedlock.providers.database.statements import (
     asynchronous_commit,
     duration,
     number,
-    text,
 )
 from django_shedlock.signals import lock_acquired, lock_not_acquired, lock_released
 from django_shedlock.threads import renewed_in_child
 
-T = TypeVar("T")
-
-LONGEST_MESSAGE = 2000
-LONGEST_TYPE = 255
 LONGEST_TRACEBACK = 16_000
 """Of a longer one the end is kept. MySQL's TEXT has 65,535 bytes, four a character."""
+MOST_NAMES = 10_000
+"""Arguments can make any number of names; skips of more are not counted."""
+IDENTITY = ("name", "provider", "locked_by")
 NO_EXCEPTION = dict.fromkeys(
     ("exception_type", "exception_message", "exception_traceback"), ""
 )
-CAUSE = ("trigger", "operator", "reason")
-"""What started a run, who, and why: see ``Start``."""
-LONGEST_OPERATOR = 255
-MOST_NAMES = 10_000
-"""Arguments can make any number of names; skips of more are not counted."""
-
-logger = logging.getLogger("django_shedlock")
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """When a run began, by this process's monotonic clock, and its row if any."""
-
-    at: float
-    row: int | None
-
-
-_begun: WeakKeyDictionary[Lock, Beginning] = WeakKeyDictionary()
-
-
-@receiver(lock_acquired)
-def record_start(*, lock: Lock, **kwargs: Any) -> None:
-    """Record with one statement that a run begins."""
-    if _is_recorded(lock.provider, lock.configuration):
-        at = time.monotonic()
-        skipped = skips.take(lock.provider.alias, lock.name)
-        _begun[lock] = Beginning(at, _write(lock, _creation(lock, skipped)))
-
-
-@receiver(lock_not_acquired)
-def count_skip(
-    *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
-) -> None:
-    """Count, in memory only, that this process skipped the job."""
-    if _is_recorded(provider, configuration):
-        skips.add(provider.alias, configuration.name)
-
-
-@receiver(lock_released)
-def record_end(
-    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
-) -> None:
-    """Record with one statement how a run ended."""
-    begun = _begun.pop(lock, None)
-    if begun is None:
-        return
-    took = timedelta(seconds=time.monotonic() - begun.at)
-    values = {
-        "outcome": outcome_of(released=released, exception=exception).value,
-        "duration": took,
-        **described(exception),
-    }
-    create = _creation(lock, ago=took)
-
-    def finish(connection: BaseDatabaseWrapper, is_again: bool) -> int:
-        # Without a row, the store failed at the beginning, perhaps after it wrote it.
-        row = begun.row or create(connection, True)
-        return FINISH(connection, row=row, **values)
-
-    _write(lock, finish)
 
 
 class Skips:
@@ -125,23 +60,83 @@ class Skips:
             if (provider, name) in self._counts or len(self._counts) < MOST_NAMES:
                 self._counts[provider, name] += 1
 
-    def take(self, provider: str, name: str) -> int:
+    def pop(self, provider: str, name: str) -> int:
         """Return the number of skips, and begin again at zero."""
         with self._mutex:
             return self._counts.pop((provider, name), 0)
 
 
+class Begun(NamedTuple):
+    """What was written of a run that began, and when, by the monotonic clock."""
+
+    at: float
+    values: dict[str, Any]
+    key: int | None
+
+
 skips = renewed_in_child(Skips())
+_begun: WeakKeyDictionary[Lock, Begun] = WeakKeyDictionary()
 
 
-def outcome_of(*, released: bool, exception: BaseException | None) -> RunOutcome:
-    """Return how a run ended; it was lost unless it released its own lock."""
-    if not released:
-        return RunOutcome.LOST
-    return RunOutcome.SUCCEEDED if is_success(exception) else RunOutcome.FAILED
+@receiver(lock_acquired)
+def record_start(*, lock: Lock, **kwargs: Any) -> None:
+    """Record with one statement that a run begins."""
+    if not _is_recorded(lock.provider, lock.configuration):
+        return
+    at = time.monotonic()
+    host, pid = split_identity(lock.locked_by)
+    start = lock.configuration.start
+    values = {
+        "name": lock.name,
+        "provider": lock.provider.alias,
+        "locked_by": lock.locked_by,
+        "host": host,
+        "pid": pid,
+        "trigger": start.trigger.value,
+        **fitting(operator=start.operator, reason=start.reason),
+        "skips": skips.pop(lock.provider.alias, lock.name),
+        "ago": ZERO,
+    }
+    key = RUNS.begin(lock.provider.history_database, values)
+    _begun[lock] = Begun(at, values, key)
 
 
-def described(exception: BaseException | None) -> dict[str, str]:
+@receiver(lock_not_acquired)
+def count_skip(
+    *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
+) -> None:
+    """Count, in memory only, that this process skipped the job."""
+    if _is_recorded(provider, configuration):
+        skips.add(provider.alias, configuration.name)
+
+
+@receiver(lock_released)
+def record_end(
+    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
+) -> None:
+    """Record with one statement how a run ended: lost, unless it released its lock."""
+    begun = _begun.pop(lock, None)
+    if begun is None:
+        return
+    took = timedelta(seconds=time.monotonic() - begun.at)
+    outcome = RunOutcome.LOST
+    if released:
+        is_good = is_success(exception)
+        outcome = RunOutcome.SUCCEEDED if is_good else RunOutcome.FAILED
+    RUNS.finish(
+        lock.provider.history_database,
+        begun.key,
+        {**begun.values, "ago": took},
+        {
+            "outcome": outcome.value,
+            "duration": took,
+            **exception_columns(exception),
+        },
+        is_urgent=lock.lost.is_set(),
+    )
+
+
+def exception_columns(exception: BaseException | None) -> dict[str, str]:
     """Return the exception's columns, in text that every database accepts."""
     if exception is None:
         return NO_EXCEPTION
@@ -149,18 +144,14 @@ def described(exception: BaseException | None) -> dict[str, str]:
     name = kind.__qualname__
     if kind.__module__ != "builtins":
         name = f"{kind.__module__}.{name}"
-    return {
-        "exception_type": storable(name)[:LONGEST_TYPE],
-        "exception_message": storable(message_of(exception))[:LONGEST_MESSAGE],
-        "exception_traceback": storable(_traceback(exception))[-LONGEST_TRACEBACK:],
-    }
-
-
-def _traceback(exception: BaseException) -> str:
     try:
-        return "".join(format_exception(exception))
+        traceback = "".join(format_exception(exception))
     except Exception as error:
-        return f"(no traceback: {type(error).__name__} was raised)"
+        traceback = f"(no traceback: {type(error).__name__} was raised)"
+    return {
+        **fitting(exception_type=name, exception_message=message_of(exception)),
+        "exception_traceback": storable(traceback)[-LONGEST_TRACEBACK:],
+    }
 
 
 def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
@@ -170,54 +161,13 @@ def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
     return conf.HISTORY.value if chosen is None else chosen
 
 
-def _creation(lock: Lock, skipped: int = 0, *, ago: timedelta = ZERO) -> Work[Any]:
-    host, pid = split_identity(lock.locked_by)
-    start = lock.configuration.start
-    cause = {
-        "trigger": start.trigger.value,
-        "operator": storable(start.operator)[:LONGEST_OPERATOR],
-        "reason": storable(start.reason)[:LONGEST_MESSAGE],
-    }
-    run = {
-        "name": lock.name,
-        "provider": lock.provider.alias,
-        "locked_by": lock.locked_by,
-    }
-
-    def create(connection: BaseDatabaseWrapper, is_again: bool) -> int | None:
-        if is_again:
-            for (row,) in FIND(connection, **run):
-                return int(row)
-        own = {"host": host, "pid": pid, "skips": skipped, "ago": ago}
-        return BEGIN(connection, **run, **own, **cause)
-
-    return create
-
-
-def _write(lock: Lock, work: Work[T]) -> T | None:
-    try:
-        using = str(lock.provider.history_database)
-        return run(work, using, is_urgent=lock.lost.is_set())
-    except Exception as error:
-        logger.warning(
-            "The history lacks a run of lock %r as %s: %s",
-            lock.name,
-            lock.locked_by,
-            str(error).strip(),
-        )
-        return None
-
-
-def _begin() -> tuple[type[LockRun], dict[str, Any]]:
+def _beginning() -> tuple[type[LockRun], dict[str, Any]]:
     # If a crash of the server loses it, the history lacks a run.
     record = LockRecord.objects.filter(
-        asynchronous_commit(), name=text("name"), locked_by=text("locked_by")
+        asynchronous_commit(), **texts("name", "locked_by")
     )
     return LockRun, {
-        **{
-            column: text(column)
-            for column in ("name", "provider", "locked_by", "host", *CAUSE)
-        },
+        **texts(*IDENTITY, "host", "trigger", "operator", "reason"),
         "pid": number("pid"),
         "fencing_token": Subquery(record.values("fencing_token")[:1]),
         "started": DatabaseNow() - duration("ago"),
@@ -227,21 +177,19 @@ def _begin() -> tuple[type[LockRun], dict[str, Any]]:
     }
 
 
-def _finish() -> tuple[LockRunQuerySet, dict[str, Any]]:
-    texts = ("outcome", *NO_EXCEPTION)
+def _end() -> tuple[LockRunQuerySet, dict[str, Any]]:
     return LockRun.objects.filter(asynchronous_commit(), pk=number("row")), {
-        **{column: text(column) for column in texts},
+        **texts("outcome", *NO_EXCEPTION),
         "finished": DatabaseNow(),
         "duration": duration("duration"),
     }
 
 
-def _find() -> Any:
-    columns = ("name", "provider", "locked_by")
-    runs = LockRun.objects.filter(**{column: text(column) for column in columns})
+def _key() -> Any:
+    runs = LockRun.objects.filter(**texts(*IDENTITY))
     return runs.order_by("pk").values_list("pk")[:1]
 
 
-BEGIN = Insert(_begin)
-FINISH = Update(_finish)
-FIND = Select(_find)
+RUNS = Journal(
+    "The history lacks a run of", Insert(_beginning), Select(_key), Update(_end)
+)

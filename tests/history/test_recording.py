@@ -31,7 +31,7 @@ from django_shedlock import (
 )
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history import recording
-from django_shedlock.history.recording import Skips, described, skips
+from django_shedlock.history.recording import Skips, exception_columns, skips
 from django_shedlock.jobs.registry import invoked_by
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
@@ -318,7 +318,7 @@ class TestSwitches:
         """They would never be told, and stay in the memory."""
         with held_elsewhere("job"):
             run_job(history=False)
-        assert skips.take("default", "job") == 0
+        assert skips.pop("default", "job") == 0
 
     @pytest.mark.parametrize("value", ["no", 0, "False"])
     def test_option_must_be_a_switch(self, value: Any) -> None:
@@ -482,7 +482,7 @@ class TestFailures:
     def test_long_texts_are_cut(self) -> None:
         """A type and a message have room in their columns."""
         endless = type("Endless" * 50, (Exception,), {})
-        texts = described(endless("x" * 5000))
+        texts = exception_columns(endless("x" * 5000))
         assert len(texts["exception_type"]) == 255
         assert len(texts["exception_message"]) == 2000
 
@@ -504,7 +504,10 @@ class TestFailures:
             raise Broken(text)
         run = LockRun.objects.get()
         assert run.outcome == "failed"
-        assert run.exception_message == described(Broken(text))["exception_message"]
+        assert (
+            run.exception_message
+            == exception_columns(Broken(text))["exception_message"]
+        )
 
 
 @committed
@@ -544,8 +547,8 @@ def test_skips_are_counted_for_each_lock_until_taken() -> None:
     """A count belongs to one provider's lock, and begins again when it is read."""
     for provider, name in [("a", "job"), ("a", "job"), ("b", "job"), ("a", "other")]:
         skips.add(provider, name)
-    assert [skips.take("a", "job"), skips.take("a", "job")] == [2, 0]
-    assert [skips.take("b", "job"), skips.take("a", "other")] == [1, 1]
+    assert [skips.pop("a", "job"), skips.pop("a", "job")] == [2, 0]
+    assert [skips.pop("b", "job"), skips.pop("a", "other")] == [1, 1]
 
 
 def test_names_without_end_do_not_fill_the_memory(
@@ -556,7 +559,7 @@ def test_names_without_end_do_not_fill_the_memory(
     few = Skips()
     for name in ["first", "second", "first"]:
         few.add("a", name)
-    assert [few.take("a", "first"), few.take("a", "second")] == [2, 0]
+    assert [few.pop("a", "first"), few.pop("a", "second")] == [2, 0]
 
 
 def test_forked_child_has_skipped_nothing() -> None:
@@ -565,6 +568,6 @@ def test_forked_child_has_skipped_nothing() -> None:
     with skips._mutex:
         child = os.fork()
         if child == 0:
-            os._exit(skips.take("a", "job"))
+            os._exit(skips.pop("a", "job"))
     _, status = os.waitpid(child, 0)
-    assert (os.waitstatus_to_exitcode(status), skips.take("a", "job")) == (0, 1)
+    assert (os.waitstatus_to_exitcode(status), skips.pop("a", "job")) == (0, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.history.recording import described
+from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRecord
@@ -120,7 +120,7 @@ def _failed() -> None:
         started=DatabaseNow() - 20 * MINUTE,
         finished=DatabaseNow() - 19 * MINUTE,
         trigger=Trigger.RETRY,
-        **described(chained_error()),
+        **exception_columns(chained_error()),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock.clocks import aware
 from django_shedlock.fields import DatabaseNow, storable
+from django_shedlock.history.journal import Journal, fitting, texts
 from django_shedlock.locks.lock import new_identity
 from django_shedlock.models import LockAction
 from django_shedlock.models.console import (
@@ -21,7 +21,7 @@ from django_shedlock.models.console import (
     LockActionQuerySet,
 )
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database.connections import Work, run, run_here
+from django_shedlock.providers.database.connections import Work, run_here
 from django_shedlock.providers.database.statements import (
     Insert,
     Select,
@@ -32,12 +32,8 @@ from django_shedlock.providers.database.statements import (
 
 T = TypeVar("T")
 
-LONGEST_OPERATOR = 255
-LONGEST_TEXT = 2000
 IDENTITY = ("name", "provider", "kind", "operator", "reason", "locked_by", "result")
 """The columns by which a row is found again, if the reply to its INSERT was lost."""
-
-logger = logging.getLogger("django_shedlock")
 
 
 @dataclass(frozen=True)
@@ -65,28 +61,23 @@ class Trail:
             "name": name,
             "provider": self.provider.alias,
             "kind": kind.value,
-            "operator": storable(operator)[:LONGEST_OPERATOR],
-            "reason": storable(reason)[:LONGEST_TEXT],
+            **fitting(operator=operator, reason=reason),
             "locked_by": locked_by,
             "result": result.value,
         }
-
-        def create(connection: BaseDatabaseWrapper, is_again: bool) -> int | None:
-            if is_again:
-                for (row,) in FIND(connection, **values):
-                    return int(row)
-            return BEGIN(connection, **values)
-
-        return self._write(create, name)
+        return ACTIONS.begin(self.provider.history_database, values)
 
     def end(
         self, row: int | None, name: str, result: ActionResult, detail: str
     ) -> None:
         """Write what came of the action."""
         if row is not None:
-            values = {"row": row, "result": result.value}
-            values["detail"] = storable(detail)[:LONGEST_TEXT]
-            self._write(lambda c, _: END(c, **values), name)
+            ACTIONS.finish(
+                self.provider.history_database,
+                row,
+                {"name": name},
+                {"result": result.value, **fitting(detail=detail)},
+            )
 
     def claim(self, row: int, name: str) -> bool:
         """Return whether this process, and no other one, may carry out the request."""
@@ -110,7 +101,7 @@ class Trail:
     def close_requests(self, name: str, detail: str) -> None:
         """Refuse the open requests for this lock: its job has run."""
         closed = {"name": name, "provider": self.provider.alias}
-        closed["detail"] = storable(detail)[:LONGEST_TEXT]
+        closed |= fitting(detail=detail)
         self._write(lambda c, _: CLOSE(c, **closed), name)
 
     def note_catch_up(self) -> None:
@@ -148,17 +139,7 @@ class Trail:
         return run_here(work, str(self.provider.history_database))
 
     def _write(self, work: Work[T], name: str) -> T | None:
-        if self.provider.history_database is None:
-            return None
-        try:
-            return run(work, self.provider.history_database)
-        except Exception as error:
-            logger.warning(
-                "The trail of operators' actions lacks one on lock %r: %s",
-                name,
-                str(error).strip(),
-            )
-            return None
+        return ACTIONS.write(self.provider.history_database, name, work)
 
 
 def _of_row(**columns: Any) -> LockActionQuerySet:
@@ -166,16 +147,12 @@ def _of_row(**columns: Any) -> LockActionQuerySet:
     return rows
 
 
-def _texts(*columns: str) -> dict[str, Any]:
-    return {column: text(column) for column in columns}
-
-
 def _begin() -> tuple[type[LockAction], dict[str, Any]]:
-    return LockAction, {**_texts(*IDENTITY), "began": DatabaseNow(), "detail": ""}
+    return LockAction, {**texts(*IDENTITY), "began": DatabaseNow(), "detail": ""}
 
 
 def _find() -> Any:
-    rows = LockAction.objects.filter(**_texts(*IDENTITY), ended=None)
+    rows = LockAction.objects.filter(**texts(*IDENTITY), ended=None)
     return rows.order_by("-pk").values_list("pk")[:1]
 
 
@@ -186,7 +163,7 @@ def _claim() -> tuple[LockActionQuerySet, dict[str, Any]]:
 
 def _close() -> tuple[LockActionQuerySet, dict[str, Any]]:
     requested = LockAction.objects.filter(
-        **_texts("name", "provider"),
+        **texts("name", "provider"),
         kind=ActionKind.RUN.value,
         result=ActionResult.REQUESTED.value,
     )
@@ -209,15 +186,16 @@ def _note() -> tuple[LockActionQuerySet, dict[str, Any]]:
 
 
 def _first_note() -> tuple[type[LockAction], dict[str, Any]]:
-    whose = {"name": "", "kind": ActionKind.CATCH_UP.value, **_texts("provider")}
+    whose = {"name": "", "kind": ActionKind.CATCH_UP.value, **texts("provider")}
     nobody = dict.fromkeys(("operator", "reason", "locked_by"), "")
     return LockAction, {**whose, **nobody, **_noted()}
 
 
-BEGIN = Insert(_begin)
-FIND = Select(_find)
-END = Update(
-    lambda: (_of_row(), {**_texts("result", "detail"), "ended": DatabaseNow()})
+ACTIONS = Journal(
+    "The trail of operators' actions lacks one on",
+    Insert(_begin),
+    Select(_find),
+    Update(lambda: (_of_row(), {**texts("result", "detail"), "ended": DatabaseNow()})),
 )
 CLAIM = Update(_claim)
 CLAIMED = Select(lambda: _of_row(detail=text("claim")).values_list("pk"))

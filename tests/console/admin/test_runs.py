@@ -18,7 +18,7 @@ from django.utils.html import strip_tags
 from django_shedlock.console.admin import filters, last_runs
 from django_shedlock.console.admin.large_tables import CappedPaginator
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.history.recording import described
+from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
 from tests.support.locks import add_run, expire, take
@@ -241,7 +241,7 @@ def test_page_of_a_run(viewer: Client) -> None:
 
 def test_page_of_a_run_has_its_traceback(viewer: Client) -> None:
     """The exception comes with its cause, and what it says is text."""
-    run = add_run("billing", RunOutcome.FAILED, **described(chained_error()))
+    run = add_run("billing", RunOutcome.FAILED, **exception_columns(chained_error()))
     hostile = add_run(
         "billing",
         RunOutcome.FAILED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -330,7 +331,9 @@ class TestTrigger:
         def fail(*args: Any, **values: Any) -> Any:
             raise DatabaseError("the database is away")
 
-        for statement in ("END", "CLOSE", "run_here"):
+        broken = replace(trail.ACTIONS, finished=fail)
+        monkeypatch.setattr(trail, "ACTIONS", broken)
+        for statement in ("CLOSE", "run_here"):
             monkeypatch.setattr(trail, statement, fail)
         failure = pytest.raises(ZeroDivisionError)
         with nullcontext() if name == "report" else failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_store_that_failed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only_row().detail == "LockProviderError: the store is away"
 
 
-@pytest.mark.parametrize("statement", ["BEGIN", "END"])
+@pytest.mark.parametrize("statement", ["inserted", "finished"])
 def test_trail_that_fails_breaks_no_action(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, statement: str
 ) -> None:
@@ -140,7 +141,8 @@ def test_trail_that_fails_breaks_no_action(
         raise DatabaseError("no room on the disk")
 
     take("job")
-    monkeypatch.setattr(trail, statement, fail)
+    broken = replace(trail.ACTIONS, **{statement: fail})
+    monkeypatch.setattr(trail, "ACTIONS", broken)
     assert action().release(running=True)
     assert state("job") is LockState.FREE
     assert "The trail of operators' actions lacks one on lock 'job'" in caplog.text

@@ -14,7 +14,7 @@ from django.db.models.sql.compiler import SQLUpdateCompiler
 
 from django_shedlock import hold
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.history.recording import BEGIN, NO_EXCEPTION
+from django_shedlock.history.recording import NO_EXCEPTION, RUNS
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database.acquisition import (
     CREATE,
@@ -108,7 +108,9 @@ def test_inserted_row_tells_its_key() -> None:
     """A table that numbers its rows returns the number; one with names has none."""
     assert CREATE(connection, **SOME) is None
     values = {"provider": "default", "host": "web-1", "pid": 7, "skips": 0, **CAUSE}
-    key = BEGIN(connection, name="job", locked_by="me", ago=timedelta(0), **values)
+    key = RUNS.inserted(
+        connection, name="job", locked_by="me", ago=timedelta(0), **values
+    )
     run = LockRun.objects.get()
     assert (run.pk, run.fencing_token) == (key, 1)
 

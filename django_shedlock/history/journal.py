@@ -1,0 +1,108 @@
+"""
+Rows that are written before something happens, and finished after it.
+
+Runs and operators' actions have such rows. What they tell of never fails because of
+them: what can't be written is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_shedlock.fields import storable
+from django_shedlock.providers.database.connections import Work, run
+from django_shedlock.providers.database.statements import (
+    Insert,
+    Parameter,
+    Select,
+    Update,
+    text,
+)
+from django_shedlock.signals import logger
+
+T = TypeVar("T")
+Values = Mapping[str, Any]
+
+LONGEST = {"operator": 255, "exception_type": 255}
+"""Columns that have room for fewer characters than the others."""
+LONGEST_TEXT = 2000
+
+
+def fitting(**texts: str) -> dict[str, str]:
+    """Return each text as every database accepts it, and its column has room for it."""
+    return {
+        column: storable(value)[: LONGEST.get(column, LONGEST_TEXT)]
+        for column, value in texts.items()
+    }
+
+
+def texts(*columns: str) -> dict[str, Parameter]:
+    """Return a parameter of the same name for each column that is a text."""
+    return {column: text(column) for column in columns}
+
+
+@dataclass(frozen=True)
+class Journal:
+    """
+    The rows of one table.
+
+    ``inserted`` writes one, ``found`` reads the key of one with the values of an
+    INSERT whose reply was lost, and ``finished`` updates the one with the key ``row``.
+    A line of the log begins with what the journal ``lacks``, if it can't be written.
+    """
+
+    lacks: str
+    inserted: Insert
+    found: Select
+    finished: Update
+
+    def begin(self, using: str | None, values: Values) -> int | None:
+        """Write a row; return its key, or ``None`` if nobody knows it."""
+        return self.write(using, values["name"], partial(self._begun, values))
+
+    def finish(
+        self,
+        using: str | None,
+        key: int | None,
+        begun: Values,
+        values: Values,
+        *,
+        is_urgent: bool = False,
+    ) -> None:
+        """
+        Write how it ended.
+
+        Without a key the row is looked for by the values that ``begun`` it, and made if
+        it is missing: the database failed, perhaps after it had written the row.
+        """
+
+        def finish(connection: BaseDatabaseWrapper, is_again: bool) -> int:
+            row = key or self._begun(begun, connection, True)
+            return self.finished(connection, row=row, **values)
+
+        self.write(using, begun["name"], finish, is_urgent=is_urgent)
+
+    def write(
+        self, using: str | None, name: str, work: Work[T], *, is_urgent: bool = False
+    ) -> T | None:
+        """Return what ``work`` returns; ``None`` if it fails, or without a database."""
+        if using is None:
+            return None
+        try:
+            return run(work, using, is_urgent=is_urgent)
+        except Exception as error:
+            logger.warning("%s lock %r: %s", self.lacks, name, str(error).strip())
+            return None
+
+    def _begun(
+        self, values: Values, connection: BaseDatabaseWrapper, is_again: bool
+    ) -> int | None:
+        if is_again:
+            for (key,) in self.found(connection, **values):
+                return int(key)
+        return self.inserted(connection, **values)
