@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from django.apps import AppConfig
+from django.core.checks import Tags, register
 from django.utils.translation import pgettext_lazy
 
 
@@ -16,13 +19,23 @@ class ShedLockConfig(AppConfig):
     def ready(self) -> None:
         """Register the system checks, and the receivers that record runs."""
         from django_shedlock import checks
-        from django_shedlock.contrib.celery import checks as celery_checks
-        from django_shedlock.contrib.crontab import checks as crontab_checks
-        from django_shedlock.contrib.crontab.entries import is_tick
+        from django_shedlock.contrib.celery.apps import check_celery
+        from django_shedlock.contrib.crontab.checks import check_crontab
+        from django_shedlock.contrib.crontab.entries import target_modules
         from django_shedlock.history import recording  # noqa: F401
+        from django_shedlock.jobs.named import module_sources
 
-        crontab_checks.register_checks()
         # django-crontab runs checks at each tick: one wrong job would stop the others.
-        if not is_tick():
-            checks.register_checks()
-            celery_checks.register_checks()
+        if sys.argv[1:3] == ["crontab", "run"]:
+            return
+        for check in (
+            checks.check_settings,
+            checks.check_providers,
+            checks.check_jobs,
+            check_celery,
+            check_crontab,
+        ):
+            register(check)
+        register(checks.check_stores, Tags.database)
+        if target_modules not in module_sources:
+            module_sources.append(target_modules)

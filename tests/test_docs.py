@@ -23,7 +23,7 @@ from django_shedlock.console.monitoring import (
     summaries,
     verdicts,
 )
-from django_shedlock.history import recording
+from django_shedlock.history import journal, recording
 from django_shedlock.locks.configuration import LockOptions
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
@@ -211,7 +211,7 @@ NUMBERS = {
     "default cache keeps for 1 hour": reporting.REMINDER.total_seconds() / 3600,
     "for 10 minutes, or for as long as it": reporting.SHORTEST_AWAY.seconds / 60,
     "as it lasted, up to 1 hour": reporting.LONGEST_AWAY.total_seconds() / 3600,
-    "the first 2,000 characters of its message": recording.LONGEST_MESSAGE,
+    "the first 2,000 characters of its message": journal.LONGEST_TEXT,
     "the last 16,000 of its traceback": recording.LONGEST_TRACEBACK,
     "an action takes 200 locks": actions.MOST_LOCKS,
     "it counts at most 10,000": CappedPaginator.most,

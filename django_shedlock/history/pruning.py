@@ -6,8 +6,7 @@ from collections.abc import Iterator, Set
 from datetime import datetime, timedelta
 from functools import partial
 
-from django_shedlock.jobs.discovery import import_decorated_modules
-from django_shedlock.jobs.named import named_jobs
+from django_shedlock.jobs.named import import_decorated_modules, named_jobs
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.locks.configuration import full_name
 from django_shedlock.models import (

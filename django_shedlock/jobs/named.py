@@ -1,35 +1,42 @@
-"""The jobs that can be started by the names of their locks."""
+"""The project's jobs: where they are decorated, and which can be started by name."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import logging
+import pkgutil
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
-from django.core.management import BaseCommand, CommandError, call_command
+from django.apps import apps
+from django.core.management import CommandError, call_command
 
-from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.executor import aexecute_request, execute_request
-from django_shedlock.jobs.discovery import import_decorated_modules
 from django_shedlock.jobs.registry import Job, invoked_by, registered_jobs
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
+from django_shedlock.signals import logger
 
-logger = logging.getLogger("django_shedlock")
-
+DECORATOR = "scheduler_lock"
+"""The code of a module that decorates a job has this name."""
+PACKAGE = Path(__file__).parents[1]
+COMMANDS = Path("management", "commands")
+LEFT_OUT = {"__main__", "conftest", "migrations"}
+"""Modules and packages that are not searched: only their users import them."""
 
 Starter = Callable[[Start], bool]
-"""
-Runs a job here and now; returns whether it was executed.
-
-It raises what the job raises.
-"""
+"""Runs a job here and now; returns whether it was executed. Raises what it raises."""
 
 
 @dataclass(frozen=True)
@@ -42,63 +49,19 @@ class NamedJob:
     start: Starter | None
 
 
-def decorated_jobs() -> Iterator[NamedJob]:
-    """Return the decorated jobs whose locks have a fixed name."""
-    # A job that is missing here would not be started, or its record would be pruned.
-    import_decorated_modules(logging.WARNING)
-    for job in sorted(registered_jobs, key=lambda job: job.path):
-        if not job.has_fields:
-            with suppress(InvalidLockConfiguration):  # a system check reports it
-                yield named_job(job.request, _starter(job))
-
-
-def named_job(request: LockRequest, start: Starter | None) -> NamedJob:
-    """Return the job of this lock; the settings are read for it."""
-    configuration = request.configuration()
-    schedule = configuration.schedule
-    return NamedJob(configuration.name, request.provider, schedule, start)
-
-
-sources: list[Callable[[], Iterator[NamedJob]]] = [decorated_jobs]
-"""Where jobs are found; apps may add to it when they are ready."""
-
-
 def named_jobs(provider: str) -> Iterator[NamedJob]:
-    """Return the jobs whose locks this provider keeps, from all sources."""
-    for source in sources:
+    """Return the jobs whose locks this provider keeps, from all ``job_sources``."""
+    for source in job_sources:
         try:
             yield from (job for job in source() if job.provider == provider)
         except Exception:  # the other sources' jobs are overdue, too
             logger.exception("Not all jobs of %s are known.", source.__qualname__)
 
 
-def _starter(job: Job) -> Starter | None:
-    if job.command is not None:
-        start = partial(_start_command, job, job.command)
-        return start if _parses_nothing(job.command) else None
-    try:
-        inspect.signature(job.function).bind()
-    except (NameError, TypeError, ValueError):
-        # Some builtins have no signature, nor has, from Python 3.14 on, a function with
-        # an annotation that has no value at run time.
-        return None
-    return partial(_start_function, job)
-
-
-def _parses_nothing(command: type[BaseCommand]) -> bool:
-    try:
-        command().create_parser("", command.__module__).parse_args([])
-    except CommandError:
-        return False
-    except Exception:  # starting it raises this again; the other jobs must be known
-        return True
-    return True
-
-
-def _start_function(job: Job, start: Start) -> bool:
-    with invoked_by(start, job):
-        request = job.request_for((), {})
-    return run_locked(request, job.function)
+def named_job(request: LockRequest, start: Starter | None) -> NamedJob:
+    """Return the job of this lock; the settings are read for it."""
+    configuration = request.configuration()
+    return NamedJob(configuration.name, request.provider, configuration.schedule, start)
 
 
 def run_locked(
@@ -117,7 +80,151 @@ def run_locked(
     return execute_request(task, request).was_executed
 
 
-def _start_command(job: Job, command: type[BaseCommand], start: Start) -> bool:
-    with invoked_by(start, job) as call:
-        call_command(command())
-    return call.was_executed is True
+def decorated_jobs() -> Iterator[NamedJob]:
+    """Return the decorated jobs whose locks have a fixed name."""
+    # A job that is missing here would not be started, or its record would be pruned.
+    import_decorated_modules(logging.WARNING)
+    for job in sorted(registered_jobs, key=lambda job: job.path):
+        if not job.has_fields:
+            start = partial(_start, job) if _needs_no_arguments(job) else None
+            with suppress(InvalidLockConfiguration):  # a system check reports it
+                yield named_job(job.request, start)
+
+
+job_sources: list[Callable[[], Iterator[NamedJob]]] = [decorated_jobs]
+"""Where jobs are found; apps may add to it when they are ready."""
+
+
+def _needs_no_arguments(job: Job) -> bool:
+    try:
+        if job.command is None:
+            inspect.signature(job.function).bind()
+        else:
+            parser = job.command().create_parser("", job.command.__module__)
+            parser.parse_args([])
+    except CommandError:
+        return False
+    except Exception:
+        # Some functions have no signature. A command raises this again when it is
+        # started; the other jobs must be known.
+        return job.command is not None
+    return True
+
+
+def _start(job: Job, start: Start) -> bool:
+    with invoked_by(start, job) as invocation:
+        if job.command is not None:
+            call_command(job.command())
+            return invocation.was_executed is True
+        request = job.request_for((), {})
+    return run_locked(request, job.function)
+
+
+@dataclass(frozen=True)
+class FailedImport:
+    """A module that can't be imported, so that its jobs are not known, and why."""
+
+    module: str
+    reason: str
+    has_invalid_lock: bool
+    is_of_app: bool
+    """Whether ``modules_of_apps()`` found it, and not a setting that names it."""
+
+
+def import_decorated_modules(level: int = logging.DEBUG) -> list[FailedImport]:
+    """
+    Import the modules in which the project may decorate jobs.
+
+    All ``module_sources`` name them; one that cannot be imported is logged, left out
+    and returned. Nearly every command checks the project, and the check tells of them,
+    so only callers that act on the jobs raise the ``level``.
+    """
+    found: dict[str, object] = {}
+    for source in module_sources:
+        for name in source():
+            found.setdefault(name, source)
+    failed = []
+    for name, finder in found.items():
+        try:
+            importlib.import_module(name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a script may exit, and a test may skip itself
+            text = "Could not import %s to look for jobs."
+            logger.log(level, text, name, exc_info=True)
+            is_invalid = isinstance(error, InvalidLockConfiguration)
+            is_of_app = finder is modules_of_apps
+            failed.append(FailedImport(name, _reason(error), is_invalid, is_of_app))
+    return failed
+
+
+def modules_of_apps() -> Iterator[str]:
+    """Return the apps' modules and management commands that name the decorator."""
+    roots = {Path(app.path).resolve() for app in apps.get_app_configs()}
+    for app in apps.get_app_configs():
+        # Django finds commands even in folders that are no packages.
+        commands = Path(app.path, COMMANDS)
+        seen = roots | {commands.resolve()}
+        yield from _decorated(commands, ".".join([app.name, *COMMANDS.parts]), seen)
+        yield from _decorated(Path(app.path), app.name, seen)
+
+
+module_sources: list[Callable[[], Iterator[str]]] = [modules_of_apps]
+"""Where names of modules are found; apps may add to it when they are ready."""
+
+
+def _decorated(folder: Path, package: str, seen: set[Path]) -> Iterator[str]:
+    # A link may lead to a folder that is searched anyway, under its own name.
+    modules = pkgutil.iter_modules([str(folder)])
+    for module in sorted(modules, key=lambda each: (folder / each.name).is_symlink()):
+        path, name = folder / module.name, f"{package}.{module.name}"
+        # Packages in a folder of tests are tests, too.
+        is_test = module.name.startswith("test") or (
+            module.ispkg and folder.name in ("test", "tests")
+        )
+        if is_test or module.name in LEFT_OUT or path.resolve() in seen:
+            continue
+        source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
+        if _names_decorator(source):
+            yield name
+        if module.ispkg:
+            seen.add(path.resolve())
+            yield from _decorated(path, name, seen)
+
+
+def _names_decorator(source: Path) -> bool:
+    try:
+        code = source.read_bytes()
+        if DECORATOR.encode() not in code:
+            return False
+        with warnings.catch_warnings():  # importing gives them again
+            warnings.simplefilter("ignore")
+            tree = ast.parse(code)
+    except OSError:
+        return False
+    except (MemoryError, RecursionError, SyntaxError, ValueError):
+        return True  # importing tells what is wrong
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=found) | ast.Attribute(attr=found) | ast.alias(name=found):
+                if found == DECORATOR:
+                    return True
+    return False
+
+
+def _reason(error: BaseException) -> str:
+    # A text, since the error would keep alive the jobs that the module did make.
+    text = described(error)
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen importlib")
+        and frame.filename != importlib.__file__
+        and not Path(frame.filename).is_relative_to(PACKAGE)
+    ]
+    if own:
+        last = [frame for frame in own if frame.filename == own[0].filename][-1]
+        return f'{text} (file "{last.filename}", line {last.lineno}: {last.line})'
+    return (
+        f'{text} (file "{error.filename}")' if isinstance(error, SyntaxError) else text
+    )

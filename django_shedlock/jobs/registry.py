@@ -1,4 +1,4 @@
-"""The decorated jobs of the project, and what invokes them."""
+"""The decorated jobs, names such as ``"import:{tenant}"``, and what invokes jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weakref import WeakSet
 from django.core.management.base import BaseCommand
 from django.utils.functional import cached_property
 
-from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import (
     LockRequest,
     check_name,
@@ -25,15 +25,19 @@ from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
 
+# Note [Names with fields]
+# A lock's name may have fields, as in "import:{tenant}". They are filled with the
+# arguments of each call, so each tenant has a lock of its own. Job checks the fields
+# when the decorator is applied, and fills them in request_for().
+
 
 @dataclass(eq=False)
 class Job:
     """
     A callable and its lock's request; ``command`` is the class whose ``handle`` it is.
 
-    The name of ``request`` may have fields, as in ``"import:{tenant}"``, which are
-    filled with the arguments of each call; other braces are written twice. Raises
-    ``InvalidLockConfiguration`` if a field is no parameter of the callable.
+    See Note [Names with fields]. Raises ``InvalidLockConfiguration`` if a field is no
+    parameter of the callable. Braces that are no field are written twice.
     """
 
     path: str
@@ -42,19 +46,25 @@ class Job:
     command: type[BaseCommand] | None = None
 
     def __post_init__(self) -> None:
-        wanted = _Wanted()
+        name, fields = self.request.name, _Fields()
         try:
-            literal = self.request.name.format_map(wanted)
+            literal = name.format_map(fields)
         except ValueError as error:
             raise InvalidLockConfiguration(
-                f"Lock name {self.request.name!r} is no format string: {error}. Name a "
-                f"parameter of {self.path} in each field, as in {{tenant}}, and double "
-                "all other braces."
+                f"Lock name {name!r} is no format string: {error}. Name a parameter of "
+                f"{self.path} in each field, as in {{tenant}}, and double all other "
+                "braces."
             ) from error
-        self._check_fields(wanted)
-        self.has_fields = bool(wanted)
+        for field in fields:
+            known = self._signature.parameters
+            if field not in known and not (self._rest and field.isidentifier()):
+                raise InvalidLockConfiguration(
+                    f"Lock name {name!r}: {{{field}}} is no parameter of {self.path}, "
+                    f"which has {', '.join(known) or 'none'}."
+                )
+        self.has_fields = bool(fields)
         """Whether the lock's name depends on the arguments."""
-        if not wanted:
+        if not fields:
             self.request = replace(self.request, name=literal)
         registered_jobs.add(self)
 
@@ -64,11 +74,8 @@ class Job:
 
         Raises ``InvalidLockConfiguration`` if no lock can have the name they make.
         """
-        return apply(self, self._named(args, kwargs))
-
-    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
         if not self.has_fields:
-            return self.request
+            return apply(self, self.request)
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = {**bound.arguments, **bound.arguments.get(self._rest, {})}
@@ -78,12 +85,11 @@ class Job:
             check_name(full_name(name))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             is_explained = isinstance(error, InvalidLockConfiguration)
-            reason = error if is_explained else f"{type(error).__name__}: {error}"
             raise InvalidLockConfiguration(
                 f"The arguments of this call of {self.path} make no name of "
-                f"{self.request.name!r}: {reason}"
+                f"{self.request.name!r}: {error if is_explained else described(error)}"
             ) from error
-        return replace(self.request, name=name)
+        return apply(self, replace(self.request, name=name))
 
     @cached_property
     def _signature(self) -> inspect.Signature:
@@ -95,30 +101,21 @@ class Job:
         kinds = self._signature.parameters.values()
         return next((p.name for p in kinds if p.kind is p.VAR_KEYWORD), "")
 
-    def _check_fields(self, wanted: _Wanted) -> None:
-        known = self._signature.parameters if wanted else {}
-        for field in wanted:
-            if field not in known and not (self._rest and field.isidentifier()):
-                raise InvalidLockConfiguration(
-                    f"Lock name {self.request.name!r}: {{{field}}} is no parameter of "
-                    f"{self.path}, which has {', '.join(known) or 'none'}."
-                )
+
+class _Fields(dict[str, "_AnyArgument"]):
+    """Collects the fields of a name while it is formatted without arguments."""
+
+    def __missing__(self, field: str) -> _AnyArgument:
+        return self.setdefault(field, _AnyArgument())
 
 
-class _Wanted(dict[str, "_Anything"]):
-    """Stands for a call's arguments, and remembers which of them a name uses."""
+class _AnyArgument:
+    """Stands for an argument: it has every attribute, item and format."""
 
-    def __missing__(self, field: str) -> _Anything:
-        return self.setdefault(field, _Anything())
-
-
-class _Anything:
-    """Stands for any argument: it has every attribute, item and format."""
-
-    def __getattr__(self, name: str) -> _Anything:
+    def __getattr__(self, name: str) -> _AnyArgument:
         return self
 
-    def __getitem__(self, key: object) -> _Anything:
+    def __getitem__(self, key: object) -> _AnyArgument:
         return self
 
     def __format__(self, specification: str) -> str:

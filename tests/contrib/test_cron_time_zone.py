@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zoneinfo
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,13 @@ from django_shedlock.contrib.crontab.zones import (
     is_misnamed,
     is_time_zone,
 )
+from tests.support.zones import zone_file
 
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host that does not tell its time zone yet."""
     monkeypatch.setattr(zones, "LOCALTIME", tmp_path / "localtime")
-    monkeypatch.setattr(zones, "TIMEZONE", tmp_path / "timezone")
     return tmp_path
 
 
@@ -30,38 +28,24 @@ def test_utc_if_nobody_knows() -> None:
     assert cron_time_zone() == "UTC"
 
 
-def test_debians_file(host: Path) -> None:
-    """Where ``/etc/localtime`` is a copy, Debian's file has the name."""
-    (host / "localtime").write_bytes(b"TZif2")
-    (host / "timezone").write_text("Asia/Tokyo\n")
-    assert cron_time_zone() == "Asia/Tokyo"
-
-
-def test_file_that_is_no_text(host: Path) -> None:
-    """What nobody can read names no time zone, and breaks neither checks nor ticks."""
-    (host / "timezone").write_bytes(b"\xff\xfe")
-    assert cron_time_zone() == "UTC"
-    assert not is_misnamed()
-
-
-def test_link_before_debians_file(host: Path) -> None:
-    """What ``/etc/localtime`` leads to is the zone that counts."""
-    (host / "localtime").symlink_to("/usr/share/zoneinfo/Europe/Berlin")
-    (host / "timezone").write_text("Asia/Tokyo\n")
-    assert cron_time_zone() == "Europe/Berlin"
-
-
 @pytest.mark.parametrize(
-    ("setting", "zone"),
-    [("America/New_York", "America/New_York"), ("Europe/Berln", "Asia/Tokyo")],
+    ("link", "setting", "expected"),
+    [
+        ("/usr/share/zoneinfo/Europe/Berlin", "", "Europe/Berlin"),
+        ("../usr/share/zoneinfo/Asia/Kolkata", "", "Asia/Kolkata"),
+        ("/usr/share/zoneinfo/posix/Asia/Tokyo", "", "Asia/Tokyo"),
+        ("/usr/share/zoneinfo/right/Asia/Tokyo", "", "Asia/Tokyo"),
+        ("/elsewhere", "", "UTC"),
+        ("/usr/share/zoneinfo/Europe/Atlantis", "", "UTC"),
+        ("/usr/share/zoneinfo/Asia/Tokyo", "America/New_York", "America/New_York"),
+        ("/usr/share/zoneinfo/Asia/Tokyo", "Europe/Berln", "Asia/Tokyo"),
+    ],
 )
-def test_setting_wins_if_there_is_such_a_zone(
-    host: Path, setting: str, zone: str
-) -> None:
-    """A setting that is wrong stops no job: the host's zone is taken."""
-    (host / "timezone").write_text("Asia/Tokyo\n")
+def test_zone_of_cron(host: Path, link: str, setting: str, expected: str) -> None:
+    """Cron counts in the zone of the settings, then of the host, then in UTC."""
+    (host / "localtime").symlink_to(link)
     with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=setting):
-        assert cron_time_zone() == zone
+        assert cron_time_zone() == expected
 
 
 @pytest.mark.parametrize("name", ["", "Europe", "Europe/Berln", "/etc", "../x", "\0"])
@@ -70,35 +54,23 @@ def test_what_is_no_time_zone(name: str) -> None:
     assert not is_time_zone(name)
 
 
-def zone_file(name: str) -> bytes:
-    for folder in zoneinfo.TZPATH:
-        if Path(folder, name).exists():
-            return Path(folder, name).read_bytes()
-    return resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
-
-
 @pytest.mark.parametrize(
-    ("localtime", "timezone", "is_wrong"),
+    ("localtime", "is_wrong"),
     [
-        ("Europe/Berlin", "Europe/Berlin", False),
-        ("Europe/Berlin", "Europe/Paris", False),
-        ("Europe/Berlin", "Etc/UTC", True),
-        ("Europe/Berlin", "Africa/Lagos", True),
-        ("Europe/Berlin", "Africa/Cairo", True),
-        ("Europe/Berlin", None, True),
-        ("Etc/UTC", None, False),
-        (None, None, False),
-        (None, "Asia/Tokyo", True),
+        ("Europe/Berlin", True),
+        ("Africa/Lagos", True),
+        ("Europe/London", True),
+        ("Etc/UTC", False),
+        ("Africa/Abidjan", False),
+        (None, False),
     ],
 )
 def test_copy_of_another_time_zone(
-    host: Path, localtime: str | None, timezone: str | None, is_wrong: bool
+    host: Path, localtime: str | None, is_wrong: bool
 ) -> None:
-    """A container may have its host's ``/etc/localtime``, and a name of its own."""
+    """A container may have a copy of its host's ``/etc/localtime``."""
     if localtime:
         (host / "localtime").write_bytes(zone_file(localtime))
-    if timezone:
-        (host / "timezone").write_text(f"{timezone}\n")
     assert is_misnamed() == is_wrong
     with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE="America/New_York"):
         assert not is_misnamed()
@@ -110,5 +82,3 @@ def test_file_that_is_no_time_zone(host: Path) -> None:
     """What cron can't read means UTC to it."""
     (host / "localtime").write_bytes(b"TZif2")
     assert not is_misnamed()
-    (host / "timezone").write_text("Asia/Tokyo\n")
-    assert is_misnamed()

@@ -20,7 +20,6 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock import Lock
 from django_shedlock.contrib.crontab.entries import Entry
-from django_shedlock.contrib.crontab.locks import request_for
 from django_shedlock.durations import format_duration
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
@@ -80,18 +79,6 @@ def test_arguments_are_part_of_the_name() -> None:
     assert (args, kwargs["a"]) == (("silver",), True)
 
 
-def test_long_name_is_cut() -> None:
-    """A name that no table could keep ends with a hash of all of it."""
-    locks = []
-    for last in ("gold", "silver"):
-        calls.clear()
-        with override_settings(SHEDLOCK_NAMESPACE="shop"):
-            locks.append(lock_of("0 6 * * *", f"{JOBS}.plain", ["x" * 300, last]))
-    assert [len(lock.name) for lock in locks] == [255, 255]
-    assert locks[0].name != locks[1].name
-    assert locks[0].name.startswith(f'shop.cron:{JOBS}.plain("xxx')
-
-
 def test_skip_is_silent(capfd: Any, caplog: Any) -> None:
     """An entry whose lock is held prints nothing, logs no error and exits with 0."""
     take(f"cron:{JOBS}.failing")
@@ -129,7 +116,7 @@ def test_durations_come_from_the_schedule(
 ) -> None:
     """The lease ends before the next tick and is kept alive, unless settings differ."""
     with override_settings(SHEDLOCK_CRONTAB={f"{JOBS}.plain": options}):
-        request = request_for(Entry(time, f"{JOBS}.plain"))
+        request = Entry(time, f"{JOBS}.plain").request
     assert request is not None
     assert request.keep_alive is True
     configuration = request.configuration()
@@ -144,8 +131,8 @@ def test_settings_of_path_and_of_call() -> None:
         f'{JOBS}.plain("gold")': {"name": "gold"},
     }
     with override_settings(SHEDLOCK_CRONTAB=options):
-        gold = request_for(Entry("@daily", f"{JOBS}.plain", ["gold"]))
-        other = request_for(Entry("@daily", f"{JOBS}.plain", [1]))
+        gold = Entry("@daily", f"{JOBS}.plain", ["gold"]).request
+        other = Entry("@daily", f"{JOBS}.plain", [1]).request
     assert gold is not None
     assert other is not None
     assert (gold.name, gold.keep_alive) == ("gold", False)

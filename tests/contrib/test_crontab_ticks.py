@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,7 @@ from django.core.management import call_command, get_commands
 from django.test import override_settings
 from django_crontab.crontab import Crontab
 
-from django_shedlock.contrib.crontab import zones
-from django_shedlock.contrib.crontab.entries import Entry
-from django_shedlock.contrib.crontab.locks import request_for
-from django_shedlock.contrib.crontab.runs import entries_as_jobs
-from django_shedlock.contrib.crontab.zones import cron_time_zone
+from django_shedlock.contrib.crontab.entries import Entry, entries_as_jobs
 from django_shedlock.history.pruning import prune_locks
 from django_shedlock.jobs.named import named_jobs
 from django_shedlock.models import LockRecord
@@ -223,55 +218,11 @@ def test_two_time_zones_hide_no_missed_run() -> None:
     assert len(calls) == 2
 
 
-@pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let the host's files be elsewhere, and none of them be there."""
-    monkeypatch.setattr(zones, "LOCALTIME", tmp_path / "localtime")
-    monkeypatch.setattr(zones, "TIMEZONE", tmp_path / "timezone")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("link", "text", "setting", "expected"),
-    [
-        ("/usr/share/zoneinfo/Europe/Berlin", None, "", "Europe/Berlin"),
-        ("../usr/share/zoneinfo/Asia/Kolkata", None, "", "Asia/Kolkata"),
-        ("/usr/share/zoneinfo/posix/Asia/Tokyo", None, "", "Asia/Tokyo"),
-        ("/usr/share/zoneinfo/right/Asia/Tokyo", None, "", "Asia/Tokyo"),
-        ("/usr/share/zoneinfo/Europe/Berlin", "Asia/Tokyo\n", "", "Europe/Berlin"),
-        ("/elsewhere", "Asia/Tokyo\n", "", "Asia/Tokyo"),
-        (None, "America/New_York\n", "", "America/New_York"),
-        (None, "Europe/Atlantis\n", "", "UTC"),
-        (None, None, "", "UTC"),
-        ("/usr/share/zoneinfo/Europe/Berlin", "UTC", "Asia/Tokyo", "Asia/Tokyo"),
-    ],
-)
-def test_zone_of_cron(
-    files: Path, link: str | None, text: str | None, setting: str, expected: str
-) -> None:
-    """Cron counts in the zone of the settings, then of the host, then in UTC."""
-    if link:
-        files.joinpath("localtime").symlink_to(link)
-    else:
-        files.joinpath("localtime").write_bytes(b"TZif2")
-    if text:
-        files.joinpath("timezone").write_text(text, encoding="utf-8")
-    with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=setting):
-        assert cron_time_zone() == expected
-
-
-def test_zone_of_cron_without_files(files: Path) -> None:
-    """A host that has neither file counts in UTC."""
-    with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=""):
-        assert not list(files.iterdir())
-        assert cron_time_zone() == "UTC"
-
-
 def test_entries_tick_in_the_zone_of_cron() -> None:
     """The ticks of an entry are in cron's zone, not in the project's."""
     zone = {"SHEDLOCK_CRONTAB_TIME_ZONE": "Asia/Kolkata", "TIME_ZONE": "UTC"}
     with override_settings(**zone):
-        request = request_for(Entry(DAILY, f"{JOBS}.plain"))
+        request = Entry(DAILY, f"{JOBS}.plain").request
         run((DAILY, f"{JOBS}.plain"), SIX)
     assert request is not None
     assert request.schedule == Schedule(DAILY, "Asia/Kolkata")

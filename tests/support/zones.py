@@ -1,12 +1,23 @@
-"""The time zones of a project and of its database connection."""
+"""The time zones of a project and of its database connection, and zones' files."""
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
 
 from django.db import connections
 from django.test import override_settings
+
+
+def zone_file(name: str) -> bytes:
+    """Return the file of the time zone."""
+    for folder in zoneinfo.TZPATH:
+        if Path(folder, name).exists():
+            return Path(folder, name).read_bytes()
+    return resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
 
 
 @contextmanager

@@ -17,8 +17,8 @@ class CrontabConfig(AppConfig):
 
     def ready(self) -> None:
         """Let operators start the entries by the names of their locks."""
-        from django_shedlock.contrib.crontab.runs import entries_as_jobs
-        from django_shedlock.jobs.named import sources
+        from django_shedlock.contrib.crontab.entries import entries_as_jobs
+        from django_shedlock.jobs.named import job_sources
 
-        if entries_as_jobs not in sources:
-            sources.append(entries_as_jobs)
+        if entries_as_jobs not in job_sources:
+            job_sources.append(entries_as_jobs)

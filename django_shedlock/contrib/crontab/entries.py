@@ -1,15 +1,16 @@
-"""The entries of ``CRONJOBS``, and the functions and commands that they call."""
+"""The entries of ``CRONJOBS``: what each of them calls, and under which lock."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.apps import apps
 from django.conf import settings
 from django.core.management import (
@@ -18,16 +19,39 @@ from django.core.management import (
     get_commands,
     load_command_class,
 )
+from django.utils.functional import cached_property
 from django.utils.module_loading import import_string
 
-from django_shedlock.contrib.crontab.commands import locked_command
+from django_shedlock import conf
+from django_shedlock.contrib.crontab import locked_command, parse_command
+from django_shedlock.contrib.crontab.zones import cron_time_zone
+from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.jobs import registry
-from django_shedlock.jobs.registry import Job
+from django_shedlock.jobs.named import NamedJob, named_job, run_locked
+from django_shedlock.jobs.registry import Job, invoked_by, with_schedule
+from django_shedlock.locks.configuration import (
+    ZERO,
+    LockRequest,
+    default_duration,
+    make_request,
+)
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import BY_SCHEDULER, Start
+from django_shedlock.signals import logger
 
 APP = "django_shedlock.contrib.crontab"
 """The app whose command ``crontab`` locks all entries."""
 FORMS = "(time, path), (time, path, suffix) or (time, path, [args], {kwargs}, suffix)"
 KINDS: tuple[Any, ...] = (str, str, (list, tuple), dict, (str, type(None)))
+LONGEST_AT_LEAST = timedelta(minutes=1)
+"""Hosts whose clocks raise no warning start a tick within this time."""
+
+
+def locks_all_entries() -> bool:
+    """Return whether ``manage.py crontab`` is the command of this app."""
+    names = [app.name for app in apps.get_app_configs()]
+    both = {APP, "django_crontab"} <= set(names)
+    return both and names.index(APP) < names.index("django_crontab")
 
 
 @dataclass(frozen=True)
@@ -52,11 +76,7 @@ class Entry:
         return cls(*parts)
 
     def __str__(self) -> str:
-        try:
-            call = self.call
-        except (TypeError, ValueError):  # another check reports its arguments
-            call = f"{self.path} with {[*self.args, self.kwargs]!r}"
-        return f"The entry {call} ({self.time}) of CRONJOBS"
+        return f"The entry {self.call} ({self.time}) of CRONJOBS"
 
     @property
     def call(self) -> str:
@@ -66,52 +86,147 @@ class Entry:
         arguments = ", ".join([*map(dump, self.args), *named])
         return f"{self.path}({arguments})" if arguments else self.path
 
-    @property
+    @cached_property
     def function(self) -> Any:
         """The target of the path. Raises whatever importing it raises."""
         return import_string(self.path)
 
+    @property
+    def command(self) -> BaseCommand | None:
+        """The command that the entry calls by its name, if it exists."""
+        name = self.args[0] if self.args else None
+        app = get_commands().get(name) if isinstance(name, str) else None
+        if app is None or isinstance(app, BaseCommand):
+            return app
+        return load_command_class(app, str(name))
 
-def locks_all_entries() -> bool:
-    """Return whether ``manage.py crontab`` is the command of this app."""
-    names = [app.name for app in apps.get_app_configs()]
-    both = {APP, "django_crontab"} <= set(names)
-    return both and names.index(APP) < names.index("django_crontab")
+    @cached_property
+    def job(self) -> Job | None:
+        """The decorated job that the entry runs, which may be a command."""
+        if self.function is not call_command:
+            return registry.find_job(self.function)
+        command = self.command
+        return None if command is None else registry.find_job(command.handle)
+
+    @cached_property
+    def ticks(self) -> Schedule | None:
+        """When cron starts the entry; ``None`` if that is wrong, or ``@reboot``."""
+        try:
+            schedule = Schedule(self.time, cron_time_zone())
+            _ = schedule.interval
+        except ValueError:  # a check reports it, the job runs anyway
+            return None
+        return schedule
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What ``SHEDLOCK_CRONTAB`` says about the path, and about this call."""
+        options: dict[str, Any] = {}
+        for key in (self.path, self.call):
+            of_key = conf.CRONTAB.value.get(key, {})
+            if not isinstance(of_key, dict):
+                raise InvalidLockConfiguration(
+                    f"SHEDLOCK_CRONTAB[{key!r}] = {of_key!r}: it must be a dict of "
+                    "options."
+                )
+            options |= of_key
+        return options
+
+    @property
+    def schedule(self) -> Schedule | str | None:
+        """The schedule whose ticks run once each: by default the entry's own."""
+        return self.options.get("schedule", self.ticks)
+
+    @cached_property
+    def own_request(self) -> LockRequest | None:
+        """The lock that the target brings."""
+        if self.function is locked_command:
+            return parse_command(*self.args, **self.kwargs)[0]
+        if self.job is None:
+            return None
+        if self.function is call_command:
+            return self.job.request
+        return self.job.request_for(tuple(self.args), self.kwargs)
+
+    @cached_property
+    def request(self) -> LockRequest | None:
+        """
+        The lock under which the entry runs, if it has one.
+
+        Raises ``InvalidLockConfiguration`` if its options contradict each other.
+        """
+        if not locks_all_entries():
+            return self.own_request
+        if self.own_request is not None:
+            return with_schedule(self.own_request, self.schedule)
+        return self.new_request()
+
+    def new_request(self) -> LockRequest | None:
+        """
+        Return a lock for a target that brings none, unless the settings refuse it.
+
+        ``SHEDLOCK_CRONTAB`` has the options. By default the name comes from the path
+        and the arguments, the durations from the schedule.
+        """
+        options = {"keep_alive": True, **self.options, "schedule": None}
+        if not options.pop("locked", True):
+            return None
+        name = options.pop("name", f"cron:{self.call}")
+        request = with_schedule(make_request(name, options), self.schedule)
+        interval = timedelta(days=1) if self.ticks is None else self.ticks.interval
+        at_most, at_least = request.lock_at_most_for, request.lock_at_least_for
+        if at_most is None:
+            at_most = min(interval * 0.9, default_duration(conf.LOCK_AT_MOST_FOR))
+            at_most = max(at_most, at_least or ZERO)
+        # Without ticks, it must be held until all other hosts have tried to start.
+        if at_least is None and request.schedule is None:
+            at_least = min(interval / 2, LONGEST_AT_LEAST, at_most)
+        return replace(request, lock_at_most_for=at_most, lock_at_least_for=at_least)
+
+    def run(self, start: Start = BY_SCHEDULER) -> bool:
+        """
+        Run the entry, or skip it if somebody else holds its lock or has run its tick.
+
+        A target that brings its own lock gets no other one. Return whether the target
+        was executed. Raises what it raises, and ``LockProviderError`` if the store
+        fails.
+        """
+        own = locked_command if self.function is locked_command else self.job
+        if own is not None:
+            with invoked_by(start, own, schedule=self.schedule) as invocation:
+                self._call()
+            return invocation.was_executed is True
+        request = self.new_request()
+        if request is None:
+            self._call()
+            return True
+        request = replace(request, start=start)
+        return run_locked(request, self.function, *self.args, **self.kwargs)
+
+    def _call(self) -> None:
+        function = self.function
+        if iscoroutinefunction(function):
+            function = async_to_sync(function)
+        function(*self.args, **self.kwargs)
 
 
-def is_tick() -> bool:
-    """Return whether cron has started this process to run one entry."""
-    return sys.argv[1:3] == ["crontab", "run"]
+def entries_as_jobs() -> Iterator[NamedJob]:
+    """Return the entries that run under a lock; log the entries that are wrong."""
+    if not locks_all_entries():
+        return
+    for job in getattr(settings, "CRONJOBS", []):
+        try:
+            entry = Entry.parse(job)
+            if entry.request is not None:
+                yield named_job(entry.request, entry.run)
+        except Exception:  # whatever importing a target raises
+            logger.warning("The entry %r of CRONJOBS is wrong.", job, exc_info=True)
 
 
 def target_modules() -> Iterator[str]:
     """Return the modules of the targets of ``CRONJOBS``, which may be anywhere."""
     entries = getattr(settings, "CRONJOBS", ())
-    is_used = apps.is_installed("django_crontab") and isinstance(entries, list | tuple)
-    if is_used and not is_tick():  # a tick needs its own target only
+    if apps.is_installed("django_crontab") and isinstance(entries, list | tuple):
         for entry in entries:
             with suppress(ValueError):  # a check reports it
                 yield Entry.parse(entry).path.rpartition(".")[0]
-
-
-def own_lock(entry: Entry) -> object | None:
-    """Return the target that brings its own lock: a job or ``locked_command``."""
-    return locked_command if entry.function is locked_command else find_job(entry)
-
-
-def find_job(entry: Entry) -> Job | None:
-    """Return the decorated job that the entry runs, which may be a command."""
-    function = entry.function
-    if function is not call_command:
-        return registry.find_job(function)
-    command = find_command(entry)
-    return None if command is None else registry.find_job(command.handle)
-
-
-def find_command(entry: Entry) -> BaseCommand | None:
-    """Return the command that the entry calls by its name, if it exists."""
-    name = entry.args[0] if entry.args else None
-    app = get_commands().get(name) if isinstance(name, str) else None
-    if app is None or isinstance(app, BaseCommand):
-        return app
-    return load_command_class(app, str(name))

@@ -3,41 +3,49 @@
 from __future__ import annotations
 
 import struct
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from django_shedlock import conf
+from django_shedlock.clocks import host_now
 
-UTC = "UTC"
 LOCALTIME = Path("/etc/localtime")
-TIMEZONE = Path("/etc/timezone")
-"""Debian also keeps the name here."""
 
 
 def cron_time_zone() -> str:
     """
     Return the name of cron's time zone.
 
-    It is ``SHEDLOCK_CRONTAB_TIME_ZONE``, else this host's, else UTC. A wrong setting
-    stops no job; a check reports it. The process's own zone is no help: Django has set
-    it to the project's.
+    It is ``SHEDLOCK_CRONTAB_TIME_ZONE``, else what ``/etc/localtime`` links to, else
+    UTC. A wrong setting stops no job; a check reports it. The process's own zone is no
+    help: Django has set it to the project's.
     """
-    names = [conf.CRONTAB_TIME_ZONE.value, _linked(), _written()]
-    return next(filter(is_time_zone, names), UTC)
+    names = [conf.CRONTAB_TIME_ZONE.value]
+    with suppress(OSError):
+        linked = str(LOCALTIME.readlink()).partition("zoneinfo/")[2]
+        # These two folders repeat all zones, without and with leap seconds.
+        names.append(linked.removeprefix("posix/").removeprefix("right/"))
+    return next(filter(is_time_zone, names), "UTC")
 
 
 def is_misnamed() -> bool:
-    """Return whether cron uses another zone than the one that this host names."""
+    """Return whether cron uses another zone than ``cron_time_zone()``."""
     if is_time_zone(conf.CRONTAB_TIME_ZONE.value):
         return False
     try:
         with LOCALTIME.open("rb") as file:
-            of_cron = ZoneInfo.from_file(file)
+            actual = ZoneInfo.from_file(file)
     except (OSError, ValueError, struct.error):
-        # cron can't read it either, and counts in UTC.
-        of_cron = ZoneInfo(UTC)
-    return _offsets(of_cron) != _offsets(ZoneInfo(cron_time_zone()))
+        actual = ZoneInfo("UTC")  # cron can't read it either, and counts in UTC
+    # Compared in both halves of the year, because of daylight saving time.
+    year, named = host_now().year, ZoneInfo(cron_time_zone())
+    return any(
+        datetime(year, month, 15, tzinfo=actual).utcoffset()
+        != datetime(year, month, 15, tzinfo=named).utcoffset()
+        for month in (1, 7)
+    )
 
 
 def is_time_zone(name: str) -> bool:
@@ -47,26 +55,3 @@ def is_time_zone(name: str) -> bool:
     except (LookupError, OSError, ValueError):
         return False
     return True
-
-
-def _offsets(zone: ZoneInfo) -> list[timedelta | None]:
-    # In both halves of the year, in case the zone has daylight saving time.
-    this_year = datetime.now(zone).year
-    days = (datetime(this_year, month, 15, tzinfo=zone) for month in (1, 7))
-    return [day.utcoffset() for day in days]
-
-
-def _linked() -> str:
-    try:
-        name = str(LOCALTIME.readlink()).partition("zoneinfo/")[2]
-    except OSError:
-        return ""
-    # These two folders repeat all zones, without and with leap seconds.
-    return name.removeprefix("posix/").removeprefix("right/")
-
-
-def _written() -> str:
-    try:
-        return TIMEZONE.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""

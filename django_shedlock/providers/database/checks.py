@@ -102,7 +102,7 @@ def _check_role(using: str) -> list[CheckMessage]:
             f"The database {using!r} is read-only, as a replica is, so no job with a "
             "lock will run.",
             hint="Let the provider's `using` name the primary.",
-            id="shedlock.W023",
+            id="shedlock.W017",
         )
     ]
 

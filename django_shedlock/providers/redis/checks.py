@@ -24,7 +24,7 @@ def check_server(alias: str, clients: Clients) -> list[CheckMessage]:
             f"The Redis server of SHEDLOCK_PROVIDERS[{alias!r}] deletes keys if it "
             f"needs room (maxmemory-policy {policy}). Locks may be among them.",
             hint=f"Set its maxmemory-policy to {NO_EVICTION}, or use another server.",
-            id="shedlock.W022",
+            id="shedlock.W016",
         )
     ]
 

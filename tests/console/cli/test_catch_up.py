@@ -204,7 +204,7 @@ def test_source_that_fails_does_not_stop_the_others(
         raise ZeroDivisionError("by nobody")
         yield
 
-    monkeypatch.setattr(named, "sources", [broken, *named.sources])
+    monkeypatch.setattr(named, "job_sources", [broken, *named.job_sources])
     make_late("report")
     run("catch-up")
     assert ran == ["report"]

@@ -102,15 +102,15 @@ def test_other_table(tmp_path: Path) -> None:
 def warned() -> Callable[[], list[CheckMessage]]:
     def check() -> list[CheckMessage]:
         messages = check_stores(databases=["default"])
-        return [message for message in messages if message.id == "shedlock.W023"]
+        return [message for message in messages if message.id == "shedlock.W017"]
 
     return check
 
 
 @pytest.mark.postgres_only
 @pytest.mark.django_db(transaction=True)
-def test_w023_read_only_database(warned: Callable[[], list[CheckMessage]]) -> None:
-    """W023 tells of a replica, on which nothing can be written."""
+def test_w017_read_only_database(warned: Callable[[], list[CheckMessage]]) -> None:
+    """W017 tells of a replica, on which nothing can be written."""
     assert warned() == []
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
@@ -119,7 +119,7 @@ def test_w023_read_only_database(warned: Callable[[], list[CheckMessage]]) -> No
 
 
 @pytest.mark.django_db
-def test_w023_replica_of_mysql(
+def test_w017_replica_of_mysql(
     warned: Callable[[], list[CheckMessage]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There it is a variable of the server; other stores are not asked."""

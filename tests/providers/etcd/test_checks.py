@@ -34,7 +34,7 @@ def test_two_providers_in_one_place(settings: Any) -> None:
         alias: {"BACKEND": BACKEND, "OPTIONS": each} for alias, each in options.items()
     }
     [message] = check_providers()
-    assert message.id == "shedlock.E013"
+    assert message.id == "shedlock.E005"
     assert "one etcd, with the prefix 'shedlock/'" in message.msg
     options["a"]["prefix"] = "theirs/"  # type: ignore[assignment]
     settings.SHEDLOCK_PROVIDERS = {**settings.SHEDLOCK_PROVIDERS}

@@ -53,5 +53,5 @@ def test_two_providers_in_one_place(
         for alias, url in {"a": first, "default": second}.items()
     }
     messages = check_providers()
-    assert [message.id for message in messages] == ["shedlock.E013"] * is_one
+    assert [message.id for message in messages] == ["shedlock.E005"] * is_one
     assert "secret" not in str(messages)

@@ -24,7 +24,7 @@ def shared(settings: Any, one: dict[str, Any], two: dict[str, Any]) -> list[str]
         "twin": {"BACKEND": BACKEND, "OPTIONS": two},
     }
     messages = check_providers()
-    assert {message.id for message in messages} <= {"shedlock.E013"}
+    assert {message.id for message in messages} <= {"shedlock.E005"}
     return [message.msg for message in messages]
 
 
@@ -41,7 +41,7 @@ SENTINELS = {"url": "redis+sentinel://a,b/jobs"}
         (SENTINELS, {"url": "redis+sentinel://b:26379,a/jobs"}),
     ],
 )
-def test_e013_two_providers_with_one_place(
+def test_e005_two_providers_with_one_place(
     settings: Any, one: dict[str, Any], two: dict[str, Any]
 ) -> None:
     """Equal servers, databases and prefixes are one set of locks; no secret is told."""
@@ -61,7 +61,7 @@ def test_e013_two_providers_with_one_place(
         (SENTINELS, {"url": "redis+sentinel://a,b/reports"}),
     ],
 )
-def test_e013_not_of_other_places(
+def test_e005_not_of_other_places(
     settings: Any, one: dict[str, Any], two: dict[str, Any]
 ) -> None:
     """Another server, database, service or prefix has locks of its own."""
@@ -96,7 +96,7 @@ def test_server_that_deletes_keys(settings: Any, server: RedisServer) -> None:
     finally:
         server.ask("CONFIG", "SET", "maxmemory", "0")
         server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    assert message.id == "shedlock.W022"
+    assert message.id == "shedlock.W016"
     assert "volatile-lru" in message.msg
 
 

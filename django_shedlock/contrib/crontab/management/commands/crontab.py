@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from django_crontab.crontab import Crontab
 from django_crontab.management.commands import crontab
 
-from django_shedlock.contrib.crontab.runs import run_or_exit
+from django_shedlock.contrib.crontab.entries import Entry
+from django_shedlock.signals import logger
 
 
 class Command(crontab.Command):
@@ -25,12 +27,13 @@ class Command(crontab.Command):
 
     def handle(self, *args: Any, subcommand: str, **options: Any) -> None:
         """Run the entry, or leave the subcommand to django-crontab."""
-        if subcommand == "run":
-            run_or_exit(_job(options["jobhash"]))
-        else:
+        if subcommand != "run":
             super().handle(*args, subcommand=subcommand, **options)
-
-
-def _job(job_hash: str) -> Any:
-    # Only django-crontab knows how it makes the hashes in the crontab.
-    return Crontab()._Crontab__get_job_by_hash(job_hash)
+            return
+        # Only django-crontab knows how it makes the hashes in the crontab.
+        job = Crontab()._Crontab__get_job_by_hash(options["jobhash"])
+        try:
+            Entry.parse(job).run()
+        except Exception:
+            logger.exception("The entry %r of CRONJOBS failed.", job)
+            sys.exit(1)

@@ -13,7 +13,7 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import checks
-from django_shedlock.jobs.discovery import import_decorated_modules, modules_of_apps
+from django_shedlock.jobs.named import import_decorated_modules, modules_of_apps
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.models import LockRecord
 from tests.support.commands import run
@@ -192,7 +192,7 @@ def test_module_that_cannot_be_imported_is_told(
 ) -> None:
     """Who starts jobs, or deletes records of unknown ones, logs it; a check tells."""
     [message] = checks.check_jobs()
-    assert message.id == "shedlock.W019"
+    assert message.id == "shedlock.W002"
     assert BROKEN not in caplog.text
     try:
         run(*command)
