@@ -193,7 +193,7 @@ def see(*, public: bool) -> None:
 
     from django_shedlock.console.monitoring.health import HealthView
 
-    view = HealthView.as_view(public=public, stuck_after="2h", overdue_after="15m")
+    view = HealthView.as_view(public=public, held_for="2h", grace="15m", keep_for=0)
     view(RequestFactory().get("/health"))
 
 
@@ -203,7 +203,7 @@ def check_health() -> None:
 
     minutes = timedelta(minutes=15)
     with suppress(Exception):
-        ShedLock(stuck_after=minutes, overdue_after=minutes).run()
+        ShedLock(grace=minutes, held_for=minutes, keep_for=0).run()
 
 
 def scrape() -> None:

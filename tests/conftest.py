@@ -129,14 +129,14 @@ def patient_connections() -> None:
 @pytest.fixture(autouse=True)
 def forget_memory() -> Iterator[None]:
     """Give each test providers of its own, no locks in memory, and room for labels."""
-    from django_shedlock.console.monitoring.verdicts import verdicts
+    from django_shedlock.console.monitoring.health import checks
     from django_shedlock.contrib.prometheus import receivers
     from django_shedlock.history.recording import skips
     from django_shedlock.keepalive import late_releases
     from django_shedlock.providers import forget_providers
 
     skips.forget()
-    verdicts.forget()
+    checks.forget()
     receivers._known.clear()
     forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield

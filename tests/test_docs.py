@@ -21,7 +21,6 @@ from django_shedlock.console.monitoring import (
     health,
     reporting,
     summaries,
-    verdicts,
 )
 from django_shedlock.history import journal, recording
 from django_shedlock.locks.configuration import LockOptions
@@ -206,7 +205,7 @@ NUMBERS = {
     "the most urgent first; 1,000 at the most": health.MOST,
     "``keep_for``, 5 seconds by default": health.KEEP_FOR.total_seconds(),
     "after ``deadline``, 5 seconds by default": health.DEADLINE.total_seconds(),
-    "there are 10 such threads at the most": verdicts.MOST_UNDER_WAY,
+    "there are 10 such threads at the most": health.MOST_UNDER_WAY,
     "100 new and 100 gone findings at the most": check.MOST_MAILED,
     "default cache keeps for 1 hour": reporting.REMINDER.total_seconds() / 3600,
     "for 10 minutes, or for as long as it": reporting.SHORTEST_AWAY.seconds / 60,

@@ -10,7 +10,7 @@ from django.urls import path
 
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Kind, Search
-from django_shedlock.console.monitoring.health import HealthView, find_problems
+from django_shedlock.console.monitoring.health import HealthView
 from django_shedlock.contrib.prometheus.collectors import StoreCollector
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.providers import get_provider
@@ -74,18 +74,19 @@ def test_metrics_of_a_store_that_is_down(away: str) -> None:
 
 def test_health(store: str) -> None:
     """A job that runs for too long is found where its lock's name is known."""
-    assert find_problems(stuck_after=0) == []
+    search = Search(HOUR, held_for=0 * HOUR)
+    assert search.verdict(["default"]) == []
     take("job")
-    [problem] = find_problems(stuck_after=0, overdue_after=HOUR)
-    assert (problem.kind, problem.lock) == (Kind.LONG, "job")
+    [found] = search.verdict(["default"])
+    assert (found.kind, found.lock) == (Kind.LONG, "job")
 
 
 def test_health_of_a_store_that_is_down(away: str) -> None:
     """Whatever else is right, the answer is 503, and names the provider."""
     answer = Client().get("/health")
     assert answer.status_code == 503
-    [problem] = answer.json()["findings"]
-    assert (problem["kind"], problem["provider"]) == ("unreachable", "away")
+    [found] = answer.json()["findings"]
+    assert (found["kind"], found["provider"]) == ("unreachable", "away")
 
 
 def test_locks_can_be_left_out(store: str) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core import mail
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
@@ -25,10 +24,14 @@ from django_shedlock.console.cli.base import (
 )
 from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.console.cli.terminal import shortened
-from django_shedlock.console.monitoring.findings import Finding, Kind, Search, Severity
+from django_shedlock.console.monitoring.findings import (
+    Finding,
+    Search,
+    Severity,
+    aliases_to_search,
+)
 from django_shedlock.console.monitoring.reporting import Changes, reported
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.providers import get_provider, provider_aliases
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
 LONGEST_NAME = 60
@@ -86,7 +89,7 @@ class Check(Subcommand):
 
     def handle(self, alias: str | None, **options: Any) -> None:
         """Run with the provider of this alias, or with all if it is ``None``."""
-        self.run(_aliases() if alias is None else [alias], **options)
+        self.run(aliases_to_search() if alias is None else [alias], **options)
 
     def run(
         self,
@@ -105,8 +108,7 @@ class Check(Subcommand):
         if grace is None:
             grace = default_duration(conf.GRACE)
         search = Search(grace, held_for, tuple(ignore))
-        found = [each for alias in aliases for each in _findings(search, alias)]
-        findings = sorted(found, key=lambda each: each.kind is not Kind.UNREACHABLE)
+        findings = search.verdict(aliases)
         if json:
             write_json(
                 self.stdout,
@@ -123,20 +125,6 @@ class Check(Subcommand):
     def _lines(self, findings: Sequence[Finding]) -> str:
         lines = [finding_line(self.terminal, each) for each in findings]
         return "\n".join(lines) or "No findings."
-
-
-def _aliases() -> Sequence[str]:
-    try:
-        return provider_aliases() or ["default"]
-    except ImproperlyConfigured:  # get_provider() raises it again
-        return ["default"]
-
-
-def _findings(search: Search, alias: str) -> Iterator[Finding]:
-    try:
-        yield from search.findings(get_provider(alias))
-    except Exception as error:  # even wrong DATABASES: no job can run
-        yield Finding(Kind.UNREACHABLE, alias, None, str(error))
 
 
 def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:

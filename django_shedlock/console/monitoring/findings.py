@@ -9,6 +9,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import Self
 
+from django.core.exceptions import ImproperlyConfigured
+
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE, clock_difference
 from django_shedlock.console.monitoring import texts
@@ -29,6 +31,7 @@ from django_shedlock.locks.states import (
     log_unreadable,
 )
 from django_shedlock.patterns import matches_any
+from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 
 
@@ -124,6 +127,14 @@ class Attention:
     is_complete: bool = True
 
 
+def aliases_to_search() -> list[str]:
+    """Return the aliases of all providers; wrong settings are the default one's."""
+    try:
+        return list(provider_aliases()) or ["default"]
+    except ImproperlyConfigured:  # get_provider() raises it again
+        return ["default"]
+
+
 @dataclass(frozen=True)
 class Search:
     """
@@ -140,11 +151,26 @@ class Search:
     grace: timedelta
     held_for: timedelta | None = None
     ignored: tuple[str, ...] = ()
+    clock_tolerance: timedelta = TOLERANCE
+
+    def verdict(self, aliases: Iterable[str]) -> list[Finding]:
+        """
+        Return the findings of these providers, the critical ones first.
+
+        Whatever is wrong is a finding, the settings included: then no job can run.
+        """
+        found = []
+        for alias in aliases:
+            try:
+                found += self.findings(get_provider(alias))
+            except Exception as error:  # whatever wrong settings, or a store, raise
+                found.append(Finding(Kind.UNREACHABLE, alias, None, str(error)))
+        return sorted(found, key=lambda each: each.kind is not Kind.UNREACHABLE)
 
     def findings(self, provider: LockProvider, limit: int = MOST) -> Iterator[Finding]:
         """Look at the provider's store, its clock, its history, and at its locks."""
         try:
-            yield from find_clock(provider, TOLERANCE)
+            yield from find_clock(provider, self.clock_tolerance)
             attention = self.attention(provider, limit)
             yield from find_outgrown_history(provider)
         except LockProviderError as error:
@@ -277,43 +303,6 @@ def history_is_outgrown(provider: LockProvider) -> bool:
     Raises ``LockProviderError`` if the store failed.
     """
     return has_outgrown(provider, default_duration(conf.HISTORY_RETENTION) + MARGIN)
-
-
-def find_late(
-    provider: LockProvider,
-    *,
-    held_for: timedelta | None,
-    grace: timedelta | None,
-    limit: int | None = None,
-) -> Iterator[Finding]:
-    """
-    Find each job that runs for longer than ``held_for``, or is overdue by ``grace``.
-
-    ``None`` leaves that search out; ``limit`` is the number of locks at the most.
-    Raises ``LockProviderError`` if the store failed.
-    """
-    if held_for is None and grace is None:
-        return
-    for status in provider.late(grace, held_for, limit=limit):
-        yield from _as_findings(
-            provider, status.name, _late(provider, status, held_for, grace)
-        )
-
-
-def _late(
-    provider: LockProvider,
-    status: LockStatus,
-    held_for: timedelta | None,
-    grace: timedelta | None,
-) -> Found:
-    if status.unreadable:
-        return _unreadable(provider, status, status.unreadable)
-    try:
-        late = None if grace is None else texts.overdue(provider, status, grace)
-        long = None if held_for is None else texts.too_long(provider, status, held_for)
-    except Exception as error:  # what somebody wrote into one record
-        return _senseless(provider, status, error)
-    return {Kind.OVERDUE: late, Kind.LONG: long}
 
 
 def _as_findings(provider: LockProvider, name: str, found: Found) -> list[Finding]:

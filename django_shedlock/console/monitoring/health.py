@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import logging
+import hashlib
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
-from itertools import chain, islice
 from typing import Any
 
+from django.core.cache import caches
 from django.db import Error, connections, transaction
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
@@ -19,25 +22,29 @@ from django.utils.cache import add_never_cache_headers
 from django.utils.crypto import constant_time_compare
 from django.views import View
 
+from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE
 from django_shedlock.console.monitoring.findings import (
     Finding,
     Kind,
-    find_clock,
-    find_late,
+    Search,
+    aliases_to_search,
 )
-from django_shedlock.console.monitoring.verdicts import Verdict, verdicts
 from django_shedlock.durations import Duration, format_duration, parse_duration
-from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.signals import logger
+from django_shedlock.threads import renewed_in_child, run_aside
 
 PERMISSION = "django_shedlock.view_lockrecord"
-BEARER = "Bearer "
 KEEP_FOR = timedelta(seconds=5)
 DEADLINE = timedelta(seconds=5)
 MOST = 1000
-"""Findings that a health check tells of at the most."""
-
-logger = logging.getLogger("django_shedlock")
+"""Findings of a provider that a health check tells of at the most."""
+PATIENCE = 60.0
+"""Seconds until a check that has not ended is begun again, as its connection may be
+dead, and its store alive."""
+MOST_UNDER_WAY = 10
+"""Threads in which one check runs at the most."""
 
 
 class MonitoringView(View):
@@ -54,7 +61,7 @@ class MonitoringView(View):
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
-        """See View.as_view(). A store that is down must not end the request early."""
+        # A store that is down must not end the request before it reaches the view.
         view: Any = super().as_view(**initkwargs)
         for alias in connections:
             view = transaction.non_atomic_requests(alias)(view)
@@ -63,7 +70,6 @@ class MonitoringView(View):
     def dispatch(
         self, request: HttpRequest, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
-        """Answer, and let nobody cache the answer."""
         response = super().dispatch(request, *args, **kwargs)
         add_never_cache_headers(response)
         return response
@@ -71,15 +77,17 @@ class MonitoringView(View):
     @property
     def is_allowed(self) -> bool:
         """Whether the request may see everything."""
-        return self.public or self._has_token() or self._has_permission()
+        return self.is_known or self._has_permission()
 
-    def _has_token(self) -> bool:
-        if not self.token:
-            return False
+    @property
+    def is_known(self) -> bool:
+        """Whether it may, without a question to a database, which may hang."""
+        if self.public or not self.token:
+            return self.public
         # Servers decode headers as Latin-1, whatever the client sent.
         header = self.request.headers.get("Authorization", "")
         sent = header.encode("latin-1", errors="replace")
-        expected = f"{BEARER}{self.token}".encode(errors="surrogateescape")
+        expected = f"Bearer {self.token}".encode(errors="surrogateescape")
         return constant_time_compare(sent, expected)
 
     def _has_permission(self) -> bool:
@@ -90,105 +98,154 @@ class MonitoringView(View):
             return False
 
 
-def find_problems(
-    alias: str = "default",
-    *,
-    clock_tolerance: Duration = TOLERANCE,
-    stuck_after: Duration | None = None,
-    overdue_after: Duration | None = None,
-    limit: int | None = None,
-) -> list[Finding]:
-    """
-    Return what is wrong with the locks of this provider, even if its store fails.
-
-    The store must answer and have its table, and its clock must be within
-    ``clock_tolerance`` of this process's. No job may run for longer than
-    ``stuck_after``, or have a tick that has not succeeded after ``overdue_after``;
-    without these two options it does not look. With ``limit`` it stops after so many.
-    Raises ``ValueError`` if an option is no duration.
-    """
-    tolerance = parse_duration(clock_tolerance)
-    longest = None if stuck_after is None else parse_duration(stuck_after)
-    grace = None if overdue_after is None else parse_duration(overdue_after)
-    try:
-        provider = get_provider(alias)
-        clock = find_clock(provider, tolerance)
-        late = find_late(provider, held_for=longest, grace=grace, limit=limit)
-        return list(islice(chain(clock, late), limit))
-    except Exception as error:  # the caller needs an answer
-        logger.warning("Could not check the locks of provider %r: %s", alias, error)
-        return [Finding(Kind.UNREACHABLE, alias, None, str(error))]
-
-
 @dataclass(frozen=True)
+class Verdict:
+    """What a check found, and when, by this host's clock."""
+
+    findings: Sequence[Finding]
+    at: float
+
+
+class Checks:
+    """
+    The checks under way, each in a thread of its own.
+
+    However many callers wait for a check, it runs once at a time. While its store
+    hangs, one thread waits for it, and each minute another one, up to
+    ``MOST_UNDER_WAY``.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._mutex = threading.Lock()
+        self._under_way: dict[str, list[tuple[float, Future[Verdict]]]] = {}
+
+    def begin(
+        self, key: str, check: Callable[[], Verdict]
+    ) -> tuple[float, Future[Verdict]]:
+        """
+        Return when the check was begun that is under way now, and its verdict to come.
+
+        Raises ``RuntimeError`` if no thread can be started.
+        """
+        with self._mutex:
+            begun = [each for each in self._under_way.get(key, ()) if each[1].running()]
+            has_time = begun and time.monotonic() - begun[-1][0] <= PATIENCE
+            if not has_time and len(begun) < MOST_UNDER_WAY:
+                future: Future[Verdict] = Future()
+                future.set_running_or_notify_cancel()
+                run_aside(partial(_run, check, future))
+                begun.append((time.monotonic(), future))
+            self._under_way[key] = begun
+            return begun[-1]
+
+
+def _run(check: Callable[[], Verdict], future: Future[Verdict]) -> None:
+    try:
+        future.set_result(check())
+    except BaseException as error:  # in a thread of its own it ends nothing else
+        future.set_exception(RuntimeError(f"The check ended by {error!r}."))
+    finally:
+        caches.close_all()
+
+
+checks = renewed_in_child(Checks())
+
+
+@dataclass
 class HealthCheck:
     """
-    What to look for, see ``find_problems()``, and how long to wait for it.
+    What ``Search`` finds, told by a deadline, for callers that ask often.
 
-    The check runs in a thread of its own, and what it finds is kept for ``keep_for``. A
-    store that has not answered after ``deadline`` is unreachable. Raises ``ValueError``
-    if an option is no duration.
+    Without ``grace`` the setting ``SHEDLOCK_GRACE`` counts. What is found is kept for
+    ``keep_for`` in Django's default cache. A store that has not answered after
+    ``deadline`` is unreachable.
     """
 
+    grace: Duration | None = None
+    held_for: Duration | None = None
+    ignored: Sequence[str] = field(default=(), repr=False)
     clock_tolerance: Duration = TOLERANCE
-    stuck_after: Duration | None = None
-    overdue_after: Duration | None = None
-    limit: int = MOST
     keep_for: Duration = KEEP_FOR
     deadline: Duration = DEADLINE
 
-    def __post_init__(self) -> None:
-        # Here and not in the thread, whose end would look like a store that hangs.
-        given = (self.clock_tolerance, self.stuck_after, self.overdue_after)
-        for option in (*given, self.keep_for, self.deadline):
-            if option is not None:
-                parse_duration(option)
-
     def verdict(self, aliases: Sequence[str]) -> Verdict:
-        """Return the findings of these providers, and the age of the oldest."""
-        if _is_in_transaction():
+        """
+        Return the findings of these providers, and when the oldest was found.
+
+        Raises ``ValueError`` if an option is no duration.
+        """
+        grace, held_for = self.grace, self.held_for
+        search = Search(
+            default_duration(conf.GRACE) if grace is None else parse_duration(grace),
+            None if held_for is None else parse_duration(held_for),
+            tuple(self.ignored),
+            parse_duration(self.clock_tolerance),
+        )
+        keep_for, deadline = map(parse_duration, (self.keep_for, self.deadline))
+        if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
             # Only this thread sees what was written in it, as in a TestCase.
-            return Verdict([each for alias in aliases for each in self._find(alias)])
-        keep_for = parse_duration(self.keep_for)
-        for alias in aliases:
-            find = partial(self._find, alias)
-            verdicts.begin((self, alias), find, keep_for)
-        found = list(map(self._wait, aliases))
-        findings = [finding for each in found for finding in each.findings]
-        now = time.monotonic()
-        return Verdict(findings, min((each.at for each in found), default=now))
-
-    def _find(self, alias: str) -> list[Finding]:
-        return find_problems(
-            alias,
-            clock_tolerance=self.clock_tolerance,
-            stuck_after=self.stuck_after,
-            overdue_after=self.overdue_after,
-            limit=self.limit,
+            verdicts = [_look(search, alias) for alias in aliases]
+        else:
+            begun = []
+            for alias in aliases:
+                text = repr((search, alias)).encode()
+                key = f"shedlock:health:{hashlib.sha256(text).hexdigest()}"
+                check = partial(_look_or_recall, key, keep_for, search, alias)
+                begun.append((alias, *checks.begin(key, check)))
+            verdicts = [_wait(*each, deadline) for each in begun]
+        return Verdict(
+            [found for verdict in verdicts for found in verdict.findings],
+            min((verdict.at for verdict in verdicts), default=time.time()),
         )
 
-    def _wait(self, alias: str) -> Verdict:
-        deadline = parse_duration(self.deadline)
-        verdict = verdicts.wait((self, alias), deadline)
-        if verdict is not None:
-            return verdict
-        text = (
-            f"The store of provider {alias!r} has not answered within "
-            f"{format_duration(deadline)}: it hangs or, in a database, another "
-            "transaction has locked its table."
+
+def _look(search: Search, alias: str) -> Verdict:
+    verdict = Verdict(search.verdict([alias])[:MOST], time.time())
+    for found in verdict.findings:
+        if found.kind is Kind.UNREACHABLE:
+            logger.warning("Could not check the locks: %s", found)
+    return verdict
+
+
+def _look_or_recall(
+    key: str, keep_for: timedelta, search: Search, alias: str
+) -> Verdict:
+    # In the check's thread, as a cache can hang, too.
+    if not keep_for:
+        return _look(search, alias)
+    with suppress(Exception):  # whatever a cache raises
+        if (kept := caches["default"].get(key)) is not None:
+            return Verdict(*kept)
+    verdict = _look(search, alias)
+    with suppress(Exception):
+        kept = (verdict.findings, verdict.at)
+        caches["default"].set(key, kept, keep_for.total_seconds())
+    return verdict
+
+
+def _wait(
+    alias: str, began: float, future: Future[Verdict], deadline: timedelta
+) -> Verdict:
+    # So of a store that hangs only the first callers wait.
+    left = began + deadline.total_seconds() - time.monotonic()
+    try:
+        return future.result(max(0.0, left))
+    except TimeoutError:
+        sentence = (
+            f"The store has not answered within {format_duration(deadline)}: it hangs "
+            "or, in a database, another transaction has locked its table."
         )
-        logger.warning("Could not check the locks of provider %r: %s", alias, text)
-        return Verdict([Finding(Kind.UNREACHABLE, alias, None, text)])
+        hanging = Finding(Kind.UNREACHABLE, alias, None, sentence)
+        logger.warning("Could not check the locks: %s", hanging)
+        return Verdict([hanging], time.time())
 
 
-def _is_in_transaction() -> bool:
-    used = connections.all(initialized_only=True)
-    return any(connection.in_atomic_block for connection in used)
-
-
-class HealthView(MonitoringView):
+class HealthView(MonitoringView, HealthCheck):
     """
-    Whether all locks work, as JSON: 200 if they do, else 503.
+    Whether all locks work, as JSON: 200 if nothing is found, else 503.
 
     Anyone gets the status; authorised callers, see ``MonitoringView``, also get the
     findings, a thousand of each provider at the most, and their ``age`` in seconds.
@@ -196,44 +253,17 @@ class HealthView(MonitoringView):
     """
 
     provider: str | None = None
-    clock_tolerance: Duration = TOLERANCE
-    stuck_after: Duration | None = None
-    overdue_after: Duration | None = None
-    keep_for: Duration = KEEP_FOR
-    deadline: Duration = DEADLINE
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
         """Return the status, and to authorised callers the findings."""
-        # One finding is enough for the others, of whom there may be many.
-        verdict = self._verdict(MOST if self._is_known else 1)
-        is_told = self._is_known
-        if not is_told and not _is_down(verdict) and self.is_allowed:
-            verdict, is_told = self._verdict(MOST), True
+        aliases = aliases_to_search() if self.provider is None else [self.provider]
+        verdict = self.verdict(aliases)
         findings = verdict.findings
         answer: dict[str, Any] = {"status": "not ok" if findings else "ok"}
-        if is_told:
+        is_down = any(found.kind is Kind.UNREACHABLE for found in findings)
+        # The users may be in the store that is down.
+        if self.is_known if is_down else self.is_allowed:
             answer["findings"] = [asdict(found) for found in findings]
-            answer["age"] = round(verdict.age.total_seconds(), 3)
+            answer["age"] = round(max(0.0, time.time() - verdict.at), 3)
         status = HTTPStatus.SERVICE_UNAVAILABLE if findings else HTTPStatus.OK
         return JsonResponse(answer, status=status)
-
-    @property
-    def _is_known(self) -> bool:
-        # Without a question to a database, which may hang.
-        return self.public or self._has_token()
-
-    def _verdict(self, limit: int) -> Verdict:
-        check = HealthCheck(
-            self.clock_tolerance,
-            self.stuck_after,
-            self.overdue_after,
-            limit,
-            self.keep_for,
-            self.deadline,
-        )
-        aliases = provider_aliases() if self.provider is None else [self.provider]
-        return check.verdict(aliases)
-
-
-def _is_down(verdict: Verdict) -> bool:
-    return any(found.kind is Kind.UNREACHABLE for found in verdict.findings)

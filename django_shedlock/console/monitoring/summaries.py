@@ -199,7 +199,7 @@ def _last_runs(
     def read(runs: LockRunQuerySet) -> list[int]:
         return _newest(runs, provider.alias, names)
 
-    newest = _read_runs(provider, read)
+    newest = [] if names is not None and not names else _read_runs(provider, read)
     if not newest:
         return
     runs = LockRun.objects.using(provider.history_database)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,27 +14,32 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from django.core.cache import cache
+from django.core.cache.backends.locmem import LocMemCache
+from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.test import Client, override_settings
 from django.urls import path
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.findings import Finding, Search
 from django_shedlock.console.monitoring.health import (
+    MOST_UNDER_WAY,
+    Checks,
     HealthCheck,
     HealthView,
-    find_problems,
+    Verdict,
 )
-from django_shedlock.console.monitoring.verdicts import MOST_UNDER_WAY, Verdicts
 from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import MEMORY
 from tests.support.lateness import be_on_time, be_overdue
-from tests.support.locks import expire, take
+from tests.support.locks import add_run, expire, take
 from tests.support.operators import operator
-from tests.support.records import counted_records, make_unreadable
+from tests.support.records import make_unreadable
 from tests.support.threads import Asides
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -40,7 +48,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 MINUTE = timedelta(minutes=1)
 DEADLINE = 2
 """Seconds: many more than five answers take that do not wait."""
-OPTIONS: dict[str, Any] = {"stuck_after": "5m", "overdue_after": "1h"}
+OPTIONS: dict[str, Any] = {"held_for": "5m", "grace": "1h"}
 
 urlpatterns = [
     path("health", HealthView.as_view(**OPTIONS)),
@@ -48,12 +56,14 @@ urlpatterns = [
     path("token", HealthView.as_view(token="sesame", **OPTIONS)),
     path("plain", HealthView.as_view(public=True)),
     path("other", HealthView.as_view(public=True, provider="other")),
-    path("patient", HealthView.as_view(public=True, overdue_after="4d")),
+    path("patient", HealthView.as_view(public=True, grace="4d")),
     path("kept", HealthView.as_view(public=True, keep_for="1h", **OPTIONS)),
     path("fresh", HealthView.as_view(public=True, keep_for=0, **OPTIONS)),
     path("brief", HealthView.as_view(public=True, keep_for="50ms", **OPTIONS)),
     path("hasty", HealthView.as_view(public=True, deadline="10ms", keep_for=0)),
+    path("impatient", HealthView.as_view(public=True, deadline="50ms")),
     path("deadline", HealthView.as_view(public=True, deadline=DEADLINE, keep_for=0)),
+    path("fewer", HealthView.as_view(public=True, ignored=["import:*"], **OPTIONS)),
     path("strict", HealthView.as_view(public=True, clock_tolerance="10s")),
 ]
 
@@ -80,9 +90,22 @@ def set_clock_ahead(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
 
 
 def details(address: str = "/details") -> list[tuple[str, str | None]]:
-    """Return the problems that the view tells."""
+    """Return the findings that the view tells."""
     answer = Client().get(address).json()
-    return [(problem["kind"], problem["lock"]) for problem in answer["findings"]]
+    return [(found["kind"], found["lock"]) for found in answer["findings"]]
+
+
+def test_view_says_what_check_says() -> None:
+    """There is one verdict: a job that failed three times is no good health."""
+    for _ in range(3):
+        add_run("job", RunOutcome.FAILED)
+    answer, printed = Client().get("/details"), io.StringIO()
+    with pytest.raises(SystemExit, match="1"):
+        call_command("shedlock", "check", "--json", stdout=printed)
+    assert (answer.status_code, answer.json()["status"]) == (503, "not ok")
+    [found], [checked] = answer.json()["findings"], json.loads(printed.getvalue())
+    assert {"severity": "warning", **found} == checked
+    assert Client().get("/health").status_code == 503
 
 
 @pytest.mark.parametrize("use_tz", [True, False])
@@ -160,7 +183,7 @@ def test_job_that_ended_is_not_stuck() -> None:
         age(name, timedelta(hours=1))
     LockRecord.objects.filter(name="kept").update(lock_until=DatabaseNow() + MINUTE)
     expire("expired")
-    assert details() == []
+    assert details() == [("expired", "expired")]
 
 
 def test_overdue_job() -> None:
@@ -172,7 +195,8 @@ def test_overdue_job() -> None:
     take("without a schedule").release()
     assert details() == [("overdue", "overdue")]
     assert Client().get("/health").status_code == 503
-    assert details("/plain") == details("/patient") == []
+    assert details("/plain") == [("overdue", "overdue")]
+    assert details("/patient") == []
 
 
 def test_details_only_for_those_who_may_see_them() -> None:
@@ -187,9 +211,10 @@ def test_details_only_for_those_who_may_see_them() -> None:
 def test_staff_with_permission_sees_details() -> None:
     """Who may see the locks in the admin learns which one is stuck, and who runs it."""
     stick("secret")
-    [problem] = operator("view_lockrecord").get("/health").json()["findings"]
-    assert (problem["lock"], problem["provider"]) == ("secret", "default")
-    assert LockRecord.objects.get().locked_by in problem["sentence"]
+    [found] = operator("view_lockrecord").get("/health").json()["findings"]
+    assert (found["lock"], found["provider"]) == ("secret", "default")
+    assert LockRecord.objects.get().locked_by in found["sentence"]
+    assert found["command"] == "shedlock release secret --force"
 
 
 def test_every_provider_is_asked() -> None:
@@ -200,45 +225,45 @@ def test_every_provider_is_asked() -> None:
         assert details("/other") == []
 
 
-@pytest.mark.parametrize("option", ["clock_tolerance", "stuck_after", "overdue_after"])
-def test_wrong_option_is_refused(option: str) -> None:
-    """An option that is no duration is an error, and no bad health."""
-    with pytest.raises(ValueError, match="soon"):
-        find_problems(**{option: "soon"})
-
-
 @pytest.mark.parametrize(
-    "option",
-    ["clock_tolerance", "stuck_after", "overdue_after", "keep_for", "deadline"],
+    "option", ["clock_tolerance", "held_for", "grace", "keep_for", "deadline"]
 )
 def test_wrong_option_is_no_store_that_hangs(option: str) -> None:
     """It is refused before a thread could die of it."""
     with pytest.raises(ValueError, match="soon"):
-        HealthCheck(**{option: "soon"})
+        HealthCheck(**{option: "soon"}).verdict(["default"])
+
+
+@pytest.mark.parametrize("providers", [{}, ["default"]])
+def test_settings_with_which_no_job_runs(providers: Any) -> None:
+    """They are not well either, and no error of the server."""
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        assert details() == [("unreachable", None)]
+
+
+def test_ignored_locks() -> None:
+    """A view can leave out what another one looks at."""
+    stick("import:7")
+    assert details() == [("long", "import:7")]
+    assert details("/fewer") == []
 
 
 def test_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    """A check costs one statement, and one more to look for what is late."""
-    with django_assert_num_queries(1 * 3):  # each in a savepoint of the test's
-        Client().get("/plain")
-    with django_assert_num_queries(2 * 3):
+    """A check of locks that need nobody costs four statements."""
+    take("free").release()
+    with django_assert_num_queries(4 * 3):  # each in a savepoint of the test's
         Client().get("/details")
 
 
-def test_others_cost_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may not see the findings needs only one; the others get a bounded list."""
+def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be many findings: the most urgent ones are enough."""
     monkeypatch.setattr("django_shedlock.console.monitoring.health.MOST", 3)
     for number in range(5):
         stick(f"stuck-{number}")
-        take(f"quick-{number}")
-    with counted_records(monkeypatch) as read:
-        assert Client().get("/health").status_code == 503
-        assert len(read) == 1
-        assert len(details()) == 3
-        assert len(read) == 1 + 3
+    assert len(details()) == 3
 
 
-def test_bad_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_record_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not hide the others, and the answer is no error of the server."""
     stick("stuck")
     stick("broken")
@@ -250,6 +275,10 @@ class TestVerdicts:
     """What a check finds is kept, and a store that hangs holds up one thread."""
 
     pytestmark = pytest.mark.django_db(transaction=True)
+
+    @pytest.fixture(autouse=True)
+    def empty_cache(self) -> None:
+        cache.clear()
 
     def test_verdict_is_kept(self) -> None:
         """Callers share a check for some seconds; who may see more learns its age."""
@@ -275,9 +304,24 @@ class TestVerdicts:
 
     def test_other_options_are_another_check(self) -> None:
         """A view does not tell what another one found."""
-        stick()
-        assert Client().get("/plain").status_code == 200
+        stick("import:7")
         assert Client().get("/details").status_code == 503
+        assert Client().get("/fewer").status_code == 200
+
+    def test_cache_that_is_down(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Then each call checks the locks."""
+        monkeypatch.setattr(LocMemCache, "get", refuse)
+        monkeypatch.setattr(LocMemCache, "set", refuse)
+        assert Client().get("/kept").status_code == 200
+        stick()
+        assert Client().get("/kept").status_code == 503
+
+    def test_cache_that_hangs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It holds up the check as a store that hangs does, but not the answer."""
+        goes_on = threading.Event()
+        monkeypatch.setattr(LocMemCache, "get", lambda *args: goes_on.wait(PATIENCE))
+        assert Client().get("/impatient").status_code == 503
+        goes_on.set()
 
     def test_one_thread_waits_for_a_store(
         self, monkeypatch: pytest.MonkeyPatch
@@ -285,21 +329,19 @@ class TestVerdicts:
         """However many ask meanwhile; after the deadline no caller waits."""
         goes_on, asked = threading.Event(), []
 
-        def hang(alias: str, **options: Any) -> list[Finding]:
-            asked.append(alias)
+        def hang(search: Search, aliases: list[str]) -> list[Finding]:
+            asked.extend(aliases)
             assert goes_on.wait(PATIENCE)
             return []
 
-        monkeypatch.setattr(
-            "django_shedlock.console.monitoring.health.find_problems", hang
-        )
+        monkeypatch.setattr(Search, "verdict", hang)
         asides = Asides()
         for _ in range(10):
             answer = Client().get("/hasty")
             assert answer.status_code == 503
-            [problem] = answer.json()["findings"]
-            assert problem["kind"] == "unreachable"
-            assert "has not answered within 10ms" in problem["sentence"]
+            [found] = answer.json()["findings"]
+            assert found["kind"] == "unreachable"
+            assert "has not answered within 10ms" in found["sentence"]
         assert (len(asked), len(asides)) == (1, 1)
         goes_on.set()
         assert wait_for(lambda: Client().get("/hasty").status_code == 200)
@@ -307,62 +349,39 @@ class TestVerdicts:
 
     def test_check_that_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its connection may be dead: the store is asked again, in few threads."""
-        monkeypatch.setattr("django_shedlock.console.monitoring.verdicts.PATIENCE", 0)
-        kept, goes_on = Verdicts(), threading.Event()
+        monkeypatch.setattr("django_shedlock.console.monitoring.health.PATIENCE", -1)
+        checks, goes_on = Checks(), threading.Event()
         asides = Asides()
 
-        def hang() -> list[Finding]:
+        def hang() -> Verdict:
             assert goes_on.wait(PATIENCE)
-            return [
-                Finding(Kind.UNREACHABLE, "default", None, "The connection is dead.")
-            ]
+            return Verdict([], 1)
 
-        for _ in range(MOST_UNDER_WAY + 2):
-            kept.begin("check", hang, timedelta(0))
-        assert len(asides) == MOST_UNDER_WAY
+        begun = {checks.begin("check", hang) for _ in range(MOST_UNDER_WAY + 2)}
+        assert len(begun) == len(asides) == MOST_UNDER_WAY
         goes_on.set()
         assert wait_for(lambda: not asides)
-        goes_on.clear()
-        kept.begin("check", hang, timedelta(0))
-        kept.begin("check", list, timedelta(0))
-        verdict = kept.wait("check", timedelta(seconds=PATIENCE))
-        assert verdict is not None
-        goes_on.set()
-        assert wait_for(lambda: not asides)
-        # What the first check says at last is older.
-        assert kept.wait("check", timedelta(0)) is verdict
-        assert not verdict.findings
+        # What the first ones said at last is older.
+        _, verdict = checks.begin("check", lambda: Verdict([], 2))
+        assert verdict.result(PATIENCE) == Verdict([], 2)
 
-    def test_check_that_ends_without_a_verdict(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The next caller asks again."""
-        monkeypatch.setattr(threading, "excepthook", lambda failed: None)
-        kept = Verdicts()
-        kept.begin("check", lambda: 1 / 0, timedelta(0))  # type: ignore[arg-type,return-value]
-        assert kept.wait("check", timedelta(seconds=PATIENCE)) is None
-        kept.begin("check", list, timedelta(0))
-        assert kept.wait("check", timedelta(seconds=PATIENCE)) is not None
+    def test_check_that_ends_without_a_verdict(self) -> None:
+        """Its callers learn of it, and the next one asks again."""
+        checks = Checks()
+        _, verdict = checks.begin("check", lambda: sys.exit(3))
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            verdict.result(PATIENCE)
+        _, verdict = checks.begin("check", lambda: Verdict([], 1))
+        assert verdict.result(PATIENCE) == Verdict([], 1)
 
     def test_forked_child_asks_for_itself(self) -> None:
         """Its parent's threads are not there to end what they began."""
-        kept, goes_on = Verdicts(), threading.Event()
-        kept.begin("check", lambda: [goes_on.wait(PATIENCE)], timedelta(0))  # type: ignore[list-item]
-        kept.forget()
-        kept.begin("check", list, timedelta(0))
-        assert kept.wait("check", timedelta(seconds=PATIENCE)) is not None
+        checks, goes_on = Checks(), threading.Event()
+        checks.begin("check", lambda: Verdict([], goes_on.wait(PATIENCE)))
+        checks.forget()
+        _, verdict = checks.begin("check", lambda: Verdict([], 1))
+        assert verdict.result(PATIENCE) == Verdict([], 1)
         goes_on.set()
-
-    def test_number_of_verdicts_is_bounded(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """As many checks as there may be, so much is kept."""
-        monkeypatch.setattr("django_shedlock.console.monitoring.verdicts.MOST", 3)
-        kept = Verdicts()
-        for number in range(10):
-            kept.begin(number, list, timedelta(0))
-            assert kept.wait(number, timedelta(seconds=PATIENCE)) is not None
-        assert len(kept._kept) <= 3
 
     @pytest.mark.servers_only
     def test_table_that_somebody_locked(self) -> None:
@@ -374,8 +393,8 @@ class TestVerdicts:
                 answer = Client().get("/deadline")
                 took.append(time.monotonic() - began)
                 assert answer.status_code == 503
-                [problem] = answer.json()["findings"]
-                assert "another transaction has locked its table" in problem["sentence"]
+                [found] = answer.json()["findings"]
+                assert "another transaction has locked its table" in found["sentence"]
             # The next ones do not wait for the same store again.
             assert min(took) < DEADLINE <= took[0]
             assert len(asides) == 1
