@@ -219,7 +219,7 @@ def test_cronjobs_name_jobs_with_locks(make_hosts: Callable[..., Hosts]) -> None
     assert len(hashes) == len(IN_CRONJOBS)
     printed = [hosts.manage("crontab", "run", job).ended() for job in hashes]
     assert sorted(printed) == ["", "", "", "", "sent\n"]
-    locks = hosts.manage("shedlock", "list").ended()
+    locks = hosts.manage("shedlock", "list", "--wide").ended()
     assert {line.split()[0] for line in locks.splitlines()[1:]} == IN_CRONJOBS
 
 

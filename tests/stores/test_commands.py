@@ -46,7 +46,7 @@ def test_list(store: str) -> None:
     lock = take("job")
     take("unknown")
     take("free").release()
-    status, printed, told = call("list")
+    status, printed, told = call("list", "--wide")
     assert status == 0
     assert re.search(rf"^job +running +{lock.locked_by} ", printed, re.MULTILINE)
     assert listed() == {"free", "job", "unknown"}

@@ -36,6 +36,7 @@ FILE = re.compile(r"# ([\w/]+\.py)$", re.MULTILINE)
 DIFFERS = {
     r"[\w.-]+:\d+:[0-9a-f]{16}": "HOLDER",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([+-]\d\d:\d\d)?": "MOMENT",
+    r"\b\d\d-\d\d \d\d:\d\d\b": "MOMENT",
     r"\b(\d+(\.\d+)?(ms|[dhms]))+\b": "DURATION",
     r"\s+": " ",
 }

@@ -1,8 +1,20 @@
-"""The subcommands of ``manage.py shedlock``."""
+"""``manage.py shedlock``: its subcommands, their common options, and their errors."""
 
 from __future__ import annotations
 
-from django_shedlock.console.cli.base import Subcommand
+import os
+import sys
+from argparse import SUPPRESS, ArgumentParser
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.db import Error
+from django.utils.connection import ConnectionDoesNotExist
+
+from django_shedlock.console.cli.base import ExitStatus, Subcommand
 from django_shedlock.console.cli.catch_up import CatchUp
 from django_shedlock.console.cli.check import Check
 from django_shedlock.console.cli.history import History
@@ -13,6 +25,13 @@ from django_shedlock.console.cli.prune import Prune
 from django_shedlock.console.cli.run import Run
 from django_shedlock.console.cli.show import Show
 from django_shedlock.console.cli.trigger import TriggerJob
+from django_shedlock.exceptions import (
+    InvalidLockConfiguration,
+    LockProviderError,
+    ShedLockError,
+)
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.database.errors import is_missing_table, migrate_command
 
 SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Listing,
@@ -29,3 +48,78 @@ SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     CatchUp,
 )
 """In the order in which ``--help`` shows them."""
+EPILOG = """
+Exit statuses: 0, done; 1, a job failed, or `check` found something; 2, wrong arguments
+or settings, or `check` found that no job can run; 3, the lock's job is running; 4,
+there is no such lock or job; 5, the lock is not held; 6, a mail could not be sent; 7,
+the job is paused; 125, the store failed. `run` exits with the status of its command.
+"""
+PROVIDER = (
+    'alias in SHEDLOCK_PROVIDERS; by default "default", and for `check` all of them'
+)
+
+
+class Command(BaseCommand):
+    """``manage.py shedlock SUBCOMMAND``."""
+
+    help = "Shows the locks of scheduled jobs, and releases or extends them."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.epilog = EPILOG
+        parser.add_argument("--provider", help=PROVIDER)
+        commands = parser.add_subparsers(required=True, metavar="COMMAND")
+        for subcommand in SUBCOMMANDS:
+            own = commands.add_parser(
+                subcommand.name,
+                help=subcommand.help,
+                formatter_class=DjangoHelpFormatter,
+            )
+            subcommand.add_arguments(own)
+            _add_common(own)
+            own.set_defaults(subcommand=subcommand)
+
+    def handle(
+        self,
+        *args: Any,
+        subcommand: type[Subcommand],
+        provider: str | None,
+        **options: Any,
+    ) -> None:
+        wrong = (InvalidLockConfiguration, ImproperlyConfigured, ConnectionDoesNotExist)
+        try:
+            made = subcommand(self.stdout, self.stderr, self.style)
+            made.handle(provider, **options)
+        except wrong as error:
+            raise CommandError(error, returncode=ExitStatus.WRONG_CALL) from error
+        except LockProviderError as error:
+            raise CommandError(error, returncode=ExitStatus.STORE_FAILED) from error
+        except ShedLockError as error:
+            raise CommandError(error, returncode=ExitStatus.FAILED) from error
+        except Error as error:
+            told = f"The database failed: {str(error).strip()}"
+            if is_missing_table(error):
+                using = str(get_provider(provider or "default").history_database)
+                migrate = migrate_command(using)
+                told = f"A table is missing in database {using!r}. Run `{migrate}`."
+            raise CommandError(told, returncode=ExitStatus.STORE_FAILED) from error
+        except BrokenPipeError:
+            # Otherwise Python fails again at its end, when it flushes the rest.
+            with suppress(OSError), Path(os.devnull).open("w") as nothing:
+                os.dup2(nothing.fileno(), self.stdout.fileno())
+            sys.exit(ExitStatus.UNREAD)
+
+
+def _add_common(parser: ArgumentParser) -> None:
+    # An option after the subcommand replaces the same one before it.
+    common = parser.add_argument_group(
+        "common options", "These may also stand before the subcommand."
+    )
+    common.add_argument("--provider", default=SUPPRESS, help=PROVIDER)
+    common.add_argument(
+        "-v", "--verbosity", default=SUPPRESS, type=int, choices=[0, 1, 2, 3]
+    )
+    common.add_argument("--settings", default=SUPPRESS, metavar="MODULE")
+    common.add_argument("--pythonpath", default=SUPPRESS, metavar="FOLDER")
+    for option in ("--traceback", "--no-color", "--force-color"):
+        common.add_argument(option, action="store_true", default=SUPPRESS)

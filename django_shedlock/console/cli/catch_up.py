@@ -7,13 +7,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.console.cli.base import (
-    FAILED,
-    Subcommand,
-    local,
-    operator,
-    printable,
-)
+from django_shedlock.clocks import local_text
+from django_shedlock.console.cli.base import ExitStatus, Subcommand, operator
+from django_shedlock.console.cli.terminal import printable
 from django_shedlock.console.operators.requests import (
     carry_out_requests,
     jobs_by_name,
@@ -82,7 +78,7 @@ class CatchUp(Subcommand):
             )
         if failed:
             message = f"Jobs that failed: {failed}."
-            raise CommandError(message, returncode=FAILED)
+            raise CommandError(message, returncode=ExitStatus.FAILED)
 
     def _carry_out_requests(
         self, provider: LockProvider, verbosity: int, *, dry_run: bool
@@ -105,7 +101,7 @@ class CatchUp(Subcommand):
 
 
 def _line(caught_up: CaughtUp) -> str:
-    since = local(caught_up.overdue_since)
+    since = local_text(caught_up.overdue_since)
     line = f"Lock {caught_up.name!r}, overdue since {since}: {caught_up.result.value}"
     if caught_up.error is None:
         return f"{line}."

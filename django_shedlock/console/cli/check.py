@@ -14,16 +14,13 @@ from django.core import mail
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
-from django_shedlock.console.cli.base import (
-    WRONG_CALL,
-    Subcommand,
-    duration,
+from django_shedlock.console.cli.base import ExitStatus, Subcommand, duration
+from django_shedlock.console.cli.terminal import (
     finding_line,
     printable,
+    shortened,
     write_json,
 )
-from django_shedlock.console.cli.statuses import ExitStatus
-from django_shedlock.console.cli.terminal import shortened
 from django_shedlock.console.monitoring.findings import (
     Finding,
     Search,
@@ -115,7 +112,7 @@ class Check(Subcommand):
                 ({"severity": each.kind.severity, **asdict(each)} for each in findings),
             )
         elif verbosity:
-            self.terminal.write(self._lines(findings))
+            self.write(self._lines(findings))
         if mail_admins:
             _mail(search, aliases, findings)
         status = max((STATUSES[found.kind.severity] for found in findings), default=0)
@@ -123,14 +120,14 @@ class Check(Subcommand):
             sys.exit(status)
 
     def _lines(self, findings: Sequence[Finding]) -> str:
-        lines = [finding_line(self.terminal, each) for each in findings]
+        lines = [finding_line(self.style, each) for each in findings]
         return "\n".join(lines) or "No findings."
 
 
 def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:
     if not settings.ADMINS:
         problem = "--mail-admins needs somebody in the setting ADMINS."
-        raise CommandError(problem, returncode=WRONG_CALL)
+        raise CommandError(problem, returncode=ExitStatus.WRONG_CALL)
     with reported(search, aliases, findings) as changes:
         if changes:
             try:

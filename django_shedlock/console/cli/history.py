@@ -9,22 +9,28 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from django.core.management.color import Style
 from django.utils.text import Truncator
 
+from django_shedlock.console.cli import terminal
 from django_shedlock.console.cli.base import (
-    MOST_COUNTED,
-    OUTCOME_ROLES,
     Subcommand,
     add_names,
+    add_output,
     duration,
     find_status,
     history_database,
-    instant,
-    more,
     positive,
+)
+from django_shedlock.console.cli.terminal import (
+    OUTCOME_ROLES,
+    Cell,
+    instant,
+    lock_name,
+    more,
+    table,
     write_json,
 )
-from django_shedlock.console.cli.terminal import Cell, Column, Terminal
 from django_shedlock.durations import format_measured
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
@@ -32,14 +38,6 @@ from django_shedlock.patterns import WILDCARD, matches, may_match
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import run_here
 
-COLUMNS = (
-    Column("STARTED", 2, stays=True),
-    Column("NAME", 0, least=30, stays=True),
-    Column("OUTCOME", 1, stays=True),
-    Column("DURATION", 4),
-    Column("LOCKED BY", 5, least=14),
-    Column("EXCEPTION", 3, least=24),
-)
 LONGEST_EXCEPTION = 100
 LIMIT = 20
 PAGE = 500
@@ -54,7 +52,6 @@ class History(Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Add which runs, and how many of them."""
         add_names(parser)
         parser.add_argument(
             "--outcome", choices=[outcome.value for outcome in RunOutcome]
@@ -76,58 +73,54 @@ class History(Subcommand):
             default=LIMIT,
             help=f"show no more runs; {LIMIT} by default",
         )
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        add_output(parser)
 
     def run(
         self,
         provider: LockProvider,
         *,
         name: list[str],
+        outcome: str | None,
+        attention: bool,
+        since: timedelta | None,
         limit: int,
         json: bool,
+        wide: bool,
         **options: Any,
     ) -> None:
         """Print a table of runs, or JSON."""
-        runs = wanted_runs(provider, **options)
+        all_runs = LockRun.objects.using(history_database(provider))
+        runs = all_runs.filter(provider=provider.alias)
+        if attention:
+            runs = runs.bad()
+        if outcome is not None:
+            runs = runs.of_outcome(RunOutcome(outcome))
+        if since is not None:
+            runs = runs.since(since)
+        runs = runs.with_outcome()
         runs = runs if json else runs.defer("exception_traceback")
-        shown = list(islice(iter_runs(runs, name, limit), limit))
+        shown = list(islice(_iter_runs(runs, name, limit), limit))
         for each in set(name).difference(run.name for run in shown):
-            _require(provider, runs, each)
+            # A lock that has been pruned, or has no such run, is not unknown.
+            known = all_runs.of_lock(each, provider.alias)
+            if not WILDCARD.search(each) and not run_here(known.exists, runs.db):
+                find_status(provider, each)
         if json:
             write_json(self.stdout, map(run_as_dict, shown))
         elif shown:
             is_full = len(shown) == limit
             rest = _names_before(runs, name, shown[-1]) if is_full else iter(())
-            table = runs_table(self.terminal, shown)
-            self.terminal.write("\n".join([table, *more(rest)]))
+            rows = runs_table(self.style, shown, wide=wide)
+            self.write("\n".join([rows, *more(rest)]))
         else:
-            self.terminal.write(_nothing(name, **options))
+            is_filtered = name or outcome or attention or since
+            self.write("There are no such runs." if is_filtered else "No runs yet.")
 
 
-def wanted_runs(
-    provider: LockProvider,
-    *,
-    outcome: str | None = None,
-    attention: bool = False,
-    since: timedelta | None = None,
-    **options: Any,
-) -> LockRunQuerySet:
-    """Return the runs with their ``current_outcome``."""
-    all_runs = LockRun.objects.using(history_database(provider))
-    runs = all_runs.filter(provider=provider.alias)
-    if attention:
-        runs = runs.bad()
-    if outcome is not None:
-        runs = runs.of_outcome(RunOutcome(outcome))
-    if since is not None:
-        runs = runs.since(since)
-    return runs.with_outcome()
-
-
-def iter_runs(
+def _iter_runs(
     runs: LockRunQuerySet, names: Sequence[str], expected: int
 ) -> Iterator[Any]:
-    """Return the runs of these locks, the newest first; read a page at a time."""
+    # The newest first. Where all that is read matches, no more is read than is shown.
     size = PAGE if any(map(WILDCARD.search, names)) else expected
     runs = runs.filter(may_match(names)).order_by("-pk")
     page, read = runs, list[Any]()
@@ -142,39 +135,33 @@ def _names_before(
     runs: LockRunQuerySet, names: Sequence[str], last: LockRun
 ) -> Iterator[str]:
     older = runs.filter(may_match(names), pk__lt=last.pk).values_list("name", flat=True)
-    read = run_here(lambda: list(older.order_by("-pk")[: MOST_COUNTED + 1]), runs.db)
-    return (name for name in read if matches(name, names))
-
-
-def runs_table(terminal: Terminal, runs: Sequence[Any], *, named: bool = True) -> str:
-    """Return a table of runs, with the names of their locks or without."""
-    shown = [n for n, each in enumerate(COLUMNS) if named or each.title != "NAME"]
-    rows = [_row(run) for run in runs]
-    return terminal.table(
-        [COLUMNS[number] for number in shown],
-        [[row[number] for number in shown] for row in rows],
+    page = older.order_by("-pk")[: terminal.MOST_COUNTED + 1]
+    return (
+        name for name in run_here(partial(list, page), runs.db) if matches(name, names)
     )
 
 
-def _require(provider: LockProvider, runs: LockRunQuerySet, name: str) -> None:
-    # A lock may have been pruned, or have no such run.
-    if WILDCARD.search(name):
-        return
-    known = LockRun.objects.using(runs.db).of_lock(name, provider.alias)
-    if not run_here(known.exists, runs.db):
-        find_status(provider, name)
-
-
-def _nothing(
-    names: Sequence[str],
-    *,
-    outcome: str | None,
-    attention: bool,
-    since: timedelta | None,
-    **options: Any,
+def runs_table(
+    style: Style, runs: Sequence[Any], *, wide: bool, named: bool = True
 ) -> str:
-    is_filtered = names or outcome or attention or since
-    return "There are no such runs." if is_filtered else "No runs yet."
+    """Return a table of runs, with the names of their locks or without."""
+    rows = []
+    for run in runs:
+        row: dict[str, Cell | str] = {"STARTED": instant(run.started, wide=wide)}
+        if named:
+            row["NAME"] = lock_name(run.name, wide=wide)
+        outcome = run.current_outcome
+        row["OUTCOME"] = Cell(outcome, OUTCOME_ROLES.get(outcome, ""))
+        row["DURATION"] = "-" if run.duration is None else format_measured(run.duration)
+        if wide:
+            row["LOCKED BY"] = run.locked_by
+            told = f"{run.exception_type}: {run.exception_message}"
+            told = Truncator(told).chars(LONGEST_EXCEPTION)
+        else:
+            told = run.exception_type.rpartition(".")[2]
+        row["EXCEPTION"] = told if run.exception_type else "-"
+        rows.append(row)
+    return table(style, rows)
 
 
 def run_as_dict(run: Any) -> dict[str, Any]:
@@ -197,21 +184,3 @@ def run_as_dict(run: Any) -> dict[str, Any]:
         "operator": run.operator,
         "reason": run.reason,
     }
-
-
-def _row(run: Any) -> tuple[Cell | str, ...]:
-    outcome = run.current_outcome
-    return (
-        instant(run.started),
-        run.name,
-        Cell(outcome, role=OUTCOME_ROLES.get(outcome, "")),
-        "-" if run.duration is None else format_measured(run.duration),
-        run.locked_by,
-        _exception(run) if run.exception_type else "-",
-    )
-
-
-def _exception(run: Any) -> Cell:
-    text = f"{run.exception_type}: {run.exception_message}"
-    cut = Truncator(text).chars(LONGEST_EXCEPTION)
-    return Cell(cut, cut[run.exception_type.rfind(".") + 1 :])

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
 from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.console.cli.base import (
-    OUTCOME_ROLES,
-    STATE_ROLES,
     Subcommand,
     add_names,
+    add_output,
     find_status,
+    interval,
+    positive,
+)
+from django_shedlock.console.cli.terminal import (
+    OUTCOME_ROLES,
+    STATE_ROLES,
+    Cell,
+    Row,
     finding_line,
     instant,
-    interval,
+    lock_name,
     more,
-    positive,
     status_as_dict,
+    table,
     write_json,
 )
-from django_shedlock.console.cli.terminal import Cell, Column, Terminal
 from django_shedlock.console.monitoring.findings import Finding, Kind, Search
 from django_shedlock.console.monitoring.summaries import with_last_runs
 from django_shedlock.durations import format_seconds
@@ -39,17 +43,6 @@ from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.patterns import WILDCARD, matches
 from django_shedlock.providers.base import LockFilter, LockProvider
 
-COLUMNS = (
-    Column("NAME", 0, least=36, stays=True),
-    Column("STATE", 1, stays=True),
-    Column("LOCKED BY", 7, least=14),
-    Column("LOCKED AT", 6),
-    Column("REMAINING", 5),
-    Column("LAST RUN", 3),
-    Column("NEXT", 4),
-    Column("FINDINGS", 2, stays=True),
-)
-"""``NEXT`` and ``FINDINGS`` are shown only if a lock has a schedule, or findings."""
 CLEAR = "\x1b[2J\x1b[H"
 """Clears a terminal."""
 STATES = {state.value.replace(" ", "-"): state for state in LockState}
@@ -62,11 +55,10 @@ class Listing(Subcommand):
     """Shows locks."""
 
     name = "list"
-    help = "show locks, first those that need somebody"
+    help = "show locks, first those that have findings"
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Add which locks to show, how, and how often."""
         add_names(parser)
         parser.add_argument("--state", choices=STATES, help="only locks in this state")
         parser.add_argument(
@@ -77,7 +69,7 @@ class Listing(Subcommand):
             type=positive,
             help=f"show no more locks; {LIMIT} by default, and all with --json",
         )
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        add_output(parser)
         parser.add_argument(
             "--watch",
             metavar="INTERVAL",
@@ -96,56 +88,57 @@ class Listing(Subcommand):
         attention: bool,
         limit: int | None,
         json: bool,
+        wide: bool,
         watch: float | None,
         **options: Any,
     ) -> None:
         """Print a table of locks, or JSON; with ``watch`` until interrupted."""
         wanted = LockFilter(tuple(name), STATES[state] if state else None)
         selection = Selection(provider, wanted, only_attention=attention)
-        if json:
-            write = partial(self._write_json, selection, limit)
-        else:
-            write = partial(self._write_table, selection, limit or LIMIT)
+
+        def write(before: str = "") -> None:
+            if json:
+                locks = selection.locks(islice(selection.statuses(), limit))
+                write_json(self.stdout, map(selection.as_dict, locks))
+            else:
+                shown = self._text(selection, limit or LIMIT, wide=wide)
+                self.write(before + shown)
+
         if watch is None:
             write()
             return
+        clear = CLEAR if self.stdout.isatty() else ""
         with suppress(KeyboardInterrupt):
             while True:
-                self._write_again(write)
+                try:
+                    write(clear)
+                except (ShedLockError, CommandError, Error) as error:
+                    self.write(str(error).strip())
+                self.stdout.flush()
                 time.sleep(watch)
 
-    def _write_again(self, write: Any) -> None:
-        try:
-            write(before=CLEAR if self.stdout.isatty() else "")
-        except (ShedLockError, CommandError, Error) as error:
-            self.terminal.write(str(error).strip())
-        self.stdout.flush()
-
-    def _write_json(
-        self, selection: Selection, limit: int | None, before: str = ""
-    ) -> None:
-        locks = selection.with_outcomes(islice(selection.statuses(), limit))
-        write_json(self.stdout, (_as_dict(selection, lock) for lock in locks))
-
-    def _write_table(self, selection: Selection, limit: int, before: str = "") -> None:
+    def _text(self, selection: Selection, limit: int, *, wide: bool) -> str:
         found = selection.statuses()
-        locks = list(selection.with_outcomes(islice(found, limit)))
-        lines = [finding_line(self.terminal, each) for each in selection.of_store]
-        if locks:
-            lines.append(_table(self.terminal, selection, locks))
-            lines += more(found)
-            lines += _advice(len(selection.findings))
-        else:
-            lines.append(_nothing(selection))
-        self.terminal.write(before + "\n".join(lines))
+        locks = list(selection.locks(islice(found, limit)))
+        lines = [finding_line(self.style, each) for each in selection.of_store]
+        if not locks:
+            return "\n".join([*lines, selection.nothing()])
+        lines.append(table(self.style, selection.rows(locks, wide=wide)))
+        lines += more(found)
+        if count := len(selection.findings):
+            have = "1 lock has" if count == 1 else f"{count} locks have"
+            lines.append(
+                f"{have} findings. `shedlock check`, or `show NAME`, says what to do."
+            )
+        return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Lock:
-    """A lock that is shown, with its last run."""
+class Lock(NamedTuple):
+    """A lock that is shown, with its last run and its findings."""
 
     status: LockStatus
     last_outcome: RunOutcome | None
+    findings: list[Finding]
 
 
 class Selection:
@@ -162,26 +155,6 @@ class Selection:
 
     def statuses(self) -> Iterator[LockStatus]:
         """Read them as they are asked for; raise an error for an unknown name."""
-        self._search()
-        for name in self.wanted.patterns:
-            if not WILDCARD.search(name):
-                find_status(self.provider, name)
-        yield from filter(self.wanted.accepts, self._urgent())
-        if not self.only_attention:
-            for status in self.provider.iter_statuses(self.wanted):
-                if status.name not in self.findings:
-                    yield status
-
-    def with_outcomes(self, statuses: Iterator[LockStatus]) -> Iterator[Lock]:
-        """Add their last runs, some locks at a time."""
-        while page := list(islice(statuses, PAGE)):
-            names = [status.name for status in page]
-            summaries = with_last_runs(self.provider, page, names)
-            outcomes = {each.name: each.last_outcome for each in summaries}
-            for status in page:
-                yield Lock(status, outcomes[status.name])
-
-    def _search(self) -> None:
         self.findings, self.of_store = {}, []
         for found in Search(self.grace).findings(self.provider):
             if found.kind is Kind.UNREACHABLE:
@@ -190,80 +163,80 @@ class Selection:
                 self.of_store.append(found)
             else:
                 self.findings.setdefault(found.lock, []).append(found)
-
-    def _urgent(self) -> Iterator[LockStatus]:
         patterns = self.wanted.patterns
-        names = (name for name in self.findings if matches(name, patterns))
-        while some := list(islice(names, PAGE)):
-            found = {each.name: each for each in self.provider.statuses_of(some)}
-            yield from (found[name] for name in some if name in found)
+        for name in patterns:
+            if not WILDCARD.search(name):
+                find_status(self.provider, name)
+        urgent = (name for name in self.findings if matches(name, patterns))
+        while some := list(islice(urgent, PAGE)):
+            read = {each.name: each for each in self.provider.statuses_of(some)}
+            known = (read[name] for name in some if name in read)
+            yield from filter(self.wanted.accepts, known)
+        if not self.only_attention:
+            for status in self.provider.iter_statuses(self.wanted):
+                if status.name not in self.findings:
+                    yield status
 
+    def locks(self, statuses: Iterator[LockStatus]) -> Iterator[Lock]:
+        """Add their last runs, which are read for some locks at a time."""
+        while page := list(islice(statuses, PAGE)):
+            names = [status.name for status in page]
+            summaries = with_last_runs(self.provider, page, names)
+            outcomes = {each.name: each.last_outcome for each in summaries}
+            for status in page:
+                found = self.findings.get(status.name, [])
+                yield Lock(status, outcomes[status.name], found)
 
-def _as_dict(selection: Selection, lock: Lock) -> dict[str, Any]:
-    found = selection.findings.get(lock.status.name, [])
-    shown = status_as_dict(lock.status, selection.grace, found)
-    return {**shown, "last_outcome": lock.last_outcome}
+    def as_dict(self, lock: Lock) -> dict[str, Any]:
+        """Return a lock for programs."""
+        shown = status_as_dict(lock.status, self.grace, lock.findings)
+        return {**shown, "last_outcome": lock.last_outcome}
 
+    def rows(self, locks: list[Lock], *, wide: bool) -> list[Row]:
+        """Return the rows of a table."""
+        has_schedules = any(lock.status.schedule for lock in locks)
+        has_findings = any(lock.findings for lock in locks)
+        rows = []
+        for status, outcome, findings in locks:
+            role = STATE_ROLES.get(status.state, "")
+            row: dict[str, Cell | str] = {
+                "NAME": lock_name(status.name, wide=wide),
+                "STATE": Cell(status.state, role),
+            }
+            if wide:
+                locked_at = instant(status.locked_at, wide=True)
+                remaining = format_seconds(status.remaining)
+                row["LOCKED BY"] = status.locked_by or "-"
+                row["LOCKED AT"] = locked_at if status.locked_by else "-"
+                row["REMAINING"] = remaining if status.state.is_held else "-"
+            role = OUTCOME_ROLES.get(outcome, "") if outcome else ""
+            row["LAST RUN"] = Cell(outcome or "-", role)
+            if has_schedules:
+                row["NEXT"] = self._next(status, wide=wide)
+            if has_findings:
+                kinds = [found.kind.value for found in findings] or ["-"]
+                if len(kinds) > 1 and not wide:
+                    kinds = [f"{kinds[0]} +{len(kinds) - 1}"]
+                row["FINDINGS"] = Cell(", ".join(kinds), "ERROR" if findings else "")
+            rows.append(row)
+        return rows
 
-def _table(terminal: Terminal, selection: Selection, locks: Sequence[Lock]) -> str:
-    left_out = {"NEXT", "FINDINGS"}
-    if any(lock.status.schedule for lock in locks):
-        left_out.discard("NEXT")
-    if any(lock.status.name in selection.findings for lock in locks):
-        left_out.discard("FINDINGS")
-    shown = [n for n, each in enumerate(COLUMNS) if each.title not in left_out]
-    rows = [_row(selection, lock) for lock in locks]
-    return terminal.table(
-        [COLUMNS[number] for number in shown],
-        [[row[number] for number in shown] for row in rows],
-    )
+    def _next(self, status: LockStatus, *, wide: bool) -> Cell:
+        if status.next_tick is None:
+            return Cell("-")
+        shown = instant(status.next_tick, wide=wide)
+        if status.overdue_since(self.grace) is None:
+            return Cell(shown)
+        return Cell(f"{shown} (overdue)" if wide else shown, "ERROR")
 
-
-def _row(selection: Selection, lock: Lock) -> tuple[Cell | str, ...]:
-    status, outcome = lock.status, lock.last_outcome
-    findings = selection.findings.get(status.name, [])
-    return (
-        status.name,
-        Cell(status.state, role=STATE_ROLES.get(status.state, "")),
-        status.locked_by or "-",
-        instant(status.locked_at) if status.locked_by else "-",
-        format_seconds(status.remaining) if status.state.is_held else "-",
-        Cell(outcome, role=OUTCOME_ROLES.get(outcome, "")) if outcome else "-",
-        _next(selection, status),
-        _kinds(findings),
-    )
-
-
-def _kinds(findings: Sequence[Finding]) -> Cell | str:
-    if not findings:
-        return "-"
-    first, *others = [finding.kind.value for finding in findings]
-    short = f"{first} +{len(others)}" if others else first
-    return Cell(", ".join([first, *others]), short, "ERROR")
-
-
-def _next(selection: Selection, status: LockStatus) -> Cell | str:
-    if status.next_tick is None:
-        return "-"
-    cell = instant(status.next_tick)
-    is_overdue = status.overdue_since(selection.grace) is not None
-    return Cell(cell.text + " (overdue)", cell.short, "ERROR") if is_overdue else cell
-
-
-def _advice(findings: int) -> list[str]:
-    if not findings:
-        return []
-    locks = "1 lock has" if findings == 1 else f"{findings} locks have"
-    return [f"{locks} findings. `shedlock check`, or `show NAME`, says what to do."]
-
-
-def _nothing(selection: Selection) -> str:
-    wanted = selection.wanted
-    if wanted.patterns:
-        lock = "such lock" if wanted.state or selection.only_attention else "lock"
-        return f"No {lock} has a name like {' or '.join(wanted.patterns)}."
-    if wanted.state:
-        return f"No lock is {wanted.state}."
-    if selection.only_attention:
-        return "No lock has findings."
-    return "There are no locks yet."
+    def nothing(self) -> str:
+        """Say that there is no lock to show."""
+        wanted = self.wanted
+        if wanted.patterns:
+            lock = "such lock" if wanted.state or self.only_attention else "lock"
+            return f"No {lock} has a name like {' or '.join(wanted.patterns)}."
+        if wanted.state:
+            return f"No lock is {wanted.state}."
+        if self.only_attention:
+            return "No lock has findings."
+        return "There are no locks yet."

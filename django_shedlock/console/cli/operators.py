@@ -8,15 +8,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_shedlock.console.cli.base import (
-    PAUSED,
-    RUNNING,
+    ExitStatus,
     Subcommand,
     add_reason,
     failure,
     find_status,
     operator,
-    printable,
 )
+from django_shedlock.console.cli.terminal import printable
 from django_shedlock.console.operators import OperatorAction
 from django_shedlock.locks.configuration import check_durations, parse_option
 from django_shedlock.providers.base import LockProvider
@@ -59,9 +58,9 @@ class Release(Subcommand):
             self.stdout.write(told)
             return
         exit_status = failure(answer)
-        if exit_status is RUNNING:
+        if exit_status is ExitStatus.RUNNING:
             told = f"{told}{WITH_FORCE}"
-        elif exit_status is PAUSED:
+        elif exit_status is ExitStatus.PAUSED:
             told = f"{told} `shedlock resume {name}` ends the pause."
         raise CommandError(told, returncode=exit_status)
 

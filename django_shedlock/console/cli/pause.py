@@ -9,15 +9,15 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_shedlock.console.cli.base import (
-    RUNNING,
+    ExitStatus,
     Subcommand,
     add_reason,
     duration,
     failure,
     find_status,
     operator,
-    printable,
 )
+from django_shedlock.console.cli.terminal import printable
 from django_shedlock.console.operators import OperatorAction
 from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.configuration import ZERO, check_durations, full_name
@@ -74,7 +74,7 @@ class PauseJob(Subcommand):
             self.stdout.write(printable(answer.detail))
             return
         exit_status = failure(answer)
-        advice = WHEN_RUNNING if exit_status is RUNNING else ""
+        advice = WHEN_RUNNING if exit_status is ExitStatus.RUNNING else ""
         told = f"{printable(answer.detail)}{advice}"
         raise CommandError(told, returncode=exit_status)
 

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 
 from django_shedlock import conf
 from django_shedlock.console.cli.base import (
-    WRONG_CALL,
+    ExitStatus,
     Subcommand,
     duration,
     history_database,
@@ -73,7 +73,7 @@ class Prune(Subcommand):
             return
         if alias is not None:
             problem = "Give --provider or --all-providers, but not both."
-            raise CommandError(problem, returncode=WRONG_CALL)
+            raise CommandError(problem, returncode=ExitStatus.WRONG_CALL)
         found = [get_provider(each).history_database for each in provider_aliases()]
         databases = [each for each in dict.fromkeys(found) if each is not None]
         for using in databases:
@@ -121,5 +121,5 @@ def _require_records(provider: LockProvider) -> None:
         raise CommandError(
             f"The provider {provider.alias!r} has no records of locks in a database. "
             "Leave --unused-for out.",
-            returncode=WRONG_CALL,
+            returncode=ExitStatus.WRONG_CALL,
         )

@@ -14,12 +14,11 @@ from django.core.management.base import CommandError
 from django_shedlock.attempts import attempt
 from django_shedlock.clocks import host_now
 from django_shedlock.console.cli.base import (
-    WRONG_CALL,
+    ExitStatus,
     Subcommand,
     duration,
-    status,
+    exit_status,
 )
-from django_shedlock.console.cli.statuses import ExitStatus
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.locks.configuration import (
@@ -94,7 +93,7 @@ class Run(Subcommand):
         parser.add_argument(
             "--on-skip-exit",
             metavar="STATUS",
-            type=status,
+            type=exit_status,
             default=0,
             help="the exit status if somebody else holds the lock; 0 by default",
         )
@@ -155,7 +154,7 @@ def _request(
 ) -> LockRequest:
     if time_zone is not None and schedule is None:
         problem = "--time-zone needs a --schedule."
-        raise CommandError(problem, returncode=WRONG_CALL)
+        raise CommandError(problem, returncode=ExitStatus.WRONG_CALL)
     request = make_request(name, {option: options[option] for option in LOCK_OPTIONS})
     return replace(
         request,
@@ -175,7 +174,7 @@ def _jittered(request: LockRequest, jitter: timedelta) -> LockRequest:
         raise CommandError(
             f"--jitter ({format_duration(jitter)}) must be shorter than the shortest "
             f"time between two ticks of the --schedule ({format_duration(interval)}).",
-            returncode=WRONG_CALL,
+            returncode=ExitStatus.WRONG_CALL,
         )
     if request.start.trigger is not Trigger.SCHEDULER:
         return request
@@ -195,5 +194,5 @@ def _run(
 def run_child(program: Program, lock: Lock, signals: SignalForwarder) -> int:
     """Return the command's exit status, or ``LOST`` if the lock was lost."""
     with signals.started(program) as child, ended_when_lost(lock, child):
-        exit_status = child.wait()
-    return LOST if lock.lost.is_set() else exit_status
+        ended_with = child.wait()
+    return LOST if lock.lost.is_set() else ended_with

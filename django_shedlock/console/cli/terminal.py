@@ -1,24 +1,74 @@
-"""What people read: text and tables that fit their terminal, in its colours."""
+"""What the subcommands print: tables and findings for people, JSON for programs."""
 
 from __future__ import annotations
 
-import re
-import shutil
-import sys
+import json
+import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, NamedTuple
 
 from django.core.management.base import OutputWrapper
-from django.core.management.color import no_style
+from django.core.management.color import Style
+
+from django_shedlock.clocks import local_text
+from django_shedlock.console.monitoring.findings import Finding, Severity
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 
 ELLIPSIS = "…"
 GAP = "  "
-PIECE = re.compile(r" *(?:`[^`]*`[^ ]*|[^ ]+)")
-"""A word or a command, with the space before it."""
-NARROWEST = 40
-"""Columns of a terminal below which tables are wider than the terminal."""
+NAME_WIDTH = 34
+"""Columns of a lock's name in a narrow table."""
+MOST_COUNTED = 1000
+"""Rows that are not shown are counted up to this number."""
+OUTCOME_ROLES = {
+    RunOutcome.SUCCEEDED: "SUCCESS",
+    **dict.fromkeys(filter(lambda each: each.is_bad, RunOutcome), "ERROR"),
+}
+STATE_ROLES = {
+    LockState.RUNNING: "SUCCESS",
+    LockState.HELD_AT_LEAST: "HTTP_NOT_MODIFIED",
+    LockState.PAUSED: "WARNING",
+    LockState.EXPIRED: "ERROR",
+}
+
+
+class Cell(NamedTuple):
+    """A cell of a table, with a role of Django's styles."""
+
+    text: str
+    role: str = ""
+
+
+Row = Mapping[str, Cell | str]
+"""The cells of a row by the titles of their columns."""
+
+
+def table(style: Style, rows: Sequence[Row]) -> str:
+    """Return the rows below the titles, which are the same for all of them."""
+    titles = [Cell(title, "MIGRATE_LABEL") for title in rows[0]]
+    lines = [titles]
+    for row in rows:
+        cells = (Cell(cell) if isinstance(cell, str) else cell for cell in row.values())
+        lines.append([Cell(printable(cell.text), cell.role) for cell in cells])
+    columns = zip(*lines, strict=True)
+    widths = [max(display_width(cell.text) for cell in column) for column in columns]
+    shown = []
+    for line in lines:
+        text = spaces = ""
+        for cell, width in zip(line, widths, strict=True):
+            text += spaces + styled(style, cell.role, cell.text)
+            spaces = " " * (width - display_width(cell.text)) + GAP
+        shown.append(text)
+    return "\n".join(shown)
+
+
+def styled(style: Style, role: str, text: str) -> str:
+    """Return the text as Django's style shows this role."""
+    return str(getattr(style, role)(text)) if role else text
 
 
 def printable(text: str) -> str:
@@ -31,195 +81,91 @@ def printable(text: str) -> str:
 
 def display_width(text: str) -> int:
     """Return how many columns of a terminal the text takes."""
-    return sum(map(_width, text))
-
-
-def _width(character: str) -> int:
-    if unicodedata.category(character) in {"Mn", "Me"}:  # drawn over the one before
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return sum(
+        0  # drawn over the character before it
+        if unicodedata.category(character) in {"Mn", "Me"}
+        else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
 
 
 def shortened(text: str, width: int) -> str:
-    """Return the text in at most so many columns; its middle is cut out."""
+    """Return the text in at most this many columns; its middle is cut out."""
     if display_width(text) <= width:
         return text
-    head = text[: _fitting(text, width // 2)]
-    left = width - 1 - display_width(head)
-    tail = text[len(text) - _fitting(text[::-1], left) :]
-    while tail and not _width(tail[0]):  # it would be drawn over the ellipsis
+    middle = len(text) // 2
+    head, tail = text[:middle], text[middle:]
+    while display_width(head + ELLIPSIS + tail) > width:
+        if len(head) > len(tail):
+            head = head[:-1]
+        else:
+            tail = tail[1:]
+    while tail and not display_width(tail[0]):  # it would be drawn over the ellipsis
         tail = tail[1:]
     return head + ELLIPSIS + tail
 
 
-def _fitting(text: str, width: int) -> int:
-    # How many of the first characters fit.
-    for number, character in enumerate(text):
-        width -= _width(character)
-        if width < 0:
-            return number
-    return len(text)
+def lock_name(name: str, *, wide: bool) -> str:
+    """Return the name of a lock for a table; in a narrow one its middle may be cut."""
+    return name if wide else shortened(printable(name), NAME_WIDTH)
 
 
-@dataclass(frozen=True)
-class Column:
-    """
-    A column of a table.
-
-    ``rank`` says which columns matter: the highest give way first. A column with
-    ``least`` may be cut to that width, others are shown whole or, unless they ``stay``,
-    not at all.
-    """
-
-    title: str
-    rank: int
-    least: int | None = None
-    stays: bool = False
+def instant(moment: datetime, *, wide: bool) -> str:
+    """Return an instant for a table; a narrow one has no year, seconds and zone."""
+    text = local_text(moment)
+    return text if wide else text[5:16]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell: its text, a shorter one for want of room, and the role of its style."""
-
-    text: str
-    short: str | None = None
-    role: str = ""
-
-    @classmethod
-    def of(cls, cell: Cell | str) -> Cell:
-        """Return the cell, in which nothing can move the cursor."""
-        cell = cell if isinstance(cell, Cell) else cls(cell)
-        short = cell.text if cell.short is None else cell.short
-        return cls(printable(cell.text), printable(short), cell.role)
+def more(rest: Iterator[Any]) -> list[str]:
+    """Return a line that says how many rows are left, if there are any."""
+    count = sum(1 for _ in islice(rest, MOST_COUNTED + 1))
+    if not count:
+        return []
+    number = f"More than {MOST_COUNTED}" if count > MOST_COUNTED else str(count)
+    return [f"{number} more: see --limit."]
 
 
-Row = Sequence[Cell | str]
+def finding_line(style: Style, found: Finding) -> str:
+    """Return the finding as a line that begins with its severity."""
+    severity = found.kind.severity
+    role = "ERROR" if severity is Severity.CRITICAL else "WARNING"
+    return f"{styled(style, role, severity.upper())} {printable(str(found))}"
 
 
-class Terminal:
-    """
-    Where a subcommand prints.
-
-    ``width`` is that of a terminal; ``None`` in a pipe or a file, where nothing is cut.
-    ``style`` has Django's roles, without colours unless they are shown.
-    """
-
-    def __init__(self, out: OutputWrapper, style: Any = None, *, colours: bool = False):
-        self._out = out
-        is_terminal = bool(out.isatty())
-        self.width = shutil.get_terminal_size().columns if is_terminal else None
-        has_colours = style is not None and (is_terminal or colours)
-        self.style: Any = style if has_colours else no_style()
-
-    def write(self, text: str) -> None:
-        """Write a line, or several; escape what the output's encoding does not have."""
-        encoding = getattr(self._out, "encoding", None) or "utf-8"
-        encoded = text.replace(ELLIPSIS, _ellipsis(encoding)).encode(
-            encoding, "backslashreplace"
-        )
-        self._out.write(encoded.decode(encoding))
-
-    def styled(self, role: str, text: str) -> str:
-        """Return the text as Django styles this role."""
-        style: Callable[[str], str] = getattr(self.style, role, str)
-        return style(text) if role else text
-
-    def paragraph(self, text: str, *, indent: str = "", role: str = "") -> str:
-        """
-        Return the text, wrapped on a terminal; its first word has the style.
-
-        A command between backticks stays in one piece, so that it can be copied.
-        """
-        first, *others = PIECE.findall(printable(text)) or [""]
-        lines, width = [self.styled(role, first)], display_width(first)
-        for piece in others:
-            width += display_width(piece)
-            if self.width is not None and width > max(self.width, NARROWEST):
-                lines.append(indent)
-                piece = piece.lstrip()
-                width = display_width(indent + piece)
-            lines[-1] += piece
-        return "\n".join(lines)
-
-    def table(self, columns: Sequence[Column], rows: Sequence[Row]) -> str:
-        """Return the rows below the columns' titles, as wide as there is room."""
-        cells = [[Cell.of(cell) for cell in row] for row in rows]
-        shown, widths, is_short = self._fit(columns, cells)
-        titles = [Cell.of(Cell(c.title, role="MIGRATE_LABEL")) for c in columns]
-        return "\n".join(
-            self._line([line[number] for number in shown], widths, is_short=is_short)
-            for line in [titles, *cells]
-        )
-
-    def _fit(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
-    ) -> tuple[list[int], list[int], bool]:
-        # Return which columns are shown, their widths, and whether cells are short.
-        room = sys.maxsize if self.width is None else max(self.width, NARROWEST)
-        for shown in _fewer(columns):
-            for is_short in (False, True):
-                widths = _widths(columns, rows, shown, is_short=is_short)
-                if _total(widths) <= room:
-                    return shown, widths, is_short
-            _cut(widths, [columns[number] for number in shown], room)
-            if _total(widths) <= room:
-                break
-        return shown, widths, is_short
-
-    def _line(self, cells: Sequence[Cell], widths: list[int], *, is_short: bool) -> str:
-        line, spaces = "", ""
-        for cell, width in zip(cells, widths, strict=True):
-            text = shortened(str(cell.short) if is_short else cell.text, width)
-            line += spaces + self.styled(cell.role, text)
-            spaces = " " * (width - display_width(text)) + GAP
-        return line
+def status_as_dict(
+    status: LockStatus, grace: timedelta, findings: Iterable[Finding]
+) -> dict[str, Any]:
+    """Return a lock for programs."""
+    return {
+        "name": status.name,
+        "state": status.state,
+        "locked_by": status.locked_by,
+        "locked_at": status.locked_at,
+        "lock_until": status.lock_until,
+        "remaining": status.remaining,
+        "heartbeat_at": status.heartbeat_at,
+        "schedule": status.schedule and str(status.schedule),
+        "next_tick": status.next_tick,
+        "overdue_since": status.overdue_since(grace),
+        "findings": [asdict(found) for found in findings],
+    }
 
 
-def _ellipsis(encoding: str) -> str:
-    try:
-        ELLIPSIS.encode(encoding)
-    except UnicodeEncodeError:
-        return "~"
-    return ELLIPSIS
+def write_json(stdout: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the rows as a JSON list, one after the other."""
+    before = "[\n"
+    for row in rows:
+        stdout.write(f"{before}{textwrap.indent(as_json(row), '  ')}", ending="")
+        before = ",\n"
+    stdout.write("[]" if before == "[\n" else "\n]")
 
 
-def _fewer(columns: Sequence[Column]) -> Iterator[list[int]]:
-    # All columns, then always without the one that matters least.
-    shown = list(range(len(columns)))
-    yield shown
-    for number in sorted(shown, key=lambda number: -columns[number].rank):
-        if not columns[number].stays:
-            shown = [other for other in shown if other != number]
-            yield shown
+def as_json(value: Any) -> str:
+    """Return the value as JSON; durations are seconds."""
 
+    def encoded(value: datetime | timedelta) -> str | float:
+        if isinstance(value, datetime):
+            return value.isoformat()
+        return value.total_seconds()
 
-def _widths(
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Cell]],
-    shown: list[int],
-    *,
-    is_short: bool,
-) -> list[int]:
-    return [
-        max(
-            display_width(columns[number].title),
-            *(
-                display_width(str(row[number].short) if is_short else row[number].text)
-                for row in rows
-            ),
-            0,
-        )
-        for number in shown
-    ]
-
-
-def _cut(widths: list[int], columns: Sequence[Column], room: int) -> None:
-    for number in sorted(range(len(columns)), key=lambda each: -columns[each].rank):
-        least = columns[number].least
-        if least is not None:
-            excess = max(0, _total(widths) - room)
-            widths[number] = max(min(widths[number], least), widths[number] - excess)
-
-
-def _total(widths: list[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
+    return json.dumps(value, default=encoded, indent=2)

@@ -8,16 +8,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_shedlock.console.cli.base import (
-    NOT_HELD,
-    RUNNING,
-    UNKNOWN,
+    ExitStatus,
     Subcommand,
     add_reason,
     failure,
     nearest,
     operator,
-    printable,
 )
+from django_shedlock.console.cli.terminal import printable
 from django_shedlock.console.operators import OperatorAction
 from django_shedlock.console.operators.requests import best_of, run_now
 from django_shedlock.jobs.named import NamedJob, named_jobs
@@ -49,7 +47,7 @@ class TriggerJob(Subcommand):
             raise CommandError(
                 f"The job of lock {name!r} needs arguments, so it can't be started by "
                 "name.",
-                returncode=UNKNOWN,
+                returncode=ExitStatus.UNKNOWN,
             )
         by = {"operator": operator(), "reason": reason}
         answer = run_now(OperatorAction(provider, job.name, **by), job.start)
@@ -57,7 +55,9 @@ class TriggerJob(Subcommand):
             status = failure(answer)
             raise CommandError(
                 printable(answer.detail),
-                returncode=RUNNING if status is NOT_HELD else status,
+                returncode=ExitStatus.RUNNING
+                if status is ExitStatus.NOT_HELD
+                else status,
             )
         self.stdout.write(printable(answer.detail))
 
@@ -72,6 +72,6 @@ def _find(provider: LockProvider, name: str) -> NamedJob:
             f"are {', '.join(map(repr, names)) or 'none'}. Known are decorated jobs "
             "whose locks have fixed names and, with the app "
             "django_shedlock.contrib.crontab, entries of CRONJOBS.",
-            returncode=UNKNOWN,
+            returncode=ExitStatus.UNKNOWN,
         )
     return best_of(jobs)

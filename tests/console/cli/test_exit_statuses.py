@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import override_settings
 
 from django_shedlock.console.cli import SUBCOMMANDS
-from django_shedlock.console.cli.statuses import ExitStatus
+from django_shedlock.console.cli.base import ExitStatus
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.commands import run

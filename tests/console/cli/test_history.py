@@ -11,7 +11,7 @@ from django.core.management import CommandError
 from django.db import connection
 from django.test import override_settings
 
-from django_shedlock.console.cli import base, history
+from django_shedlock.console.cli import history, terminal
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
@@ -46,7 +46,7 @@ def test_history_is_a_table_with_the_newest_run_on_top() -> None:
         exception_type="ValueError",
         exception_message="no such file",
     )
-    header, second, first = run("history").splitlines()
+    header, second, first = run("history", "--wide").splitlines()
     assert header.split("  ")[0] == "STARTED"
     assert "second  failed     2m        web-1:7:a  ValueError: no such file" in second
     assert "first   succeeded  1.5s      web-1:7:a  -" in first
@@ -182,7 +182,7 @@ def test_history_shows_hostile_messages_on_one_line() -> None:
         exception_type="ValueError",
         exception_message="first\nsecond \x1b[2J" + "x" * 1000,
     )
-    _, line = run("history").splitlines()
+    _, line = run("history", "--wide").splitlines()
     assert r"first\nsecond \x1b[2J" in line
     assert line.endswith("x…")
     assert len(line) < 250
@@ -226,8 +226,7 @@ def test_history_of_a_name_reads_no_other(django_assert_num_queries: Any) -> Non
 
 def test_history_counts_the_rest_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a million runs nobody needs to know the number."""
-    for module in (base, history):
-        monkeypatch.setattr(module, "MOST_COUNTED", 2)
+    monkeypatch.setattr(terminal, "MOST_COUNTED", 2)
     for _ in range(5):
         add_run("job")
     assert "\n2 more: see" in run("history", "--limit", "3")

@@ -18,8 +18,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_shedlock.console.cli import base, listing
-from django_shedlock.console.cli.base import operator, printable
+from django_shedlock.console.cli import listing, terminal
+from django_shedlock.console.cli.base import operator
+from django_shedlock.console.cli.terminal import printable
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, RunOutcome
@@ -60,7 +61,7 @@ def test_list_is_a_table() -> None:
     lock = take("billing")
     take("a.much.longer.name").release()
     add_run("a.much.longer.name", RunOutcome.FAILED)
-    header, first, second, advice = run("list").splitlines()
+    header, first, second, advice = run("list", "--wide").splitlines()
     assert header.split() == [
         "NAME",
         "STATE",
@@ -99,7 +100,7 @@ def test_list_of_schedules() -> None:
         take(name).release()
     be_overdue("late")
     be_on_time("quick")
-    header, *lines, _ = run("list").splitlines()
+    header, *lines, _ = run("list", "--wide").splitlines()
     assert header.endswith("FINDINGS")
     columns = slice(header.index("NEXT"), header.index("FINDINGS"))
     texts = [line[columns].rstrip() for line in lines]
@@ -131,13 +132,13 @@ def test_list_marks_what_is_overdue_after_the_grace() -> None:
     take("job").release()
     be_overdue("job")
     with override_settings(SHEDLOCK_GRACE="30d"):
-        assert "overdue" not in run("list")
+        assert "overdue" not in run("list", "--wide")
 
 
 def test_list_of_a_lock_that_nobody_ever_held() -> None:
     """A job that is only registered has no holder, and was not locked at any time."""
     get_provider().register("job", Schedule("@hourly", "UTC"))
-    row = run("list").splitlines()[1]
+    row = run("list", "--wide").splitlines()[1]
     assert re.split(" {2,}", row)[:6] == ["job", "free", "-", "-", "-", "-"]
 
 
@@ -251,7 +252,7 @@ def test_list_reads_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many locks there are, few are read at once, and none is left out."""
     monkeypatch.setattr(provider, "PAGE", 2)
     monkeypatch.setattr(listing, "PAGE", 2)
-    monkeypatch.setattr(base, "MOST_COUNTED", 3)
+    monkeypatch.setattr(terminal, "MOST_COUNTED", 3)
     names = [f"import:{number}" for number in range(5)]
     for name in names:
         take(name)
@@ -331,7 +332,7 @@ def test_nothing_moves_the_cursor_of_a_terminal() -> None:
     """What others wrote into the table is shown with its escapes written out."""
     take("job")
     LockRecord.objects.update(locked_by="evil\x1b[2J\nhost")
-    assert r"evil\x1b[2J\nhost" in run("list")
+    assert r"evil\x1b[2J\nhost" in run("list", "--wide")
     with pytest.raises(CommandError, match=r"as evil\\x1b\[2J\\nhost\. With"):
         run("release", "job")
     assert printable("Zürich 東京") == "Zürich 東京"
@@ -392,15 +393,15 @@ def test_watch_refuses_what_is_no_interval(interval: str) -> None:
 def test_watch_clears_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal each table takes the place of the one before."""
 
-    class Terminal(io.StringIO):
+    class Screen(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     take("job")
     monkeypatch.setattr(listing, "time", Watcher())
-    terminal = Terminal()
-    call_command("shedlock", "list", "--watch", stdout=terminal)
-    assert terminal.getvalue().startswith(listing.CLEAR + "NAME")
+    screen = Screen()
+    call_command("shedlock", "list", "--watch", stdout=screen)
+    assert screen.getvalue().startswith(listing.CLEAR + "NAME")
     monkeypatch.setattr(listing, "time", Watcher())
     assert listing.CLEAR not in run("list", "--watch")
 

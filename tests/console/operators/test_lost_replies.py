@@ -12,7 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError
 from django.db import connections
 
-from django_shedlock.console.cli.statuses import ExitStatus
+from django_shedlock.console.cli.base import ExitStatus
 from django_shedlock.console.operators import OperatorAction, answers
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
