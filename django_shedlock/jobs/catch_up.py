@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.console.operators import OperatorAction
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import (
@@ -20,15 +18,10 @@ from django_shedlock.locks.states import (
     is_success,
     log_unreadable,
 )
-from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
-
-logger = logging.getLogger("django_shedlock")
-
-Jobs = dict[str, dict[Schedule, NamedJob]]
-"""Each lock's jobs by schedule; entries of ``CRONJOBS`` may share a lock."""
+from django_shedlock.signals import logger
 
 # Note [Other time zones]
 # Hosts may read one schedule in several time zones. If each registered its own, no tick
@@ -39,8 +32,8 @@ Jobs = dict[str, dict[Schedule, NamedJob]]
 # If a lease is over without a release, the worker died, or its job still runs: a
 # sync body does not end with its lease, also with keep_alive, so nobody can tell. The
 # next tick acquires the lock, as that is what a lease means. A catch-up has time: it
-# leaves the job alone until an operator has looked. An operator who wants it run
-# releases that very acquisition first, here or elsewhere.
+# leaves the job alone until an operator has looked, and has released that very
+# acquisition. If a scheduler has acquired the lock since, it stays held.
 
 
 class Result(StrEnum):
@@ -79,8 +72,7 @@ class CaughtUp:
 def catch_up(
     provider: LockProvider,
     *,
-    include_expired: Collection[str] = (),
-    operator: str = "",
+    release_expired: Callable[[LockStatus], bool] = lambda status: False,
     dry_run: bool = False,
 ) -> Iterator[CaughtUp]:
     """
@@ -88,42 +80,35 @@ def catch_up(
 
     Only its newest past tick is run, and no tick twice. A known job that was never run
     counts from now on. A job whose scheduler counts in another time zone is left to
-    other hosts. A job whose lock has expired is not run, unless the lock's name is, or
-    matches, a pattern in ``include_expired``: then the lock is released first, by the
-    ``operator``. With ``dry_run`` nothing is changed, only told. With
-    ``SHEDLOCK_ENABLED = False`` nothing is done. Raises ``LockProviderError`` if the
-    store fails.
+    other hosts. A job whose lock has expired is run only if ``release_expired``, which
+    gets the lock's status and may release it, returns true. With ``dry_run`` nothing is
+    changed, only told. With ``SHEDLOCK_ENABLED = False`` nothing is done. Raises
+    ``LockProviderError`` if the store fails.
     """
     if not conf.ENABLED.value:
         return
-    jobs = _scheduled_jobs(provider)
+    # Entries of CRONJOBS may share a lock, so it may have several jobs.
+    jobs: dict[str, dict[Schedule, NamedJob]] = defaultdict(dict)
+    for job in named_jobs(provider.alias):
+        if job.schedule is not None:
+            jobs[job.name][job.schedule] = job
     if not dry_run:
         _register(provider, jobs)
     grace = default_duration(conf.GRACE)
     for status in sorted(provider.late(grace), key=lambda status: status.name):
         since = status.overdue_since(grace)
         # The statement that acquires the lock decides again.
-        if since is not None and _may_run(status, grace):
-            found = _find(status, jobs.get(status.name, {}))
-            if status.state is LockState.EXPIRED and not isinstance(found, Result):
-                if not matches_any(status.name, include_expired):
-                    found = Result.EXPIRED
-                elif not dry_run:
-                    _release(provider, status, operator)
-            if isinstance(found, Result):
-                yield CaughtUp(status.name, since, found)
+        if since is None or not _may_run(status, grace):
+            continue
+        found, error = _find(status, jobs.get(status.name, {})), None
+        if not isinstance(found, Result):
+            if status.state is LockState.EXPIRED and not release_expired(status):
+                found = Result.EXPIRED
             elif dry_run:
-                yield CaughtUp(status.name, since, Result.DUE)
+                found = Result.DUE
             else:
-                yield CaughtUp(status.name, since, *_run(status.name, found))
-
-
-def _scheduled_jobs(provider: LockProvider) -> Jobs:
-    jobs: Jobs = defaultdict(dict)
-    for job in named_jobs(provider.alias):
-        if job.schedule is not None:
-            jobs[job.name][job.schedule] = job
-    return jobs
+                found, error = _run(status.name, found)
+        yield CaughtUp(status.name, since, found, error)
 
 
 def _may_run(status: LockStatus, grace: timedelta) -> bool:
@@ -134,20 +119,15 @@ def _may_run(status: LockStatus, grace: timedelta) -> bool:
         return False
 
 
-def _register(provider: LockProvider, jobs: Jobs) -> None:
+def _register(
+    provider: LockProvider, jobs: Mapping[str, Mapping[Schedule, NamedJob]]
+) -> None:
     known = {status.name: status.schedule for status in provider.statuses_of(jobs)}
     for name, schedules in jobs.items():
         before = known.get(name)
         # See Note [Other time zones].
         if before is None or not any(map(before.has_ticks_of, schedules)):
             provider.register(name, list(schedules)[-1])
-
-
-def _release(provider: LockProvider, status: LockStatus, operator: str) -> None:
-    # See Note [Expired locks]. If a scheduler has acquired it since, it stays held.
-    expired = (status.name, status.locked_by)
-    reason = "its job is overdue, and catch-up is told to include this expired lock"
-    OperatorAction(provider, *expired, operator, reason).release(running=True)
 
 
 def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Result:

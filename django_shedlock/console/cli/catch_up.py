@@ -10,6 +10,7 @@ from django.core.management.base import CommandError
 from django_shedlock.clocks import local_text
 from django_shedlock.console.cli.base import ExitStatus, Subcommand, operator
 from django_shedlock.console.cli.terminal import printable
+from django_shedlock.console.operators import OperatorAction
 from django_shedlock.console.operators.requests import (
     carry_out_requests,
     jobs_by_name,
@@ -17,6 +18,8 @@ from django_shedlock.console.operators.requests import (
 )
 from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import CaughtUp, Result, catch_up
+from django_shedlock.locks.states import LockStatus
+from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider
 
 
@@ -57,13 +60,25 @@ class CatchUp(Subcommand):
         **options: Any,
     ) -> None:
         """Run them, print a line for each, and exit with 1 if one failed."""
+
+        def release_expired(status: LockStatus) -> bool:
+            if not matches_any(status.name, include_expired):
+                return False
+            if not dry_run:
+                reason = (
+                    "its job is overdue, and catch-up is told to include this expired "
+                    "lock"
+                )
+                acquisition = (status.name, status.locked_by)
+                OperatorAction(provider, *acquisition, operator(), reason).release(
+                    running=True
+                )
+            return True
+
         overdue = 0
         failed = self._carry_out_requests(provider, verbosity, dry_run=dry_run)
         for caught_up in catch_up(
-            provider,
-            include_expired=include_expired,
-            operator=operator(),
-            dry_run=dry_run,
+            provider, release_expired=release_expired, dry_run=dry_run
         ):
             overdue += 1
             if verbosity:
