@@ -13,8 +13,8 @@ from docutils import nodes
 
 import django_shedlock
 from django_shedlock import ShedLockError, conf, signals
-from django_shedlock.console.admin import actions, last_runs
-from django_shedlock.console.admin.large_tables import CappedPaginator
+from django_shedlock.console.admin import actions, runs
+from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.cli import check
 from django_shedlock.console.monitoring import (
     findings,
@@ -214,7 +214,7 @@ NUMBERS = {
     "the last 16,000 of its traceback": recording.LONGEST_TRACEBACK,
     "an action takes 200 locks": actions.MOST_LOCKS,
     "it counts at most 10,000": CappedPaginator.most,
-    "how many of the last 100 that ended": last_runs.COUNTED,
+    "how many of the last 100 that ended": runs.COUNTED,
 }
 """Sentences of the pages for operators, with figures, and the number in the code."""
 WORDS = {

@@ -17,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_lazy
 
-from django_shedlock.console.admin.choice import admin_provider, query_of, subtitle_of
+from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import instant
 from django_shedlock.console.operators import Answer, OperatorAction, texts
 from django_shedlock.exceptions import ShedLockError

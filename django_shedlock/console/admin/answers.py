@@ -15,10 +15,11 @@ from django.utils.translation import gettext, pgettext
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.console.admin.choice import query_of
+from django_shedlock.console.admin.filters import query_of
 from django_shedlock.console.admin.labels import (
     NOTHING,
     ago,
+    excerpt,
     filled_in,
     holder,
     instant,
@@ -29,7 +30,6 @@ from django_shedlock.console.admin.labels import (
     state_badge,
     with_instant,
 )
-from django_shedlock.console.admin.last_runs import excerpt
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.lock import split_identity

@@ -1,23 +1,57 @@
-"""What the admin's lists and pages have in common."""
+"""What the pages of the console have in common, and what large tables need."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from django.contrib.admin import ModelAdmin, ShowFacets
 from django.contrib.admin.views.main import ERROR_FLAG
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.core.paginator import Paginator
+from django.db import Error
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.functional import cached_property
+from django.utils.translation import gettext
 
-NUL = "\0"
+from django_shedlock.console.admin.filters import admin_provider
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.providers.database.errors import describe
+
+View = Callable[..., HttpResponse]
+
+
+def tells_failure(view: View) -> View:
+    """Let an admin's view say in a sentence that the database failed: status 503."""
+
+    @wraps(view)
+    def told(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return view(self, request, *args, **kwargs)
+        except (Error, LockProviderError) as error:
+            is_ours = isinstance(error, LockProviderError)
+            context = {
+                **self.admin_site.each_context(request),
+                "title": gettext("The locks can't be read"),
+                "opts": self.opts,
+                "database": admin_provider(request).using,
+                "error": str(error) if is_ours else describe(error),
+            }
+            page = "admin/django_shedlock/unreachable.html"
+            return TemplateResponse(request, page, context, status=503)
+
+    return told
 
 
 class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     """
-    Pages of the console: they look alike, and never count a whole table.
+    Pages that show what there is: nobody adds, changes or deletes a row here.
 
-    They do nothing if a text of the request has a NUL.
+    They look alike, never count a whole table, and say so if the database failed.
     """
 
+    list_per_page = 50
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
 
@@ -30,15 +64,72 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
             )
         }
 
+    @tells_failure
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Lead back to the list, as Django does if it can't understand a filter."""
-        if _has_nul(request.GET) or _has_nul(request.POST):
+        """Show the list; without a filter that has a NUL, which PostgreSQL refuses."""
+        sent = [*request.GET.lists(), *request.POST.lists()]
+        if any("\0" in text for _, texts in sent for text in texts):
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         return super().changelist_view(request, extra_context)
 
+    @tells_failure
+    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Show a row's page."""
+        return super().change_view(request, *args, **kwargs)
 
-def _has_nul(texts: QueryDict) -> bool:
-    # No text of ours has one, and PostgreSQL refuses the statement.
-    return any(NUL in text for _, values in texts.lists() for text in values)
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: jobs write the rows."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: only providers write locks, and nobody rewrites what has happened."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: ``shedlock prune`` deletes rows that nobody needs any more."""
+        return False
+
+
+class CappedPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts only as many rows as anybody pages through, so counting stays quick."""
+
+    most = 10_000
+    is_capped = False
+    """Whether there are more rows than ``count`` says."""
+
+    @cached_property
+    def count(self) -> int:
+        """Return the number of rows, or ``most`` if there are more."""
+        rows: Any = self.object_list
+        counted: int = rows.order_by()[: self.most + 1].count()
+        self.is_capped = counted > self.most
+        return min(counted, self.most)
+
+
+class LargeTableAdmin(ConsoleAdmin):
+    """A view of a table that grows with each run, the newest row first."""
+
+    ordering = ("-pk",)
+    sortable_by = ()
+    actions = None
+    paginator = CappedPaginator
+
+
+def with_parts(
+    request: HttpRequest, response: HttpResponse, *parts: str
+) -> HttpResponse:
+    """
+    Return the response; to the page's own refresh it renders these templates only.
+
+    ``refresh.js`` asks for them. The messages of the operator's other pages stay until
+    one of these shows them.
+    """
+    if "X-Shedlock-Refresh" in request.headers and isinstance(
+        response, TemplateResponse
+    ):
+        response.template_name = "admin/django_shedlock/parts.html"
+        context = response.context_data or {}
+        response.context_data = {**context, "shedlock_parts": parts}
+    return response

@@ -1,11 +1,13 @@
-"""The last runs of a lock as a picture, with gaps where ticks had no run."""
+"""The last runs of a lock: a picture with gaps for ticks without a run, and numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
+from statistics import median
 from typing import Any
 
 from django.utils.translation import gettext, ngettext, pgettext
@@ -30,156 +32,121 @@ MOST_TICKS = 30
 
 
 @dataclass(frozen=True)
-class Bar:
-    """The bar of a run; its height is in percent of the chart's."""
+class Mark:
+    """
+    The bar of a run or, without a ``run``, a gap: ticks that had none.
 
-    run: Any
-    outcome: RunOutcome
-    height: float
+    Places and lengths are in percent of the chart's, from its left and from its top.
+    """
+
     title: str
-
-    @property
-    def top(self) -> float:
-        """Where the bar begins, in percent from the chart's top."""
-        return 100 - self.height
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Ticks between two runs that had none."""
-
-    ticks: int
-    title: str
-
-    @property
-    def label(self) -> str:
-        """The number of ticks, as far as they were counted."""
-        return f"{self.ticks}+" if self.ticks == MOST_TICKS else str(self.ticks)
+    run: Any = None
+    outcome: RunOutcome | None = None
+    height: float = 100
+    top: float = 0
+    ticks: str = ""
+    left: float = 0
+    middle: float = 0
 
 
 @dataclass(frozen=True)
-class Place:
-    """A bar or a gap, and where it stands in percent from the left."""
-
-    shown: Bar | Gap
-    left: float
-
-    @property
-    def bar(self) -> Bar | None:
-        """The bar, unless it is a gap."""
-        return self.shown if isinstance(self.shown, Bar) else None
-
-    @property
-    def middle(self) -> float:
-        """Where its mark stands."""
-        return self.left + BAR_WIDTH / 2
-
-
-@dataclass(frozen=True)
-class RunsChart:
+class Chart:
     """
     Bars of runs and gaps between them, the newest on the right.
 
     The height of a bar is the duration of its run, so far if it goes on. A run of
     unknown duration has a bar of the full height. ``usual_top`` is where the line of
-    the usual duration is, in percent from the top, if that is known.
+    the usual duration is, if that is known.
     """
 
-    places: Sequence[Place]
-    longest: timedelta
-    usual: timedelta | None = None
+    marks: Sequence[Mark]
+    longest: str
+    usual: str
+    usual_top: float | None
+    dates: Sequence[str]
+    """When the oldest run began, if its bar is near the left edge, and the last."""
     bar_width: float = BAR_WIDTH
-
-    @property
-    def usual_top(self) -> float | None:
-        """Where the line of the usual duration is, in percent from the top."""
-        if self.usual is None or not self.longest:
-            return None
-        return 100 * (1 - self.usual / self.longest)
-
-    @property
-    def shown_longest(self) -> str:
-        """The longest duration, as people read it."""
-        return length(self.longest)
-
-    @property
-    def shown_usual(self) -> str:
-        """The usual duration, as people read it."""
-        return length(self.usual)
-
-    @property
-    def dates(self) -> Sequence[str]:
-        """When the oldest run began, if its bar is near the left edge, and the last."""
-        bars = [place for place in self.places if place.bar]
-        is_full = bool(bars) and bars[0].left < MARGIN
-        ends = [bars[0], bars[-1]] if is_full else bars[-1:]
-        return [instant(place.bar.run.started) for place in ends if place.bar]
-
-    @property
-    def bars(self) -> Sequence[Bar]:
-        """The bars, the oldest first."""
-        return [place.bar for place in self.places if place.bar]
-
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        """The gaps, the oldest first."""
-        return [p.shown for p in self.places if isinstance(p.shown, Gap)]
 
     @property
     def has_bad_end(self) -> bool:
         """Whether one of the runs did not end well."""
-        return any(bar.outcome.is_bad for bar in self.bars)
+        return any(mark.outcome and mark.outcome.is_bad for mark in self.marks)
 
-
-@dataclass(frozen=True)
-class Ticks:
-    """The ticks that should have had a run by now, by the present schedule."""
-
-    schedule: Schedule
-    until: datetime
-
-    def before(self, newer: Any | None, older: Any) -> Gap | None:
-        """Return the gap between these runs; ``None`` for the newer one is now."""
-        begin = self._tick_of(older)
-        end = self.until if newer is None else self._tick_of(newer)
-        missed = takewhile(lambda tick: tick < end, self.schedule.ticks_after(begin))
-        ticks = sum(1 for _ in islice(missed, MOST_TICKS))
-        return Gap(ticks, _gap_title(ticks, older)) if ticks else None
-
-    def _tick_of(self, run: Any) -> datetime:
-        known = run.trigger in {Trigger.RETRY, Trigger.OPERATOR, Trigger.CATCH_UP}
-        trigger = Trigger(run.trigger) if known else Trigger.SCHEDULER
-        started, no_grace = aware(run.started), timedelta(0)
-        start = Start(trigger)
-        return ScheduleState().decide(start, self.schedule, no_grace, started).tick
+    @property
+    def has_gap(self) -> bool:
+        """Whether there are ticks without a run."""
+        return any(mark.ticks for mark in self.marks)
 
 
 def make_chart(
     newest_first: Sequence[Any],
     usual: timedelta | None = None,
-    ticks: Ticks | None = None,
-) -> RunsChart:
-    """Return the chart of these runs, with ``current_outcome`` and ``elapsed``."""
-    longest = max(filter(None, map(_measured, newest_first[:SLOTS])), default=ZERO)
-    if usual is not None and newest_first:
-        longest = max(longest, usual)
-    shown = list(islice(_shown(newest_first, longest, ticks), SLOTS))
-    places = [
-        Place(each, WIDTH * (SLOTS - 1 - index)) for index, each in enumerate(shown)
-    ]
-    return RunsChart(places[::-1], longest, usual)
+    schedule: Schedule | None = None,
+    until: datetime | None = None,
+) -> Chart:
+    """
+    Return the chart of these runs, which have ``current_outcome`` and ``elapsed``.
+
+    Ticks of the present ``schedule`` before ``until`` should have had a run by now.
+    """
+    durations = [_measured(run) for run in newest_first[:SLOTS]]
+    if newest_first:
+        durations.append(usual)
+    longest = max(filter(None, durations), default=ZERO)
+    marks = islice(_marks(newest_first, longest, schedule, until), SLOTS)
+    lefts = [WIDTH * (SLOTS - 1 - index) for index in range(SLOTS)]
+    placed = [
+        replace(mark, left=left, middle=left + BAR_WIDTH / 2)
+        for mark, left in zip(marks, lefts, strict=False)
+    ][::-1]
+    bars = [mark for mark in placed if mark.run]
+    is_full = bool(bars) and bars[0].left < MARGIN
+    dated = [bars[0], bars[-1]] if is_full else bars[-1:]
+    return Chart(
+        placed,
+        length(longest),
+        length(usual),
+        None if usual is None or not longest else 100 * (1 - usual / longest),
+        [instant(bar.run.started) for bar in dated],
+    )
 
 
-def _shown(
-    newest_first: Sequence[Any], longest: timedelta, ticks: Ticks | None
-) -> Iterator[Bar | Gap]:
-    newer = None
+def _marks(
+    newest_first: Sequence[Any],
+    longest: timedelta,
+    schedule: Schedule | None,
+    end: datetime | None,
+) -> Iterator[Mark]:
     for run in newest_first:
-        gap = ticks.before(newer, run) if ticks else None
-        if gap:
-            yield gap
+        if schedule is not None and end is not None:
+            is_known = run.trigger in {
+                Trigger.RETRY,
+                Trigger.OPERATOR,
+                Trigger.CATCH_UP,
+            }
+            trigger = Trigger(run.trigger) if is_known else Trigger.SCHEDULER
+            decision = ScheduleState().decide(
+                Start(trigger), schedule, ZERO, aware(run.started)
+            )
+            tick = decision.tick
+            missed = takewhile(lambda t, end=end: t < end, schedule.ticks_after(tick))
+            if ticks := sum(1 for _ in islice(missed, MOST_TICKS)):
+                yield _gap(ticks, run)
+            end = tick
         yield _bar(run, longest)
-        newer = run
+
+
+def _gap(ticks: int, older: Any) -> Mark:
+    is_all = ticks < MOST_TICKS
+    text = gettext("%(ticks)s ticks or more without a run after %(date)s")
+    if is_all:
+        text = ngettext(
+            "%(ticks)s tick without a run after %(date)s",
+            "%(ticks)s ticks without a run after %(date)s",
+            ticks,
+        )
+    title = text % {"ticks": ticks, "date": instant_text(older.started)}
+    return Mark(title, ticks=str(ticks) if is_all else f"{ticks}+")
 
 
 def _measured(run: Any) -> timedelta | None:
@@ -188,37 +155,55 @@ def _measured(run: Any) -> timedelta | None:
     return duration
 
 
-def _bar(run: Any, longest: timedelta) -> Bar:
-    outcome, duration = RunOutcome(run.current_outcome), _measured(run)
-    share = 1.0
-    if duration is not None:
-        share = duration / longest if longest else 0.0
-    height = max(LEAST, round(share * 100, 1))
-    return Bar(run, outcome, height, _bar_title(outcome, duration, run.started))
-
-
-def _bar_title(
-    outcome: RunOutcome, duration: timedelta | None, started: datetime
-) -> str:
-    details = {
-        "date": instant_text(started),
+def _bar(run: Any, longest: timedelta) -> Mark:
+    outcome, duration, share = RunOutcome(run.current_outcome), _measured(run), 1.0
+    if duration is None:
+        text = pgettext("shedlock", "%(date)s: %(outcome)s")
+    elif outcome is RunOutcome.RUNNING:
+        text = gettext("%(date)s: %(outcome)s for %(duration)s so far")
+    else:
+        text = gettext("%(date)s: %(outcome)s after %(duration)s")
+    title = text % {
+        "date": instant_text(run.started),
         "outcome": OUTCOMES[outcome],
         "duration": length(duration),
     }
-    if duration is None:
-        return pgettext("shedlock", "%(date)s: %(outcome)s") % details
-    if outcome is RunOutcome.RUNNING:
-        return gettext("%(date)s: %(outcome)s for %(duration)s so far") % details
-    return gettext("%(date)s: %(outcome)s after %(duration)s") % details
+    if duration is not None:
+        share = duration / longest if longest else 0.0
+    height = max(LEAST, round(share * 100, 1))
+    return Mark(title, run, outcome, height, top=100 - height)
 
 
-def _gap_title(ticks: int, older: Any) -> str:
-    if ticks == MOST_TICKS:
-        text = gettext("%(ticks)s ticks or more without a run after %(date)s")
-    else:
-        text = ngettext(
-            "%(ticks)s tick without a run after %(date)s",
-            "%(ticks)s ticks without a run after %(date)s",
-            ticks,
-        )
-    return text % {"ticks": ticks, "date": instant_text(older.started)}
+@dataclass(frozen=True)
+class Statistics:
+    """
+    The success rate of the ended runs, and the usual durations of the good ones.
+
+    The durations are ``None`` if no run has succeeded.
+    """
+
+    runs: int
+    rate: str
+    """In percent; only if all succeeded it is 100."""
+    median: str | None = None
+    p95: str | None = None
+    """The duration that 95 % of the good runs did not exceed."""
+
+
+def statistics_of(runs: Sequence[Any]) -> Statistics | None:
+    """Return the statistics of these runs; ``None`` if none of them has ended."""
+    outcomes = [RunOutcome(run.current_outcome) for run in runs]
+    ended = sum(outcome.is_end for outcome in outcomes)
+    if not ended:
+        return None
+    rate = f"{math.floor(100 * outcomes.count(RunOutcome.SUCCEEDED) / ended)} %"
+    durations = sorted(
+        run.duration
+        for run, outcome in zip(runs, outcomes, strict=True)
+        if outcome is RunOutcome.SUCCEEDED and run.duration is not None
+    )
+    if not durations:
+        return Statistics(ended, rate)
+    nearest_rank = math.ceil(0.95 * len(durations)) - 1
+    p95 = durations[nearest_rank]
+    return Statistics(ended, rate, length(median(durations)), length(p95))

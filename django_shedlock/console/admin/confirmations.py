@@ -11,7 +11,7 @@ from django import forms
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from django_shedlock.console.admin.actions import Confirmation, ReasonForm
-from django_shedlock.console.admin.choice import admin_provider
+from django_shedlock.console.admin.filters import admin_provider
 from django_shedlock.console.admin.labels import rough_length
 from django_shedlock.console.operators import Answer, OperatorAction
 from django_shedlock.console.operators.enqueueing import worker_backend

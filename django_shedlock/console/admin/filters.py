@@ -1,16 +1,19 @@
-"""What the lists of the admin can be filtered by."""
+"""Which provider a page is about, what is found there, and filters of the lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlencode
 
 from django.contrib import admin
+from django.core.exceptions import ImproperlyConfigured
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import pgettext, pgettext_lazy
 
-from django_shedlock.console.admin.attention import attention_of, names_of
+from django_shedlock import conf
 from django_shedlock.console.admin.labels import (
     ACTIONS,
     KINDS,
@@ -18,11 +21,150 @@ from django_shedlock.console.admin.labels import (
     RESULTS,
     STATES,
 )
+from django_shedlock.console.monitoring.findings import Attention, Search
+from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
+from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
 
+PROVIDER = "provider"
+"""The parameter of an address that names the provider."""
+OF_LIST = "_changelist_filters"
+"""In addresses of Django: the parameters of the list from which one came."""
+ANY = "any"
+"""The choice of all locks that need attention."""
 RECENT = 1000
 """Number of rows searched for hosts: searching all of them would take long."""
+
+
+def providers() -> Iterator[LockProvider]:
+    """Return the providers of the settings; a system check tells of broken ones."""
+    for alias in provider_aliases():
+        with suppress(ImproperlyConfigured):
+            yield get_provider(alias)
+
+
+def database_providers() -> dict[str, DatabaseLockProvider]:
+    """Return the database providers of the settings, by alias; the first is shown."""
+    found = {p.alias: p for p in providers() if isinstance(p, DatabaseLockProvider)}
+    return found or {"default": DatabaseLockProvider("default")}
+
+
+def history_databases() -> dict[str, str]:
+    """Return in which database each provider's runs are, the shown ones first."""
+    found = {alias: each.using for alias, each in database_providers().items()}
+    for provider in providers():
+        if provider.history_database is not None:
+            found.setdefault(provider.alias, provider.history_database)
+    return found
+
+
+def chosen_alias(request: HttpRequest, offered: Collection[str]) -> str | None:
+    """
+    Return which of the providers on offer the address names, or else the first one.
+
+    Return ``None`` if it names none of them, and only one is in a database.
+    """
+    of_list = parse_qs(request.GET.get(OF_LIST, "")).get(PROVIDER, [""])
+    wanted = request.GET.get(PROVIDER, of_list[-1])
+    known = list(database_providers())
+    return wanted if wanted in offered else known[0] if len(known) > 1 else None
+
+
+def admin_provider(request: HttpRequest) -> DatabaseLockProvider:
+    """Return the provider that the address names, or else the first one."""
+    known = database_providers()
+    return known[chosen_alias(request, known) or next(iter(known))]
+
+
+def history_database(request: HttpRequest) -> str:
+    """Return the alias of the database with the runs that a page shows."""
+    databases = history_databases()
+    chosen = chosen_alias(request, databases)
+    return databases[chosen] if chosen else admin_provider(request).using
+
+
+def query_of(alias: str, **parameters: str) -> str:
+    """Return the query of an address about this provider's locks; perhaps none."""
+    if alias in list(database_providers())[1:]:
+        parameters[PROVIDER] = alias
+    return f"?{urlencode(parameters)}" if parameters else ""
+
+
+def subtitle_of(request: HttpRequest) -> str | None:
+    """Return which provider a page shows, where there are several to choose from."""
+    if len(database_providers()) == 1:
+        return None
+    text = pgettext("shedlock", "provider %(alias)s")
+    return text % {"alias": admin_provider(request).alias}
+
+
+def search() -> Search:
+    """Return what the admin looks for in the locks."""
+    return Search(default_duration(conf.GRACE))
+
+
+def attention_of(request: HttpRequest) -> Attention:
+    """Return the most urgent findings; the store is asked once for a request."""
+    if not hasattr(request, "shedlock_attention"):
+        found = search().attention(admin_provider(request))
+        request.shedlock_attention = found  # type: ignore[attr-defined]
+    attention: Attention = request.shedlock_attention  # type: ignore[attr-defined]
+    return attention
+
+
+def names_of(attention: Attention, choice: str) -> list[str]:
+    """Return the names of the locks with a finding of this kind, or with any."""
+    return [
+        name
+        for name, findings in attention.findings.items()
+        if choice == ANY or any(finding.kind == choice for finding in findings)
+    ]
+
+
+class ProviderFilter(admin.SimpleListFilter):
+    """Says which provider's rows the list shows, and offers the others."""
+
+    title = pgettext_lazy("shedlock", "provider")
+    parameter_name = PROVIDER
+    offered: Callable[[], Mapping[str, Any]] = staticmethod(database_providers)
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        """Return the aliases."""
+        aliases = list(self.offered())
+        self.chosen = chosen_alias(request, aliases)
+        return [(alias, alias) for alias in aliases]
+
+    def has_output(self) -> bool:
+        """Whether there is a choice."""
+        return len(self.lookup_choices) > 1
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Return one choice for each provider; all of them if one table has all."""
+        if len(database_providers()) == 1:
+            yield next(super().choices(changelist))
+        for alias, _ in self.lookup_choices:
+            yield {
+                "selected": alias == self.chosen,
+                "query_string": changelist.get_query_string({PROVIDER: alias}, ["p"]),
+                "display": alias,
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return all rows: the provider's table of locks has only its own."""
+        return queryset
+
+
+class HistoryFilter(ProviderFilter):
+    """Offers also providers that keep only their runs in a database."""
+
+    offered = staticmethod(history_databases)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows of the chosen provider."""
+        return queryset.filter(provider=self.chosen) if self.chosen else queryset
 
 
 class ChoiceFilter(admin.SimpleListFilter):
@@ -42,9 +184,9 @@ class ChoiceFilter(admin.SimpleListFilter):
             return queryset
         if choice not in dict(self.lookup_choices):
             return queryset.none()
-        return self.chosen(queryset, choice)
+        return self.chosen(request, queryset, choice)
 
-    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
         """Return the rows of this choice."""
         found: QuerySet[Any] = rows.filter(**{self.column: choice})
         return found
@@ -54,8 +196,7 @@ class StateFilter(ChoiceFilter):
     """Filters locks by their state, by the database's clock."""
 
     title = pgettext_lazy("shedlock", "state")
-    parameter_name = "state"
-    column = "state"
+    parameter_name = column = "state"
     labels = STATES
 
 
@@ -67,13 +208,13 @@ class LastOutcomeFilter(ChoiceFilter):
     column = "last_outcome"
     labels = {o: label for o, label in OUTCOMES.items() if o.is_end}
 
-    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
         """Return the locks of this choice; the last run is looked up for few."""
         outcome = RunOutcome(choice)
         if outcome.is_bad:
             runs = LockRun.objects.using(rows.db).may_have(outcome)
             rows = rows.filter(pk__in=runs.values("name"))
-        return super().chosen(rows, choice)
+        return super().chosen(request, rows, choice)
 
 
 class AttentionFilter(ChoiceFilter):
@@ -81,29 +222,12 @@ class AttentionFilter(ChoiceFilter):
 
     title = pgettext_lazy("shedlock", "attention")
     parameter_name = "attention"
-    labels = {"any": pgettext_lazy("shedlock", "any"), **KINDS}
+    labels = {ANY: pgettext_lazy("shedlock", "any"), **KINDS}
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """See ChoiceFilter; what needs attention is searched once for a request."""
-        self.attention = attention_of(request)
-        return super().queryset(request, queryset)
-
-    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
         """Return the locks with this finding."""
-        found: QuerySet[Any] = rows.filter(pk__in=names_of(self.attention, choice))
-        return found
-
-
-class OutcomeFilter(ChoiceFilter):
-    """Filters runs by their outcome."""
-
-    title = pgettext_lazy("shedlock", "outcome")
-    parameter_name = "outcome"
-    labels = OUTCOMES
-
-    def chosen(self, rows: Any, choice: str) -> QuerySet[Any]:
-        """Return the runs with this outcome."""
-        found: QuerySet[Any] = rows.of_outcome(RunOutcome(choice))
+        names = names_of(attention_of(request), choice)
+        found: QuerySet[Any] = rows.filter(pk__in=names)
         return found
 
 
@@ -120,28 +244,18 @@ class RecentFilter(ChoiceFilter):
         return [(value, value) for value in sorted(found)]
 
 
-class HostFilter(RecentFilter):
-    """Filters runs by host."""
-
-    title = pgettext_lazy("shedlock", "host")
-    parameter_name = "host"
-    column = "host"
-
-
 class OperatorFilter(RecentFilter):
     """Filters what operators did by operator."""
 
     title = pgettext_lazy("shedlock", "operator")
-    parameter_name = "operator"
-    column = "operator"
+    parameter_name = column = "operator"
 
 
 class KindFilter(ChoiceFilter):
     """Filters what operators did by what it was."""
 
     title = pgettext_lazy("shedlock", "action")
-    parameter_name = "kind"
-    column = "kind"
+    parameter_name = column = "kind"
     labels = ACTIONS
 
 
@@ -149,6 +263,5 @@ class ResultFilter(ChoiceFilter):
     """Filters what operators did by its result."""
 
     title = pgettext_lazy("shedlock", "result")
-    parameter_name = "result"
-    column = "result"
+    parameter_name = column = "result"
     labels = RESULTS

@@ -1,4 +1,4 @@
-"""How the admin shows states, outcomes and instants."""
+"""The words of the console, and the small templates in which it shows them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
+from django.template.loader import render_to_string
 from django.utils import formats, timezone
-from django.utils.html import escape, format_html
+from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext, pgettext, pgettext_lazy
+from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, format_seconds
@@ -21,7 +22,8 @@ from django_shedlock.schedules.state import Trigger
 
 NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')
 """An empty cell; a phone shows none."""
-DAY = timedelta(days=1)
+EXCERPT = 120
+"""Characters of an exception's message in a list."""
 
 STATES = {
     LockState.EXPIRED: pgettext_lazy("shedlock", "expired"),
@@ -92,6 +94,29 @@ CRON = re.compile(
 """The name of an entry of ``CRONJOBS``: a path, and perhaps its arguments."""
 
 
+def shown(cell: str, **context: Any) -> SafeString:
+    """Return what the template of this cell makes of these values."""
+    html = render_to_string(f"admin/django_shedlock/cells/{cell}.html", context)
+    return mark_safe(html.strip())  # noqa: S308
+
+
+def column(
+    description: Any, show: Callable[[Any], Any], ordering: str | None = None
+) -> Callable[[Any, Any], Any]:
+    """Return a column of an admin, which shows each row so."""
+
+    @admin.display(description=description, ordering=ordering)
+    def cell(self: Any, row: Any) -> Any:
+        return show(row)
+
+    return cell
+
+
+def badge(kind: str, label: str) -> SafeString:
+    """Return a label in the colour of its kind, which console.css names."""
+    return shown("badge", kind=kind.replace(" ", "-"), label=label)
+
+
 def state_badge(state: LockState) -> SafeString:
     """Return the state's label in its colour."""
     return badge(state.value, str(STATES[state]))
@@ -100,15 +125,6 @@ def state_badge(state: LockState) -> SafeString:
 def outcome_badge(outcome: RunOutcome) -> SafeString:
     """Return the outcome's label in its colour."""
     return badge(outcome.value, str(OUTCOMES[outcome]))
-
-
-def badge(kind: str, label: str) -> SafeString:
-    """Return a label in the colour of its kind, which console.css names."""
-    return format_html(
-        '<span class="shedlock-badge shedlock-{}">{}</span>',
-        kind.replace(" ", "-"),
-        label,
-    )
 
 
 def short_name(name: str) -> str:
@@ -122,60 +138,50 @@ def short_name(name: str) -> str:
     return f"{entry['namespace']}cron:{entry['command']}{options}"
 
 
-def isolated(text: str) -> SafeString:
-    """Return a duration or number that keeps its order in Arabic, and on its line."""
-    return format_html('<bdi dir="ltr">{}</bdi>', text)
-
-
 def filled_in(sentence: str, **values: str) -> SafeString:
-    """Return the translated sentence with these values, each isolated unless HTML."""
-    shown = {
-        key: value if isinstance(value, SafeString) else isolated(value)
+    """
+    Return the translated sentence with these values.
+
+    A value that is no HTML keeps its order in Arabic, and stays on its line.
+    """
+    cells = {
+        key: value if isinstance(value, SafeString) else shown("isolated", text=value)
         for key, value in values.items()
     }
-    return mark_safe(escape(sentence) % shown)  # noqa: S308
+    return mark_safe(escape(sentence) % cells)  # noqa: S308
 
 
 def holder(locked_by: str, host: str, pid: int | None) -> SafeString:
     """Return the host and the process, with the whole identity as a tooltip."""
-    return format_html(
-        '<span title="{}"><bdi>{}</bdi> <span class="shedlock-quiet">{}</span></span>',
-        locked_by,
-        host,
-        "" if pid is None else f"({pid})",
-    )
+    return shown("holder", locked_by=locked_by, host=host, pid=pid)
 
 
-def instant(moment: datetime | None) -> str | SafeString:
+def local(moment: datetime) -> datetime:
+    """Return the instant in the user's zone."""
+    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
+
+
+def instant(moment: datetime | None) -> SafeString:
     """Return the instant to the second, in the user's zone."""
-    if moment is None:
-        return NOTHING
-    shown = _local(moment)
-    day = formats.date_format(shown, "SHORT_DATE_FORMAT")
-    time = formats.time_format(shown, "H:i:s")
-    return format_html(
-        '<time datetime="{}"><bdi>{}</bdi> {}</time>',
-        shown.isoformat(),
-        day,
-        isolated(time),
-    )
+    return NOTHING if moment is None else shown("instant", moment=local(moment))
 
 
 def instant_text(moment: datetime) -> str:
     """Return the instant to the second as a plain text, for a tooltip."""
-    shown = _local(moment)
-    day = formats.date_format(shown, "SHORT_DATE_FORMAT")
-    return f"{day} {formats.time_format(shown, 'H:i:s')}"
+    day = formats.date_format(local(moment), "SHORT_DATE_FORMAT")
+    return f"{day} {formats.time_format(local(moment), 'H:i:s')}"
 
 
-def instant_column(field: str, description: Any) -> Callable[[Any, Any], str]:
-    """Return a column of an admin that shows this field of a row as an instant."""
+def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeString:
+    """Return the distance in words, and the instant, which is ``duration`` away."""
+    is_near = duration < timedelta(days=1)
+    return shown("distance", distance=distance, moment=local(moment), is_near=is_near)
 
-    @admin.display(description=description)
-    def column(self: Any, row: Any) -> str:
-        return instant(getattr(row, field))
 
-    return column
+def ago(age: timedelta, moment: datetime) -> SafeString:
+    """Return how long ago that was, and when."""
+    text = pgettext("shedlock", "%(age)s ago")
+    return with_instant(filled_in(text, age=rough_length(age)), moment, age)
 
 
 def length(duration: timedelta | None) -> str:
@@ -190,47 +196,31 @@ def rough_length(duration: timedelta) -> str:
     return format_seconds(timedelta(seconds=seconds - seconds % step))
 
 
-def short_instant(moment: datetime, age: timedelta) -> SafeString:
-    """Return the time of an instant that is less than a day away, else its date."""
-    shown, is_near = _local(moment), age < DAY
-    return format_html(
-        '<time datetime="{}" title="{}" dir="{}">{}</time>',
-        shown.isoformat(),
-        formats.date_format(shown, "DATETIME_FORMAT"),
-        "ltr" if is_near else "auto",
-        formats.time_format(shown, "H:i:s")
-        if is_near
-        else formats.date_format(shown, "SHORT_DATE_FORMAT"),
-    )
-
-
-def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeString:
-    """Return the distance in words, and the instant, which is ``duration`` away."""
-    return format_html(
-        '<span class="shedlock-nowrap">{}</span> '
-        '<span class="shedlock-nowrap shedlock-quiet">{}</span>',
-        distance,
-        short_instant(moment, duration),
-    )
-
-
-def _local(moment: datetime) -> datetime:
-    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
-
-
-def ago(age: timedelta, moment: datetime) -> SafeString:
-    """Return how long ago that was, and when."""
-    text = pgettext("shedlock", "%(age)s ago")
-    return with_instant(filled_in(text, age=rough_length(age)), moment, age)
-
-
 def lease_meter(used: float) -> SafeString:
     """Return a bar for the part of a lease that is used, 0 to 1."""
-    percent = round(100 * used)
-    return format_html(
-        '<meter class="shedlock-lease" min="0" max="100" high="80" value="{}" '
-        'aria-label="{}">{}</meter>',
-        percent,
-        gettext("%(percent)s %% of the lease is used") % {"percent": percent},
-        f"{percent} %",
-    )
+    return shown("meter", percent=round(100 * used))
+
+
+def took(run: Any) -> str:
+    """Return how long the run took or, if it goes on, has taken so far."""
+    if RunOutcome(run.current_outcome) is not RunOutcome.RUNNING:
+        return length(run.duration)
+    text = pgettext("shedlock", "%(time)s so far")
+    return filled_in(text, time=length(run.elapsed))
+
+
+def started_by(run: Any) -> SafeString:
+    """Return what started the run and, if a person did, who."""
+    if not run.trigger:
+        return NOTHING
+    is_usual = run.trigger == Trigger.SCHEDULER and not run.operator
+    label = TRIGGERS.get(run.trigger, run.trigger)
+    return shown("cause", run=run, label=label, is_usual=is_usual)
+
+
+def excerpt(run: Any) -> SafeString:
+    """Return the exception's type and the beginning of its message."""
+    if not run.exception_type:
+        return NOTHING
+    short = run.exception_type.rpartition(".")[2]
+    return shown("exception", run=run, short=short, is_cut=len(run.excerpt) == EXCERPT)

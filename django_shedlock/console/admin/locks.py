@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.templatetags.admin_list import result_headers
+from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from django_shedlock import conf
+from django_shedlock.clocks import aware
+from django_shedlock.console.admin import rows
 from django_shedlock.console.admin.actions import Confirmation
-from django_shedlock.console.admin.attention import (
-    LockList,
-    attention_counters,
-    state_counters,
-)
-from django_shedlock.console.admin.base import ConsoleAdmin
-from django_shedlock.console.admin.choice import ProviderFilter, admin_provider, others
-from django_shedlock.console.admin.columns import LockColumns, TickColumns
+from django_shedlock.console.admin.answers import LockAnswers
+from django_shedlock.console.admin.base import ConsoleAdmin, tells_failure, with_parts
+from django_shedlock.console.admin.charts import make_chart, statistics_of
 from django_shedlock.console.admin.confirmations import (
     ExtendConfirmation,
     PauseConfirmation,
@@ -25,17 +25,35 @@ from django_shedlock.console.admin.confirmations import (
     ResumeConfirmation,
     RunConfirmation,
 )
-from django_shedlock.console.admin.failures import tells_failure
 from django_shedlock.console.admin.filters import (
     AttentionFilter,
     LastOutcomeFilter,
+    ProviderFilter,
     StateFilter,
+    admin_provider,
+    providers,
+    query_of,
+    search,
+    subtitle_of,
 )
-from django_shedlock.console.admin.last_runs import last_runs
-from django_shedlock.console.admin.pages import PAGE, context_of
-from django_shedlock.console.admin.refreshing import with_parts
-from django_shedlock.console.admin.rows import CURE, make_table, with_cure
+from django_shedlock.console.admin.labels import (
+    column,
+    excerpt,
+    holder,
+    instant,
+    outcome_badge,
+    short_name,
+    shown,
+    started_by,
+    state_badge,
+    took,
+)
+from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
+from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import (
     LockAction,
     LockRecord,
@@ -44,16 +62,27 @@ from django_shedlock.models import (
     with_last_run,
 )
 from django_shedlock.providers import provider_aliases
+from django_shedlock.providers.database import DatabaseLockProvider
 
 TEMPLATES = "admin/django_shedlock/lockrecord"
-LIST_PARTS = tuple(
-    f"{TEMPLATES}/{part}.html" for part in ("counters", "locks", "pages")
-)
+LIST_PARTS = [f"{TEMPLATES}/{part}.html" for part in ("counters", "locks", "pages")]
 """What the list refreshes."""
+CURE = "shedlock_cure"
+"""The buttons of a row: their value is an action and the name of its lock."""
+SHOWN_RUNS = 30
+"""Number of runs on a lock's page."""
+CONFIRMATIONS = (
+    ("release", gettext_lazy("Release selected locks…"), ReleaseConfirmation),
+    ("extend", gettext_lazy("Extend selected locks…"), ExtendConfirmation),
+    ("pause", gettext_lazy("Pause jobs of selected locks…"), PauseConfirmation),
+    ("pause", gettext_lazy("Resume jobs of selected locks…"), ResumeConfirmation),
+    ("run", gettext_lazy("Run jobs of selected locks now…"), RunConfirmation),
+)
+"""What operators do, each with its permission and its name in the list's menu."""
 
 
 @admin.register(LockRecord)
-class LockRecordAdmin(LockColumns, TickColumns, ConsoleAdmin):
+class LockRecordAdmin(ConsoleAdmin):
     """
     A view of the locks, where operators release and extend them, and run jobs.
 
@@ -70,21 +99,31 @@ class LockRecordAdmin(LockColumns, TickColumns, ConsoleAdmin):
         "next_expected",
     )
     list_filter = (ProviderFilter, AttentionFilter, StateFilter, LastOutcomeFilter)
-    list_per_page = 50
     search_fields = ("name", "locked_by")
     search_help_text = gettext_lazy("Search by lock or holder")
-    actions = (
-        "release_selected",
-        "extend_selected",
-        "pause_selected",
-        "resume_selected",
-        "run_selected",
-    )
-    change_list_template = "admin/django_shedlock/lockrecord/change_list.html"
-    change_form_template = "admin/django_shedlock/lockrecord/change_form.html"
+    change_list_template = f"{TEMPLATES}/change_list.html"
+    change_form_template = f"{TEMPLATES}/change_form.html"
 
     class Media:
         js = ("django_shedlock/refresh.js", "django_shedlock/selection.js")
+
+    shown_name = column(
+        pgettext_lazy("shedlock", "name"),
+        lambda record: shown("name", name=record.name, short=short_name(record.name)),
+        "name",
+    )
+    current_state = column(
+        pgettext_lazy("shedlock", "state"),
+        lambda record: state_badge(LockState(record.state)),
+        "urgency",
+    )
+    worker = column(pgettext_lazy("shedlock", "host"), rows.worker, "locked_by")
+    since = column(pgettext_lazy("shedlock", "since"), rows.since, "locked_at")
+    lease = column(pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until")
+    last_run = column(pgettext_lazy("shedlock", "last run"), rows.last_run)
+    next_expected = column(
+        pgettext_lazy("shedlock", "next expected"), rows.next_expected
+    )
 
     def get_ordering(self, request: HttpRequest) -> Any:
         """Return the order: Django's check lets ``ordering`` name no annotation."""
@@ -96,31 +135,59 @@ class LockRecordAdmin(LockColumns, TickColumns, ConsoleAdmin):
         records = LockRecord.objects.using(provider.using).with_status().with_clock()
         return with_last_run(records, provider.alias)
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LockList]:
-        """Return the list that shows first what needs somebody."""
-        return LockList
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that shows first what needs attention."""
+        return rows.LockList
+
+    def offered(self, request: HttpRequest) -> dict[str, Confirmation]:
+        """Return what the user may do to locks, by the action's name in the menu."""
+        return {
+            str(description): confirmation(self, request)
+            for permission, description, confirmation in CONFIRMATIONS
+            if request.user.has_perm(f"django_shedlock.{permission}_lockrecord")
+        }
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Return what the user may do; each action asks for confirmation first."""
+        found = super().get_actions(request)
+        for description, confirmation in self.offered(request).items():
+            name, respond = confirmation.action, confirmation.respond
+            found[name] = (lambda *args, act=respond: act(args[-1]), name, description)
+        return found
 
     @tells_failure
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the list below the numbers of locks that it can be filtered by."""
-        if CURE in request.POST:
-            request.POST = with_cure(request.POST)
+        if CURE in request.POST:  # as if its action was chosen for its lock alone
+            fields = request.POST.copy()
+            fields["action"], _, name = fields[CURE].partition(" ")
+            fields.setlist(ACTION_CHECKBOX_NAME, [name])
+            fields["select_across"] = "0"
+            request.POST = fields  # type: ignore[assignment]
         response = super().changelist_view(request, extra_context)
         context = getattr(response, "context_data", None)
         if context and "cl" in context:
-            context |= self._list_context(request, context["cl"])
+            here = {p.alias for p in providers() if isinstance(p, DatabaseLockProvider)}
+            others = [alias for alias in provider_aliases() if alias not in here]
+            changelist: rows.LockList = context["cl"]
+            offered = list(self.offered(request).values())
+            context |= {
+                **changelist.counts(),
+                "shedlock_is_complete": changelist.attention.is_complete,
+                "shedlock_others": others,
+                "shedlock_is_database": bool(here),
+                "shedlock_heads": list(result_headers(changelist)),
+                "shedlock_rows": changelist.rows(
+                    request, offered, has_runs=self._shows_runs(request)
+                ),
+            }
         return with_parts(request, response, *LIST_PARTS)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return none: a lock's page has answers instead of fields."""
         return []
-
-    @tells_failure
-    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show a lock's page, see render_change_form()."""
-        return super().change_view(request, *args, **kwargs)
 
     def render_change_form(
         self,
@@ -131,128 +198,59 @@ class LockRecordAdmin(LockColumns, TickColumns, ConsoleAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """Show what the page of a lock tells."""
-        page = context_of(
-            request,
-            obj,
-            offered=self._offered(request),
-            runs=last_runs(request, obj.name) if self._shows_runs(request) else None,
-            trail=trail_of(request, obj.name) if self._shows_trail(request) else None,
-            all_actions=self.admin_site.is_registered(LockAction),
-            site=self.admin_site.name,
-        )
-        response = super().render_change_form(
-            request, {**context, **page}, add, change, form_url, obj
-        )
-        return with_parts(request, response, PAGE)
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: a lock is made when a job acquires it."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: only providers write locks."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: ``shedlock prune`` deletes records that nobody needs any more."""
-        return False
-
-    def has_release_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may release locks."""
-        return bool(request.user.has_perm("django_shedlock.release_lockrecord"))
-
-    def has_extend_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may extend leases."""
-        return bool(request.user.has_perm("django_shedlock.extend_lockrecord"))
-
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may pause and resume jobs."""
-        return bool(request.user.has_perm("django_shedlock.pause_lockrecord"))
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may ask for runs of jobs."""
-        return bool(request.user.has_perm("django_shedlock.run_lockrecord"))
-
-    @admin.action(
-        description=gettext_lazy("Release selected locks…"), permissions=["release"]
-    )
-    def release_selected(
-        self, request: HttpRequest, queryset: LockRecordQuerySet
-    ) -> TemplateResponse | None:
-        """Ask for a reason, then release each lock as the operator saw it."""
-        return ReleaseConfirmation(self, request).respond(queryset)
-
-    @admin.action(
-        description=gettext_lazy("Extend selected locks…"), permissions=["extend"]
-    )
-    def extend_selected(
-        self, request: HttpRequest, queryset: LockRecordQuerySet
-    ) -> TemplateResponse | None:
-        """Ask for a lease and a reason, then extend each lock as it was seen."""
-        return ExtendConfirmation(self, request).respond(queryset)
-
-    @admin.action(
-        description=gettext_lazy("Pause jobs of selected locks…"),
-        permissions=["pause"],
-    )
-    def pause_selected(
-        self, request: HttpRequest, queryset: LockRecordQuerySet
-    ) -> TemplateResponse | None:
-        """Ask for a reason and an end, then hold each lock so its job does not run."""
-        return PauseConfirmation(self, request).respond(queryset)
-
-    @admin.action(
-        description=gettext_lazy("Resume jobs of selected locks…"),
-        permissions=["pause"],
-    )
-    def resume_selected(
-        self, request: HttpRequest, queryset: LockRecordQuerySet
-    ) -> TemplateResponse | None:
-        """Ask for a reason, then end the pause of each lock as it was seen."""
-        return ResumeConfirmation(self, request).respond(queryset)
-
-    @admin.action(
-        description=gettext_lazy("Run jobs of selected locks now…"),
-        permissions=["run"],
-    )
-    def run_selected(
-        self, request: HttpRequest, queryset: LockRecordQuerySet
-    ) -> TemplateResponse | None:
-        """Ask for a reason, then ask a worker to run each job."""
-        return RunConfirmation(self, request).respond(queryset)
-
-    def _list_context(
-        self, request: HttpRequest, changelist: LockList
-    ) -> dict[str, Any]:
-        records = self.get_queryset(request)
-        has_runs = self._shows_runs(request)
-        offered = self._offered(request)
-        return {
-            "shedlock_attention": attention_counters(request, changelist, records),
-            "shedlock_states": state_counters(changelist, records),
-            "shedlock_others": others(),
-            "shedlock_is_database": len(others()) < len(provider_aliases()),
-            **make_table(request, changelist, offered, has_runs=has_runs),
+        """Show the lock's findings, five answers, its runs, and its trail."""
+        provider, state = admin_provider(request), LockState(obj.state)
+        runs = last_runs(request, obj.name) if self._shows_runs(request) else None
+        answers = LockAnswers(obj, runs, self.admin_site.name)
+        offered = self.offered(request).values()
+        try:
+            found = search().of_locks(provider, [obj.name]).get(obj.name, [])
+        except LockProviderError as error:  # the rest of the page is still of use
+            found = [Finding(Kind.UNREACHABLE, provider.alias, None, str(error))]
+        context |= {
+            "title": obj.name,
+            "subtitle": subtitle_of(request),
+            "shedlock_provider": query_of(provider.alias),
+            "shedlock_of_lock": query_of(provider.alias, name__exact=obj.name),
+            "shedlock_name": obj.name,
+            "shedlock_actions": [each for each in offered if state in each.states],
+            "shedlock_checkbox": ACTION_CHECKBOX_NAME,
+            "shedlock_findings": found,
+            "shedlock_answers": answers.answers,
+            "shedlock_details": answers.details,
+            "shedlock_has_actions": self.admin_site.is_registered(LockAction),
+            "shedlock_trail": None,
         }
-
-    def _offered(self, request: HttpRequest) -> list[Confirmation]:
-        offered: list[Confirmation] = []
-        if self.has_release_permission(request):
-            offered.append(ReleaseConfirmation(self, request))
-        if self.has_extend_permission(request):
-            offered.append(ExtendConfirmation(self, request))
-        if self.has_pause_permission(request):
-            offered.append(PauseConfirmation(self, request))
-            offered.append(ResumeConfirmation(self, request))
-        if self.has_run_permission(request):
-            offered.append(RunConfirmation(self, request))
-        return offered
+        if request.user.has_perm("django_shedlock.view_lockaction"):
+            context["shedlock_trail"] = trail_of(request, obj.name)
+        if runs is not None:
+            status, grace = obj.status, default_duration(conf.GRACE)
+            until = aware(status.clock) - grace
+            recent = runs[:SHOWN_RUNS]
+            context |= {
+                "shedlock_runs": [
+                    {
+                        "run": run,
+                        "started": instant(run.started),
+                        "outcome": outcome_badge(RunOutcome(run.current_outcome)),
+                        "duration": took(run),
+                        "cause": started_by(run),
+                        "worker": holder(run.locked_by, run.host, run.pid),
+                        "exception": excerpt(run) if run.exception_type else "",
+                    }
+                    for run in recent
+                ],
+                "shedlock_chart": make_chart(
+                    recent, obj.usual_duration, status.schedule, until
+                ),
+                "shedlock_statistics": statistics_of(runs),
+            }
+        response = super().render_change_form(
+            request, context, add, change, form_url, obj
+        )
+        return with_parts(request, response, f"{TEMPLATES}/page.html")
 
     def _shows_runs(self, request: HttpRequest) -> bool:
         # The runs link to their pages, which another admin site may not have.
         has_pages = self.admin_site.is_registered(LockRun)
         return has_pages and request.user.has_perm("django_shedlock.view_lockrun")
-
-    def _shows_trail(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("django_shedlock.view_lockaction"))

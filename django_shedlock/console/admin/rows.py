@@ -1,4 +1,4 @@
-"""The rows of the list of locks: cells, and below them what is found and what helps."""
+"""The rows of the list of locks, what is found in them, and how many there are."""
 
 from __future__ import annotations
 
@@ -6,53 +6,63 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.admin import ModelAdmin
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.templatetags.admin_list import result_headers, results
+from django.contrib.admin.templatetags.admin_list import results
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
+from django.db.models import Case, Count, IntegerField, QuerySet, Value, When
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import Promise
-from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import pgettext
 
+from django_shedlock.clocks import aware
 from django_shedlock.console.admin.actions import Confirmation
-from django_shedlock.console.admin.attention import findings_of
-from django_shedlock.console.admin.choice import admin_provider, query_of
-from django_shedlock.console.admin.labels import KINDS
+from django_shedlock.console.admin.filters import (
+    ANY,
+    admin_provider,
+    attention_of,
+    names_of,
+    query_of,
+    search,
+)
+from django_shedlock.console.admin.labels import (
+    KINDS,
+    NOTHING,
+    STATES,
+    ago,
+    filled_in,
+    holder,
+    lease_meter,
+    length,
+    outcome_badge,
+    rough_length,
+    shown,
+    with_instant,
+)
 from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.locks.lock import split_identity
+from django_shedlock.locks.states import LockState, RunOutcome
 
-CURE = "shedlock_cure"
-"""The buttons of a row: their value is an action and the name of its lock."""
-RELEASE, EXTEND, RUN = "release_selected", "extend_selected", "run_selected"
 CURES = {
-    Kind.OVERDUE: (RUN,),
-    Kind.FAILED: (RUN,),
-    Kind.EXPIRED: (RELEASE,),
-    Kind.LONG: (EXTEND, RELEASE),
-    Kind.ABANDONED: (RUN,),
+    Kind.OVERDUE: {"run_selected"},
+    Kind.FAILED: {"run_selected"},
+    Kind.EXPIRED: {"release_selected"},
+    Kind.LONG: {"extend_selected", "release_selected"},
+    Kind.ABANDONED: {"run_selected"},
 }
 """The actions that help with a finding."""
-BAD_ENDS = {Kind.FAILED, Kind.LOST, Kind.ABANDONED}
 
 
 @dataclass(frozen=True)
-class Told:
-    """A finding in the words of ``shedlock check``, without the name of its lock."""
+class LockCount:
+    """How many locks a filter finds; its link sets the filter, or clears it."""
 
-    kind: Kind
+    choice: str
     label: str | Promise
-    text: SafeString
-
-
-@dataclass(frozen=True)
-class Cure:
-    """A button that asks to confirm an action on one lock."""
-
-    value: str
-    label: str
-    is_dangerous: bool
+    locks: int
+    link: str
+    is_chosen: bool
 
 
 @dataclass(frozen=True)
@@ -61,75 +71,129 @@ class Row:
 
     name: str
     cells: Sequence[SafeString]
-    findings: Sequence[Told]
-    cures: Sequence[Cure]
+    findings: Sequence[tuple[Promise, Finding]]
+    cures: Sequence[Confirmation]
     run: str | None
+    """The address of a run that ended badly."""
 
 
-def make_table(
-    request: HttpRequest,
-    changelist: ChangeList,
-    offered: Sequence[Confirmation],
-    *,
-    has_runs: bool,
-) -> dict[str, Any]:
-    """Return the heads and the rows of the page, for the template."""
-    records = list(changelist.result_list)
-    run_query = query_of(admin_provider(request).alias) if has_runs else None
-    found = findings_of(request, [record.pk for record in records])
-    rows = [
-        _row(changelist, record, cells, found.get(record.pk, []), offered, run_query)
-        for record, cells in zip(records, results(changelist), strict=True)
-    ]
-    return {"shedlock_heads": list(result_headers(changelist)), "shedlock_rows": rows}
+class LockList(ChangeList):
+    """The list of locks: those that need attention come first, and are counted."""
+
+    def get_queryset(self, request: HttpRequest, *arguments: Any) -> QuerySet[Any]:
+        """Return the filtered records with their ``urgency``."""
+        self.attention, self.locks = attention_of(request), self.root_queryset
+        # The names are known, so no record costs a look into its runs.
+        ranks: dict[int, list[str]] = {}
+        for name, (first, *_) in self.attention.findings.items():
+            ranks.setdefault(first.kind.rank, []).append(name)
+        states = enumerate(STATES, start=len(Kind))
+        urgency = Case(
+            *(When(pk__in=names, then=Value(rank)) for rank, names in ranks.items()),
+            *(When(state=state.value, then=Value(rank)) for rank, state in states),
+            output_field=IntegerField(),
+        )
+        self.root_queryset = self.locks.annotate(urgency=urgency)
+        return super().get_queryset(request, *arguments)
+
+    def counts(self) -> dict[str, Sequence[LockCount]]:
+        """Return how many locks need attention, all and by kind; and of each state."""
+        found, unordered = self.attention.findings, self.locks.order_by()
+        known = set(unordered.filter(pk__in=list(found)).values_list("pk", flat=True))
+        numbers = dict(unordered.values_list("state").annotate(Count("pk")))
+        kinds = {ANY: "", **{str(kind): label for kind, label in KINDS.items()}}
+        return {
+            "shedlock_attention": [
+                self._count("attention", "state", choice, label, locks)
+                for choice, label in kinds.items()
+                if (locks := len(known.intersection(names_of(self.attention, choice))))
+            ],
+            "shedlock_states": [  # an expired lock is among those that need attention
+                self._count("state", "attention", state.value, label, numbers[state])
+                for state, label in STATES.items()
+                if state in numbers and state is not LockState.EXPIRED
+            ],
+        }
+
+    def _count(
+        self, parameter: str, other: str, choice: str, label: Any, locks: int
+    ) -> LockCount:
+        is_chosen = self.params.get(parameter) == choice
+        chosen = {parameter: None if is_chosen else choice, "p": None}
+        link = self.get_query_string(chosen, [other])
+        return LockCount(choice, label, locks, link, is_chosen)
+
+    def rows(
+        self, request: HttpRequest, offered: Sequence[Confirmation], *, has_runs: bool
+    ) -> list[Row]:
+        """Return the rows of the page, each with its findings and their cures."""
+        provider, records = admin_provider(request), list(self.result_list)
+        found = self.attention.findings
+        if not self.attention.is_complete:
+            found = search().of_locks(provider, [record.pk for record in records])
+        rows = []
+        for record, cells in zip(records, results(self), strict=True):
+            findings, run = found.get(record.pk, []), None
+            kinds = {finding.kind for finding in findings}
+            helpful = set().union(*(CURES.get(kind, set()) for kind in kinds))
+            if has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}:
+                run = reverse(
+                    "admin:django_shedlock_lockrun_change",
+                    args=[quote(str(record.last_run_pk))],
+                    current_app=self.model_admin.admin_site.name,
+                ) + query_of(provider.alias)
+            told = [(KINDS[finding.kind], finding) for finding in findings]
+            cures = [each for each in offered if each.action in helpful]
+            rows.append(Row(record.pk, cells, told, cures, run))
+        return rows
 
 
-def _row(
-    changelist: ChangeList,
-    record: Any,
-    cells: Sequence[SafeString],
-    findings: Sequence[Finding],
-    offered: Sequence[Confirmation],
-    run_query: str | None,
-) -> Row:
-    kinds = [finding.kind for finding in findings]
-    helpful = {action for kind in kinds for action in CURES.get(kind, ())}
-    return Row(
-        record.pk,
-        cells,
-        [told(finding) for finding in findings],
-        [
-            Cure(f"{each.action} {record.pk}", f"{each.button}…", each.is_dangerous)
-            for each in offered
-            if each.action in helpful
-        ],
-        _run_page(changelist.model_admin, record) + run_query
-        if run_query is not None and not BAD_ENDS.isdisjoint(kinds)
-        else None,
+def worker(record: Any) -> SafeString:
+    """Return where the lock was acquired last; of a pause, who and why."""
+    if not record.locked_by:
+        return NOTHING
+    pause = record.status.pause
+    if pause is not None:
+        return shown("pause", pause=pause, locked_by=record.locked_by)
+    return holder(record.locked_by, *split_identity(record.locked_by))
+
+
+def since(record: Any) -> SafeString:
+    """Return how long ago the lock was acquired, and when."""
+    if not record.locked_by:
+        return NOTHING
+    age = record.lock_until - record.locked_at - record.remaining
+    return ago(age, record.locked_at)
+
+
+def lease(record: Any) -> SafeString:
+    """Return how much of the lease is used, and how long the lock stays held."""
+    if not LockState(record.state).is_held:
+        return NOTHING
+    if record.status.is_endless:
+        return filled_in(pgettext("shedlock", "until it is resumed"))
+    left = pgettext("shedlock", "%(remaining)s left")
+    return shown(
+        "lease",
+        meter=lease_meter(record.lease_used),
+        left=filled_in(left, remaining=rough_length(record.remaining)),
     )
 
 
-def _run_page(model_admin: ModelAdmin[Any], record: Any) -> str:
-    return reverse(
-        "admin:django_shedlock_lockrun_change",
-        args=[quote(str(record.last_run_pk))],
-        current_app=model_admin.admin_site.name,
-    )
+def last_run(record: Any) -> SafeString:
+    """Return how the last ended run ended, and how long it took."""
+    if record.last_outcome is None:
+        return NOTHING
+    outcome, duration = RunOutcome(record.last_outcome), record.last_duration
+    lasted = "" if duration is None else length(duration)
+    return shown("last_run", badge=outcome_badge(outcome), lasted=lasted)
 
 
-def told(finding: Finding) -> Told:
-    """Return the finding for a page that names its lock already."""
-    text = escape(finding.sentence)
-    if finding.command:
-        text = format_html("{} <code>{}</code>", text, finding.command)
-    return Told(finding.kind, KINDS[finding.kind], text)
-
-
-def with_cure(posted: Any) -> Any:
-    """Return the form as if the button's action was chosen for its lock alone."""
-    action, _, name = posted[CURE].partition(" ")
-    fields = posted.copy()
-    fields["action"] = action
-    fields.setlist(ACTION_CHECKBOX_NAME, [name])
-    fields["select_across"] = "0"
-    return fields
+def next_expected(record: Any) -> SafeString:
+    """Return how far away the next tick is, and when it is."""
+    status = record.status
+    if status.next_tick is None:
+        return NOTHING
+    until = status.next_tick - aware(status.clock)
+    ahead = filled_in(pgettext("shedlock", "in %(time)s"), time=rough_length(until))
+    return with_instant(ahead, status.next_tick, until)

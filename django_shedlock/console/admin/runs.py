@@ -2,35 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.db.models.functions import Left
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_shedlock.console.admin.choice import HistoryFilter, history_database
-from django_shedlock.console.admin.filters import HostFilter, OutcomeFilter
+from django_shedlock.console.admin.base import LargeTableAdmin
+from django_shedlock.console.admin.filters import (
+    ChoiceFilter,
+    HistoryFilter,
+    RecentFilter,
+    admin_provider,
+    history_database,
+)
 from django_shedlock.console.admin.labels import (
+    EXCERPT,
     NOTHING,
-    holder,
-    instant_column,
-    outcome_badge,
-)
-from django_shedlock.console.admin.large_tables import (
-    LargeTableAdmin,
-    SpannedRunQuerySet,
-)
-from django_shedlock.console.admin.last_runs import (
+    OUTCOMES,
+    column,
     excerpt,
+    holder,
+    instant,
+    local,
+    outcome_badge,
+    shown,
     started_by,
     took,
-    with_excerpts,
 )
 from django_shedlock.console.admin.trail import lock_link
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
+
+COUNTED = 100
+"""Number of runs that the success rate and the usual durations are computed of."""
+
+
+class OutcomeFilter(ChoiceFilter):
+    """Filters runs by their outcome."""
+
+    title = pgettext_lazy("shedlock", "outcome")
+    parameter_name = "outcome"
+    labels = OUTCOMES
+
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
+        """Return the runs with this outcome."""
+        found: QuerySet[Any] = rows.of_outcome(RunOutcome(choice))
+        return found
+
+
+class HostFilter(RecentFilter):
+    """Filters runs by host."""
+
+    title = pgettext_lazy("shedlock", "host")
+    parameter_name = column = "host"
+
+
+class SpannedRunQuerySet(LockRunQuerySet):
+    """
+    Runs that offer all dates from the first run to the last.
+
+    Django reads the date of each row, which takes seconds for a million of them, and
+    on MySQL needs tables of time zones. Rows are created as runs start, so the first
+    and the last row are enough.
+    """
+
+    def aggregate(self, *args: Any, **expressions: Any) -> dict[str, Any]:
+        """Return when the first and the last run began, if asked for just these."""
+        if expressions.keys() == {"first", "last"}:
+            return self._span
+        return super().aggregate(*args, **expressions)
+
+    def datetimes(self, field_name: str, kind: str, **options: Any) -> Any:  # type: ignore[override]
+        """Return each year, month or day from the first run to the last."""
+        first, last = self._span.values()
+        found: list[datetime] = []
+        if first is None or last is None:
+            return found
+        begin = local(first).replace(hour=0, minute=0, second=0, microsecond=0)
+        if kind != "day":
+            begin = begin.replace(day=1)
+        if kind == "year":
+            begin = begin.replace(month=1)
+        while begin <= local(last):
+            found.append(begin)
+            if kind == "year":
+                begin = begin.replace(year=begin.year + 1)
+            elif kind == "month":
+                begin = (begin + timedelta(days=31)).replace(day=1)
+            else:
+                begin += timedelta(days=1)
+        return found
+
+    @cached_property
+    def _span(self) -> dict[str, datetime | None]:
+        started = self.order_by("pk").values_list("started", flat=True)
+        return {"first": started.first(), "last": started.last()}
+
+
+def with_excerpts(runs: LockRunQuerySet) -> LockRunQuerySet:
+    """Add the beginning of each message; leave long texts to a run's own page."""
+    beginning = Left("exception_message", EXCERPT)
+    texts = ("exception_message", "exception_traceback")
+    return runs.annotate(excerpt=beginning).defer(*texts)
+
+
+def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
+    """Return the newest runs of the lock, ``COUNTED`` at the most, the newest first."""
+    provider = admin_provider(request)
+    runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
+    found = with_excerpts(runs.with_outcome().with_elapsed())
+    return list(found.order_by("-pk")[:COUNTED])
 
 
 @admin.register(LockRun)
@@ -52,9 +140,7 @@ class LockRunAdmin(LargeTableAdmin):
     search_fields = ("name", "exception_type", "locked_by")
     search_help_text = gettext_lazy("Search by lock, exception or holder")
     change_list_template = "admin/django_shedlock/lockrun/change_list.html"
-    details = ("host", "pid", "locked_by", "provider", "fencing_token", "skips")
-    exception_fields = ("exception_type", "message", "traceback")
-    readonly_fields = (
+    first = (
         "lock",
         "how_it_ended",
         "took",
@@ -62,91 +148,58 @@ class LockRunAdmin(LargeTableAdmin):
         "finished_at",
         "worker",
         "cause",
-        "why",
-        *exception_fields,
-        *details,
     )
+    exception_fields = ("exception_type", "message", "traceback")
+    details = ("host", "pid", "locked_by", "provider", "fencing_token", "skips")
+    readonly_fields = (*first, "why", *exception_fields, *details)
 
-    started_at = instant_column("started", pgettext_lazy("shedlock", "started"))
-    finished_at = instant_column("finished", pgettext_lazy("shedlock", "finished"))
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return what everybody asks first; the exception if any; the rest folded."""
-        has_exception = obj is not None and obj.exception_type
-        has_reason = obj is not None and obj.reason
-        first = [
-            name
-            for name in self.readonly_fields
-            if name not in {*self.exception_fields, *self.details}
-            and (name != "why" or has_reason)
-        ]
-        exception = (
-            pgettext_lazy("shedlock", "Exception"),
-            {"fields": self.exception_fields},
-        )
-        details = (
-            pgettext_lazy("shedlock", "Details"),
-            {"fields": self.details, "classes": ["collapse"]},
-        )
-        return [
-            (None, {"fields": first}),
-            *([exception] if has_exception else []),
-            details,
-        ]
+    started_at = column(
+        pgettext_lazy("shedlock", "started"), lambda run: instant(run.started)
+    )
+    finished_at = column(
+        pgettext_lazy("shedlock", "finished"), lambda run: instant(run.finished)
+    )
+    how_it_ended = column(
+        pgettext_lazy("shedlock", "outcome"),
+        lambda run: outcome_badge(RunOutcome(run.current_outcome)),
+    )
+    took = column(pgettext_lazy("shedlock", "duration"), took)
+    worker = column(
+        pgettext_lazy("shedlock", "host"),
+        lambda run: holder(run.locked_by, run.host, run.pid),
+    )
+    cause = column(pgettext_lazy("shedlock", "started by"), started_by)
+    why = column(
+        pgettext_lazy("shedlock", "reason"), lambda run: shown("text", text=run.reason)
+    )
+    exception = column(pgettext_lazy("shedlock", "exception"), excerpt)
+    message = column(
+        pgettext_lazy("shedlock", "message"),
+        lambda run: shown("message", text=run.exception_message),
+    )
+    traceback = column(
+        pgettext_lazy("shedlock", "traceback"),
+        lambda run: (
+            shown("traceback", text=run.exception_traceback)
+            if run.exception_traceback
+            else NOTHING
+        ),
+    )
 
     @admin.display(description=pgettext_lazy("shedlock", "lock"))
     def lock(self, run: Any) -> SafeString:
         """Return the lock's name, as a link where the site shows locks."""
         return lock_link(self.admin_site, run.name, run.provider)
 
-    @admin.display(description=pgettext_lazy("shedlock", "outcome"))
-    def how_it_ended(self, run: Any) -> SafeString:
-        """Return the outcome's label."""
-        return outcome_badge(RunOutcome(run.current_outcome))
-
-    @admin.display(description=pgettext_lazy("shedlock", "duration"))
-    def took(self, run: Any) -> str | SafeString:
-        """Return how long the run took or, if it goes on, has taken so far."""
-        return took(run)
-
-    @admin.display(description=pgettext_lazy("shedlock", "host"))
-    def worker(self, run: Any) -> SafeString:
-        """Return the host and the process of the run."""
-        return holder(run.locked_by, run.host, run.pid)
-
-    @admin.display(description=pgettext_lazy("shedlock", "started by"))
-    def cause(self, run: Any) -> SafeString:
-        """Return what started the run and, if a person did, who."""
-        return started_by(run)
-
-    @admin.display(description=pgettext_lazy("shedlock", "reason"))
-    def why(self, run: Any) -> SafeString:
-        """Return why somebody started the run."""
-        return format_html("<bdi>{}</bdi>", run.reason)
-
-    @admin.display(description=pgettext_lazy("shedlock", "exception"))
-    def exception(self, run: Any) -> SafeString:
-        """Return the exception's type and the beginning of its message."""
-        return excerpt(run)
-
-    @admin.display(description=pgettext_lazy("shedlock", "message"))
-    def message(self, run: Any) -> SafeString:
-        """Return the whole message, with its lines."""
-        return format_html(
-            '<div class="shedlock-message" dir="auto">{}</div>', run.exception_message
-        )
-
-    @admin.display(description=pgettext_lazy("shedlock", "traceback"))
-    def traceback(self, run: Any) -> SafeString:
-        """Return the traceback with its causes, in a box that scrolls."""
-        if not run.exception_traceback:
-            return NOTHING
-        return format_html(
-            '<details class="shedlock-traceback" open><summary>{}</summary>'
-            '<pre dir="ltr" tabindex="0">{}</pre></details>',
-            pgettext_lazy("shedlock", "The last call comes last"),
-            run.exception_traceback,
-        )
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return what everybody asks first; the exception if any; the rest folded."""
+        reason: Sequence[str] = ("why",) if obj is not None and obj.reason else ()
+        fieldsets: list[Any] = [(None, {"fields": (*self.first, *reason)})]
+        if obj is not None and obj.exception_type:
+            title = pgettext_lazy("shedlock", "Exception")
+            fieldsets.append((title, {"fields": self.exception_fields}))
+        folded = {"fields": self.details, "classes": ["collapse"]}
+        return [*fieldsets, (pgettext_lazy("shedlock", "Details"), folded)]
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
         """Return the runs with their outcomes, from the provider's database."""

@@ -15,27 +15,25 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_shedlock.console.admin.choice import (
+from django_shedlock.console.admin.base import LargeTableAdmin
+from django_shedlock.console.admin.filters import (
     HistoryFilter,
+    KindFilter,
+    OperatorFilter,
+    ResultFilter,
     admin_provider,
     database_providers,
     history_database,
     query_of,
-)
-from django_shedlock.console.admin.filters import (
-    KindFilter,
-    OperatorFilter,
-    ResultFilter,
 )
 from django_shedlock.console.admin.labels import (
     ACTIONS,
     NOTHING,
     RESULTS,
     badge,
+    column,
     instant,
-    instant_column,
 )
-from django_shedlock.console.admin.large_tables import LargeTableAdmin
 from django_shedlock.models import LockAction, LockRecord
 
 SHOWN = 5
@@ -121,8 +119,12 @@ class LockActionAdmin(LargeTableAdmin):
         "provider",
     )
 
-    began_at = instant_column("began", pgettext_lazy("shedlock", "when"))
-    ended_at = instant_column("ended", pgettext_lazy("shedlock", "ended"))
+    began_at = column(
+        pgettext_lazy("shedlock", "when"), lambda action: instant(action.began)
+    )
+    ended_at = column(
+        pgettext_lazy("shedlock", "ended"), lambda action: instant(action.ended)
+    )
 
     @admin.display(description=pgettext_lazy("shedlock", "action"))
     def what(self, action: Any) -> str:

@@ -193,7 +193,9 @@ def cure(client: Client, value: str, **fields: Any) -> Any:
 def cures(page: Any) -> dict[str, list[str]]:
     """Return the buttons below each lock."""
     rows = page.context["shedlock_rows"]
-    return {row.name[2:]: [c.label for c in row.cures] for row in rows if row.cures}
+    return {
+        row.name[2:]: [f"{c.button}…" for c in row.cures] for row in rows if row.cures
+    }
 
 
 @pytest.mark.usefixtures("incident")

@@ -16,9 +16,9 @@ from django_shedlock.console.admin.labels import (
     length,
     outcome_badge,
     rough_length,
-    short_instant,
     short_name,
     state_badge,
+    with_instant,
 )
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.locks.states import LockState, RunOutcome
@@ -69,8 +69,8 @@ def test_instants_are_in_the_users_zone() -> None:
     assert "<bdi>03/02/2026</bdi>" in instant(MOMENT)
     assert 'dir="ltr">09:00:01</bdi>' in instant(MOMENT)
     assert instant(None) == NOTHING
-    assert ">09:00:01<" in short_instant(MOMENT, timedelta(hours=3))
-    assert ">03/02/2026<" in short_instant(MOMENT, timedelta(days=3))
+    assert ">09:00:01<" in with_instant("", MOMENT, timedelta(hours=3))
+    assert ">03/02/2026<" in with_instant("", MOMENT, timedelta(days=3))
 
 
 def test_holder_without_a_process() -> None:

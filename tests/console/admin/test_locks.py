@@ -75,7 +75,9 @@ def age(name: str, by: timedelta) -> None:
 def told(page: Any) -> dict[str, list[str]]:
     """Return the findings below each lock of the list."""
     return {
-        row.name: [text(f"{capfirst(f.label)} {f.text}") for f in row.findings]
+        row.name: [
+            f"{capfirst(label)} {finding.sentence}" for label, finding in row.findings
+        ]
         for row in page.context["shedlock_rows"]
         if row.findings
     }

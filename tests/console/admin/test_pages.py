@@ -70,9 +70,8 @@ def buttons(client: Client, name: str = "billing") -> list[str]:
 
 
 def findings(client: Client, name: str = "billing") -> list[str]:
-    return [
-        text(found) for found in open_page(client, name).context["shedlock_findings"]
-    ]
+    found = open_page(client, name).context["shedlock_findings"]
+    return [f"{finding.sentence} {finding.command}" for finding in found]
 
 
 def age(by: timedelta, name: str = "billing") -> None:

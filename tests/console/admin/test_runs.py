@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import strip_tags
 
-from django_shedlock.console.admin import filters, last_runs
-from django_shedlock.console.admin.large_tables import CappedPaginator
+from django_shedlock.console.admin import filters, runs
+from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.states import RunOutcome
@@ -121,7 +121,7 @@ def test_filter_by_host(viewer: Client) -> None:
     page = viewer.get(reverse(RUNS), {"host": "web-1"})
     assert names(page) == ["b"]
     [spec] = [
-        s for s in page.context["cl"].filter_specs if isinstance(s, filters.HostFilter)
+        s for s in page.context["cl"].filter_specs if isinstance(s, runs.HostFilter)
     ]
     assert [value for value, _ in spec.lookup_choices] == ["web-1", "web-2"]
 
@@ -168,17 +168,17 @@ def test_hierarchy_of_dates(viewer: Client) -> None:
     add_run("older", started=datetime(2023, 11, 30, 3, tzinfo=UTC))  # Chicago: 29th
     add_run("old", started=datetime(2023, 11, 30, 12, tzinfo=UTC))
     add_run("new", started=datetime(2025, 2, 1, 12, tzinfo=UTC))
-    runs = reverse(RUNS)
-    years = links_of_hierarchy(viewer.get(runs))
+    address = reverse(RUNS)
+    years = links_of_hierarchy(viewer.get(address))
     assert list(years) == ["2023", "2024", "2025"]
-    page = viewer.get(runs + years["2023"])
+    page = viewer.get(address + years["2023"])
     assert names(page) == ["old", "older"]
     months = links_of_hierarchy(page)
-    days = links_of_hierarchy(viewer.get(runs + months["November 2023"]))
+    days = links_of_hierarchy(viewer.get(address + months["November 2023"]))
     assert {"November 29", "November 30"} <= days.keys()
     assert "November 28" not in days
-    assert names(viewer.get(runs + days["November 29"])) == ["older"]
-    assert names(viewer.get(runs + years["2024"])) == []
+    assert names(viewer.get(address + days["November 29"])) == ["older"]
+    assert names(viewer.get(address + years["2024"])) == []
 
 
 def test_hierarchy_of_months(viewer: Client) -> None:
@@ -370,7 +370,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few runs be more than the filters and the counts look at."""
     monkeypatch.setattr(CappedPaginator, "most", 100)
     monkeypatch.setattr(filters, "RECENT", 100)
-    monkeypatch.setattr(last_runs, "COUNTED", 20)
+    monkeypatch.setattr(runs, "COUNTED", 20)
 
 
 def addresses() -> list[str]:
