@@ -6,37 +6,16 @@ from datetime import timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import (
-    Case,
-    Count,
-    Exists,
-    F,
-    Func,
-    Max,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    Sum,
-    Value,
-    When,
-)
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils.translation import pgettext_lazy
 
-from django_shedlock.fields import (
-    DatabaseNow,
-    LockNameField,
-    StatementNow,
-    TimeUntil,
-    UTCDateTimeField,
-)
+from django_shedlock import fields
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models.records import RELEASED, LockRecord, LockRecordQuerySet
 
-BAD_OR_RUNNING = [
-    outcome for outcome in RunOutcome if outcome.is_bad or not outcome.is_end
-]
+BAD = [outcome for outcome in RunOutcome if outcome.is_bad]
+BAD_OR_RUNNING = [*BAD, RunOutcome.RUNNING]
 SAMPLE = 100
 """Old runs that are looked at to find out whether anybody prunes."""
 
@@ -56,8 +35,10 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         Of a lock that is not in this database, only the lock's next run can tell.
         """
         return self.annotate(
-            current_outcome=Case(
-                When(self._abandoned(), then=Value(RunOutcome.ABANDONED.value)),
+            current_outcome=models.Case(
+                models.When(
+                    self._abandoned(), then=models.Value(RunOutcome.ABANDONED.value)
+                ),
                 default=F("outcome"),
                 output_field=models.CharField(),
             )
@@ -65,7 +46,9 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
 
     def with_elapsed(self) -> Self:
         """Add what ``elapsed`` needs, by the database's clock."""
-        return self.annotate(until_start=TimeUntil(F("started"), DatabaseNow()))
+        return self.annotate(
+            until_start=fields.TimeUntil(F("started"), fields.DatabaseNow())
+        )
 
     def of_outcome(self, outcome: RunOutcome) -> Self:
         """Only runs with this ``current_outcome``, found by an index."""
@@ -77,21 +60,18 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
 
     def may_have(self, outcome: RunOutcome) -> Self:
         """Only runs that may have this ``current_outcome``, without a look at locks."""
-        stored = {outcome}
         if outcome is RunOutcome.ABANDONED:
-            stored.add(RunOutcome.RUNNING)
-        return self.filter(outcome__in=stored)
+            return self.filter(outcome__in=[outcome, RunOutcome.RUNNING])
+        return self.filter(outcome=outcome)
 
     def bad(self) -> Self:
         """Only runs that failed, lost their lock, or are abandoned."""
-        bad = [outcome for outcome in RunOutcome if outcome.is_bad]
-        return self.filter(Q(outcome__in=bad) | self._abandoned())
+        return self.filter(Q(outcome__in=BAD) | self._abandoned())
 
     def ended(self) -> Self:
         """Only runs that ended or are abandoned; adds ``current_outcome``."""
-        return self.with_outcome().filter(
-            ~Q(outcome=RunOutcome.RUNNING) | self._abandoned()
-        )
+        has_ended = ~Q(outcome=RunOutcome.RUNNING)
+        return self.with_outcome().filter(has_ended | self._abandoned())
 
     def last_bad(self, provider: str) -> QuerySet[LockRun, Any]:
         """
@@ -100,47 +80,40 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         ``newest`` is the key of its last run with one bad outcome; the newest of all
         comes first. A lock is there once for each outcome since its last success.
         """
-        # By itself, as then every database reads only the outcome's part of an index.
-        parts: list[Any] = [self._last_of(each, provider) for each in BAD_OR_RUNNING]
-        found: QuerySet[LockRun, Any] = parts[0].union(*parts[1:], all=True)
-        return found.order_by("-newest")  # type: ignore[misc]
-
-    def _last_of(self, outcome: RunOutcome, provider: str) -> QuerySet[LockRun, Any]:
-        runs = self.filter(outcome=outcome, provider=provider)
-        if outcome is RunOutcome.RUNNING:
-            runs = runs.filter(self._abandoned())
-        names: Any = runs.order_by().values("name").annotate(newest=Max("pk"))
         successes = LockRun.objects.using(self.db).filter(
             name=OuterRef("name"), provider=provider, outcome=RunOutcome.SUCCEEDED
         )
         # Inside the subquery, so that it is asked once for each name, not for each run.
-        success = _newest(successes, default=0)
-        bad: QuerySet[LockRun, Any] = names.alias(success=success).filter(
-            newest__gt=F("success")
-        )
-        return bad
+        success = _newest(successes)
+        parts: list[Any] = []
+        # Each by itself: then every database reads only its part of an index.
+        for outcome in BAD_OR_RUNNING:
+            runs = self.filter(outcome=outcome, provider=provider)
+            if outcome is RunOutcome.RUNNING:
+                runs = runs.filter(self._abandoned())
+            names: Any = runs.order_by().values("name")
+            names = names.annotate(newest=models.Max("pk")).alias(success=success)
+            parts.append(names.filter(newest__gt=F("success")))
+        found: QuerySet[LockRun, Any] = parts[0].union(*parts[1:], all=True)
+        return found.order_by("-newest")  # type: ignore[misc]
 
     def since(self, age: timedelta) -> Self:
         """Only runs that began since then, found by an index."""
-        return self.filter(started__gte=StatementNow() - age)
+        return self.filter(started__gte=fields.StatementNow() - age)
 
     def totals(self) -> QuerySet[LockRun, Any]:
         """Return the runs, skips and duration of each ``name`` and ``outcome``."""
         grouped: Any = self.order_by().values("name", "outcome")
         return grouped.annotate(  # type: ignore[no-any-return]
-            runs=Count("pk"),
-            skips=Sum("skips"),
-            duration=Coalesce(Sum("duration"), timedelta(0)),
+            runs=models.Count("pk"),
+            skips=models.Sum("skips"),
+            duration=Coalesce(models.Sum("duration"), timedelta(0)),
         )
 
     def outgrown(self, age: timedelta) -> QuerySet[LockRun]:
-        """
-        Return some runs that began longer ago than this, and that nobody needs.
-
-        Of those that are so old only the newest are looked at: where nobody prunes,
-        nearly all of them can go.
-        """
-        old = self.filter(started__lt=StatementNow() - age).order_by("-started")
+        """Return some runs that began longer ago than this, and that nobody needs."""
+        # The newest of the old ones are enough: where nobody prunes, nearly all can go.
+        old = self.filter(started__lt=fields.StatementNow() - age).order_by("-started")
         keys = list(old.values_list("pk", flat=True)[:SAMPLE])
         return self.filter(pk__in=keys).prunable(age)
 
@@ -160,29 +133,30 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         """
         kept = LockRecord.objects.using(self.db) if records is None else records
         record = kept.filter(name=OuterRef("name"))
-        later = LockRun.objects.using(self.db).filter(
-            name=OuterRef("name"), provider=OuterRef("provider"), pk__gt=OuterRef("pk")
-        )
+        later = self._later()
         later_end = Exists(later.exclude(outcome=RunOutcome.RUNNING))
         later_success = Exists(later.filter(outcome=RunOutcome.SUCCEEDED))
-        is_superseded = Q(later_end) & (
-            ~Q(outcome=RunOutcome.SUCCEEDED) | Q(later_success)
-        )
-        old = self.filter(started__lt=StatementNow() - older_than)
+        is_success = Q(outcome=RunOutcome.SUCCEEDED)
+        is_superseded = Q(later_end) & (~is_success | Q(later_success))
+        old = self.filter(started__lt=fields.StatementNow() - older_than)
         return old.ended().filter(~Exists(record) | is_superseded)
 
     def _abandoned(self) -> Q:
-        later = LockRun.objects.using(self.db).filter(
+        elsewhere = Q(outcome=RunOutcome.RUNNING, fencing_token=None)
+        return self._unheld() | (Q(Exists(self._later())) & elsewhere)
+
+    def _later(self) -> LockRunQuerySet:
+        return LockRun.objects.using(self.db).filter(
             name=OuterRef("name"), provider=OuterRef("provider"), pk__gt=OuterRef("pk")
         )
-        elsewhere = Q(outcome=RunOutcome.RUNNING, fencing_token=None)
-        return self._unheld() | (Q(Exists(later)) & elsewhere)
 
     def _unheld(self) -> Q:
-        # Without a token the lock is in another store, and a record of its name here is
-        # another lock's.
+        record = LockRecord.objects.using(self.db).filter(name=OuterRef("name"))
+        is_running = Q(lock_until__gt=fields.DatabaseNow()) & ~RELEASED
+        other = record.exclude(is_running & Q(locked_by=OuterRef("locked_by")))
+        # Without a token the lock is in another store: a record here is another lock's.
         here = Q(outcome=RunOutcome.RUNNING, fencing_token__isnull=False)
-        return Q(Exists(_not_held_by_run(self))) & here
+        return Q(Exists(other)) & here
 
 
 class LockRun(models.Model):
@@ -195,7 +169,7 @@ class LockRun(models.Model):
     ``reason`` tell who started the run and why, if a person did.
     """
 
-    name = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    name = fields.LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
     provider = models.CharField(pgettext_lazy("shedlock", "provider"), max_length=100)
     locked_by = models.CharField(pgettext_lazy("shedlock", "locked by"), max_length=255)
     host = models.CharField(pgettext_lazy("shedlock", "host"), max_length=255)
@@ -203,8 +177,8 @@ class LockRun(models.Model):
     fencing_token = models.BigIntegerField(
         pgettext_lazy("shedlock", "fencing token"), null=True
     )
-    started = UTCDateTimeField(pgettext_lazy("shedlock", "started"))
-    finished = UTCDateTimeField(pgettext_lazy("shedlock", "finished"), null=True)
+    started = fields.UTCDateTimeField(pgettext_lazy("shedlock", "started"))
+    finished = fields.UTCDateTimeField(pgettext_lazy("shedlock", "finished"), null=True)
     duration = models.DurationField(pgettext_lazy("shedlock", "duration"), null=True)
     outcome = models.CharField(pgettext_lazy("shedlock", "outcome"), max_length=20)
     exception_type = models.CharField(
@@ -248,9 +222,8 @@ class LockRun(models.Model):
     @property
     def elapsed(self) -> timedelta:
         """How long ago the run began; needs ``with_elapsed()``."""
-        run: Any = self
-        elapsed: timedelta = max(-run.until_start, timedelta(0))
-        return elapsed
+        until_start: timedelta = vars(self)["until_start"]
+        return max(-until_start, timedelta(0))
 
 
 def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuerySet:
@@ -272,15 +245,9 @@ def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuery
     )
 
 
-def _newest(runs: models.QuerySet[Any], default: int | None = None) -> Subquery:
+def _newest(runs: models.QuerySet[Any]) -> Subquery:
+    """Return the key of the newest run, or 0."""
     # MAX, because MariaDB merges two indexes and sorts for an order and a limit.
-    number = models.BigIntegerField()
-    newest: Any = Func(F("pk"), function="MAX", output_field=number)
-    newest = newest if default is None else Coalesce(newest, Value(default))
-    return Subquery(runs.annotate(newest=newest).values("newest"))
-
-
-def _not_held_by_run(runs: models.QuerySet[LockRun]) -> models.QuerySet[LockRecord]:
-    record = LockRecord.objects.using(runs.db).filter(name=OuterRef("name"))
-    running = Q(lock_until__gt=DatabaseNow()) & ~RELEASED
-    return record.exclude(running & Q(locked_by=OuterRef("locked_by")))
+    key = models.BigIntegerField()
+    newest: Any = models.Func(F("pk"), function="MAX", output_field=key)
+    return Subquery(runs.annotate(newest=Coalesce(newest, 0)).values("newest"))

@@ -241,15 +241,13 @@ def test_held_lock_is_never_deleted() -> None:
 def test_lock_that_is_taken_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement that deletes asks again."""
     add_lock("import:7", ended=100 * DAY)
-    unused_after = pruning._unused_after
+    delete_locks = pruning._delete_locks
 
-    def take_meanwhile(*args: Any) -> list[str]:
-        found = unused_after(*args)
-        if found:
-            take("import:7")
-        return found
+    def take_and_delete(*args: Any) -> int:
+        take("import:7")
+        return delete_locks(*args)
 
-    monkeypatch.setattr(pruning, "_unused_after", take_meanwhile)
+    monkeypatch.setattr(pruning, "_delete_locks", take_and_delete)
     assert prune_locks("default", 90 * DAY) == 0
     assert names() == ["import:7"]
 

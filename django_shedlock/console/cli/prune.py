@@ -16,14 +16,7 @@ from django_shedlock.console.cli.base import (
     history_database,
 )
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.history.pruning import (
-    count_prunable_actions,
-    count_prunable_locks,
-    count_prunable_runs,
-    prune_actions,
-    prune_locks,
-    prune_runs,
-)
+from django_shedlock.history.pruning import prune_actions, prune_locks, prune_runs
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
@@ -100,18 +93,14 @@ class Prune(Subcommand):
             )
         done = f"{where}{'Would delete' if dry_run else 'Deleted'}"
         if unused_for is not None:
-            prune = count_prunable_locks if dry_run else prune_locks
-            locks = prune(using, unused_for)
+            locks = prune_locks(using, unused_for, dry_run=dry_run)
             self.stdout.write(f"{done} records of unused locks: {locks}.")
-        if dry_run:
-            runs = count_prunable_runs(
-                using, older_than, provider, unused_for=unused_for
-            )
-        else:
-            runs = prune_runs(using, older_than, provider)
+        runs = prune_runs(
+            using, older_than, provider, dry_run=dry_run, unused_for=unused_for
+        )
         self.stdout.write(f"{done} runs: {runs}.")
-        prune_old = count_prunable_actions if dry_run else prune_actions
-        if actions := prune_old(using, older_than, provider):
+        actions = prune_actions(using, older_than, provider, dry_run=dry_run)
+        if actions:
             self.stdout.write(f"{done} actions of operators: {actions}.")
 
 
