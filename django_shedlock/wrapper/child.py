@@ -1,104 +1,105 @@
-"""A program that runs under a lock, as a child of this process."""
+"""A command that runs as a child of this process, and what it inherits."""
 
 from __future__ import annotations
 
+import marshal
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+from django.conf import settings
 from django.core.management import CommandError
+from django.db import connections
 
-from django_shedlock.locks.lock import Lock
-from django_shedlock.wrapper.inheritance import descriptors, environment
-from django_shedlock.wrapper.launcher import (
-    CANNOT_START,
-    END,
-    SIGNALLED,
-    order,
-)
+from django_shedlock.wrapper.launcher import CANNOT_START, END, SIGNALLED
 
 LONGEST_WAIT = 60
 """Seconds after which the wait for a command starts again."""
-LONGEST_ID = 32
 INTERPRETER = [sys.executable, "-I", "-S"]
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-
-
-@dataclass(frozen=True)
-class Program:
-    """
-    A command, and how it runs.
-
-    ``grace`` is the time between SIGTERM and SIGKILL. ``descriptors`` are the open
-    files that it inherits beside the standard streams.
-    """
-
-    command: Sequence[str]
-    grace: timedelta = timedelta(seconds=10)
-    descriptors: Sequence[int] = ()
+STARTED_WITH = Path("/proc/self/environ")
+DESCRIPTORS = "/dev/fd"
+CHANGED = (b"DJANGO_SETTINGS_MODULE", b"LC_CTYPE", b"TZ")
+"""Variables that ``manage.py``, Python (PEP 538) and Django's settings set."""
 
 
 class Child:
     """
-    A program with this process's own standard input, output and error.
+    A command with this process's own standard input, output and error.
 
-    A ``launcher`` runs it: a small process that is sent the signals through a socket,
-    and ends the program if the socket's other end, this process, has died.
+    A small process, the launcher, runs it. It is sent the signals through a socket, and
+    ends the command if the other end of the socket, this process, has died. ``grace``
+    is the time between SIGTERM and SIGKILL. The command inherits ``files`` that are
+    still open.
     """
 
-    def __init__(self, program: Program):
-        has_terminal = _has_terminal()
-        sent = order(
-            [os.fsencode(argument) for argument in program.command],
-            environment(),
-            grace=program.grace.total_seconds(),
-            has_terminal=has_terminal,
-        )
-        # Those that have been closed since may be connections to the store by now.
-        inherited = {*program.descriptors}.intersection(descriptors())
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        grace: timedelta = timedelta(seconds=10),
+        files: Iterable[int] = (),
+    ):
+        # Standard input may be a pipe, or a file.
+        try:
+            os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
+            has_terminal = True
+        except OSError:
+            has_terminal = False
+        arguments = [os.fsencode(argument) for argument in command]
+        seconds = grace.total_seconds()
+        order = marshal.dumps((arguments, variables(), seconds, has_terminal))
+        # A file that has been closed since may be a connection to the store by now.
+        inherited = set(files).intersection(inheritable_files())
         self._socket, theirs = socket.socketpair()
         with theirs:
-            # The command is no argument: whoever kills processes by their command line
-            # would kill the launcher as well, and nobody would end the rest.
-            arguments = [LAUNCHER, str(theirs.fileno()), str(len(sent))]
+            # The command is no argument: `pkill -f COMMAND` would kill the launcher as
+            # well, and nobody would end the rest.
+            launcher = [LAUNCHER, str(theirs.fileno()), str(len(order))]
             try:
-                self._process = subprocess.Popen(  # noqa: S603
-                    [*INTERPRETER, *arguments],
+                self.process = subprocess.Popen(  # noqa: S603
+                    [*INTERPRETER, *launcher],
                     pass_fds=[*inherited, theirs.fileno()],
                     process_group=None if has_terminal else 0,
                 )
             except OSError as error:
                 self._socket.close()
                 raise CommandError(
-                    f"{program.command[0]}: {INTERPRETER[0]}, which would start it, "
-                    f"can't be started: {error.strerror}",
+                    f"{command[0]}: {INTERPRETER[0]}, which would start it, can't be "
+                    f"started: {error.strerror}",
                     returncode=CANNOT_START,
                 ) from error
-        self._send(sent)
+        self._send(order)
 
     def wait(self) -> int:
         """
         Return its exit status as a shell does.
 
-        After ``end()``, all that it has started has ended as well. An exception, as of
-        a signal's handler, is raised only after that.
+        After ``end()``, all that it has started has ended as well. An exception, such
+        as one of a signal's handler, is raised only after that.
         """
-        try:
-            status = self._wait_for_process()
-        except BaseException:
-            self.wait()
-            raise
-        if status >= 0:
-            return status
-        self._kill_unguarded()
-        return SIGNALLED - status
+        status = None
+        while status is None:
+            # Without a timeout, a signal that comes just before waitpid() would be
+            # handled only when the command has ended.
+            try:
+                status = self.process.wait(LONGEST_WAIT)
+            except subprocess.TimeoutExpired:
+                continue
+            except BaseException:
+                self.wait()
+                raise
+        if status < 0:  # the launcher was killed; it has told what to kill
+            with suppress(OSError, ValueError):
+                os.kill(int(self._socket.recv(32)), signal.SIGKILL)
+            return SIGNALLED - status
+        return status
 
     def pass_on(self, number: int) -> bool:
         """Send it a signal that this process got; return whether it still runs."""
@@ -120,32 +121,41 @@ class Child:
             return False
         return True
 
-    def _wait_for_process(self) -> int:
-        # Without a timeout, a signal that comes just before waitpid() would be handled
-        # only when the command has ended.
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                return self._process.wait(LONGEST_WAIT)
 
-    def _kill_unguarded(self) -> None:
-        # Somebody killed the launcher, which has told the id of what it started.
-        with suppress(OSError, ValueError):
-            os.kill(int(self._socket.recv(LONGEST_ID)), signal.SIGKILL)
+def variables() -> dict[bytes, bytes | None]:
+    """
+    Return the variables of ``CHANGED`` as they were when this process was started.
 
-
-@contextmanager
-def ended_when_lost(lock: Lock, child: Child) -> Iterator[None]:
-    """End the child, with all that it has started, as soon as the lock is lost."""
-    with lock.watched_by(child.end):
-        if lock.is_lost:
-            child.end()
-        yield
-
-
-def _has_terminal() -> bool:
-    # Standard input may be a pipe, or a file.
+    ``None`` is for a variable that there was not. Where the system does not tell, only
+    the ``TZ`` of the settings is removed.
+    """
     try:
-        os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
+        entries = STARTED_WITH.read_bytes().split(b"\0")
     except OSError:
-        return False
-    return True
+        is_settings = os.environ.get("TZ") == settings.TIME_ZONE
+        return {b"TZ": None} if is_settings else {}
+    started_with = dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
+    return {name: started_with.get(name) for name in CHANGED}
+
+
+def inheritable_files() -> set[int]:
+    """
+    Return the open file descriptors above 2 that a new program inherits.
+
+    Without Django's connections: MySQL's client lets its sockets be inherited. So call
+    it before the package makes connections of its own, too.
+    """
+    try:
+        numbers = {int(name) for name in os.listdir(DESCRIPTORS)}  # noqa: PTH208
+    except OSError:
+        return set()
+    numbers -= {0, 1, 2}
+    for wrapper in connections.all(initialized_only=True):
+        with suppress(Exception):  # no socket, or closed, for which each driver differs
+            numbers.discard(wrapper.connection.fileno())
+    inheritable = set()
+    for number in numbers:
+        with suppress(OSError):  # the one with which they were listed
+            if os.get_inheritable(number):
+                inheritable.add(number)
+    return inheritable

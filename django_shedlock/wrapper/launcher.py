@@ -1,17 +1,20 @@
 """
-Runs a command, and outlives the process that asked for it.
+Runs a command, and ends it if the process that asked for it dies.
 
-``python launcher.py SOCKET SIZE`` first reads so many bytes from the socket, a
-marshalled ``order()``. Then each byte is a signal to send. At the end of the socket the
-process that asked has died, so the command has to end, too.
+``python launcher.py SOCKET SIZE`` reads that many bytes from the socket, a marshalled
+tuple: the command, the environment variables to change (``None`` removes one), the
+grace between SIGTERM and SIGKILL in seconds, and whether there is a terminal. After
+that each byte is the number of a signal to send, or ``END``. At the end of the socket
+the process that asked has died, so the command has to end as well.
 
 It is run by its path, and imports nothing of the package, nor what loads slowly. Its
-exit status is the command's; a shell's if a signal ended the command, or if it could
-not be started.
+exit status is the command's, or what a shell says if a signal ended the command, or if
+it could not be started.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import marshal
 import os
@@ -29,17 +32,12 @@ SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a program."""
 ABANDONED = SIGNALLED + signal.SIGTERM
 """The process that asked died before the command was started."""
-CHANGED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
-FOLLOWING_TERM = {signal.SIGCONT, signal.SIGKILL}
-"""That these can't be sent either is no news."""
 PAUSE = 50
 """Milliseconds between two looks for processes that an ended command left behind."""
 PR_SET_CHILD_SUBREAPER = 36
 PROC = "/proc"
 SI_KERNEL = 0x80
 """The code of a signal that no process has sent."""
-SHELL = b"/bin/sh"
-NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 LONGEST_READ = 4096
 
 
@@ -47,10 +45,11 @@ class Guardian:
     """
     Sends a running command its signals, and ends it with all that it has started.
 
-    That are those in this session that descend from this process, whatever groups they
-    make. Without a terminal the command leads a group of its own, too. In a terminal it
-    shares the group of the process that asked, and so do others, as the rest of a pipe.
-    Without /proc a signal goes to the command's group, in a terminal to the command.
+    On Linux, that is every descendant of this process in this session, whatever its
+    process group. On other systems, or without /proc, it is the command's process
+    group, in a terminal the command alone. Outside a terminal the command leads a group
+    of its own. In a terminal it shares the group of the process that asked, which may
+    have other members, such as the rest of a pipe.
     """
 
     def __init__(self, command: bytes, pid: int, *, grace: float, has_terminal: bool):
@@ -58,46 +57,74 @@ class Guardian:
         self._pid = pid
         self._grace = grace
         self._has_terminal = has_terminal
-        self._started = pid if has_terminal else -pid
         self._status: int | None = None
         self._killing_at: float | None = None
-
-    def kill(self) -> None:
-        """Kill the command at once, and what it has started if that can be seen."""
-        with suppress(Exception):
-            self._send(signal.SIGKILL)
-        with suppress(OSError):
-            os.kill(self._started, signal.SIGKILL)
 
     def watch(self, orders: int, ends: int) -> int:
         """Obey until the command has ended; return its exit status as a shell does."""
         sources = select.poll()  # select() refuses descriptors above 1023
         sources.register(ends, select.POLLIN)
         sources.register(orders, select.POLLIN)
-        while self._status is None or self._is_anybody_left():
+        while self._status is None or (self._killing_at is not None and self.send(0)):
             pause = None if self._killing_at is None else PAUSE
             ready = [source for source, _ in sources.poll(pause)]
             if ends in ready:
                 os.read(ends, LONGEST_READ)
             self._reap()
-            if orders in ready and not self._obey(_received(orders)):
-                sources.unregister(orders)
+            if orders in ready:
+                received = _received(orders, LONGEST_READ)
+                if not received:
+                    sources.unregister(orders)
+                for number in received or [END]:
+                    if number == END:
+                        self.end()
+                    elif not self._was_sent_to_all(number):
+                        self.send(number)
             if self._killing_at is not None and time.monotonic() >= self._killing_at:
-                self._send(signal.SIGKILL)
+                self.send(signal.SIGKILL)
         return self._status
 
-    def _obey(self, orders: bytes) -> bool:
-        for number in orders or [END]:
-            if number == END:
-                self._end()
-            elif not self._was_sent_to_all(number):
-                self._send(number)
-        return bool(orders)
+    def end(self) -> None:
+        """Send SIGTERM, once; ``watch()`` sends SIGKILL after the grace."""
+        if self._killing_at is None:
+            self._killing_at = time.monotonic() + self._grace
+            self.send(signal.SIGTERM)
+            self.send(signal.SIGCONT)  # a stopped process could not tidy up
+
+    def send(self, number: int) -> bool:
+        """Send a signal; return whether there is a process that can get it."""
+        is_sent, refusal = False, None
+        for target in self._targets():
+            try:
+                os.kill(target, number)
+                is_sent = True
+            except ProcessLookupError:
+                pass
+            except PermissionError as error:  # it runs as another user, as sudo does
+                refusal = error
+        # SIGTERM was refused as well, before one of these was.
+        if refusal and number not in {0, signal.SIGCONT, signal.SIGKILL}:
+            _print(
+                f"Command {os.fsdecode(self._command)!r}, process {self._pid}, can't "
+                f"be sent {signal.Signals(number).name}, so it goes on: "
+                f"{refusal.strerror}"
+            )
+        return is_sent
+
+    def _targets(self) -> set[int]:
+        if not _shows_descendants():
+            if not self._has_terminal:
+                return {-self._pid}
+            return {self._pid} if self._status is None else set()
+        # A group as a whole, since its processes may start others meanwhile.
+        own_group = None if self._has_terminal else self._pid
+        found = _descendants().items()
+        return {-group if group == own_group else pid for pid, group in found}
 
     def _was_sent_to_all(self, number: int) -> bool:
-        # What a terminal sends, as for Ctrl-C, goes to the whole group, and so to this
-        # process, where it is blocked. Then the command has got it already. What a
-        # process sends may be for the wrapper and this one alone, as by `killall`.
+        # A terminal sends a signal, as for Ctrl-C, to the whole group: to the command,
+        # and to this process, where it is blocked. What a process sends may be for the
+        # wrapper and this one alone, as by `killall`.
         if not self._has_terminal or number not in signal.sigpending():
             return False
         if sys.platform != "linux":  # which does not tell who sent it
@@ -106,237 +133,110 @@ class Guardian:
         sent = signal.sigtimedwait([number], 0)
         return sent is not None and sent.si_code == SI_KERNEL
 
-    def _end(self) -> None:
-        if self._killing_at is None:
-            self._killing_at = time.monotonic() + self._grace
-            self._send(signal.SIGTERM)
-            self._send(signal.SIGCONT)  # a stopped process could not tidy up
-
-    def _send(self, number: int) -> None:
-        refusal = None
-        for target in self._targets():
-            try:
-                os.kill(target, number)
-            except ProcessLookupError:
-                pass
-            except PermissionError as error:  # it runs as another user, as sudo does
-                refusal = error
-        if refusal is not None and number not in FOLLOWING_TERM:
-            self._complain(number, refusal)
-
-    def _complain(self, number: int, error: OSError) -> None:
-        name = signal.Signals(number).name
-        _print(
-            f"Command {os.fsdecode(self._command)!r}, process {self._pid}, can't be "
-            f"sent {name}, so it goes on: {error.strerror}"
-        )
-
     def _reap(self) -> None:
-        # On Linux it inherits what the command's children leave behind.
+        # On Linux also what the command's children have left behind.
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if ended[0] == self._pid:
                     status = os.waitstatus_to_exitcode(ended[1])
                     self._status = status if status >= 0 else SIGNALLED - status
 
-    def _is_anybody_left(self) -> bool:
-        return self._killing_at is not None and any(map(_is_ours, self._members()))
-
-    def _targets(self) -> list[int]:
-        members = self._members()
-        if self._has_terminal:
-            return list(members)
-        # The group at once, since its processes may start others meanwhile.
-        others = [pid for pid, group in members.items() if group != self._pid]
-        return [-self._pid, *others]
-
-    def _members(self) -> dict[int, int]:
-        # Each with its group; no zombies, as their parents may never wait for them.
-        if _shows_processes():
-            return _descendants()
-        if self._has_terminal and self._status is not None:
-            return {}
-        return {self._started: self._pid}
-
-
-def order(
-    command: list[bytes],
-    environment: dict[bytes, bytes],
-    *,
-    grace: float,
-    has_terminal: bool,
-) -> bytes:
-    """Return what this program reads first."""
-    return marshal.dumps((command, environment, grace, has_terminal))
-
 
 def main(orders: int, size: int) -> int:
     """Run a command; return its exit status."""
+    # What is sent to a whole group is not for this process.
+    blocked = signal.valid_signals() - {signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     text = b""
     while len(text) < size:
         if not (part := _received(orders, size - len(text))):
             return ABANDONED
         text += part
-    command, environment, grace, has_terminal = marshal.loads(text)  # noqa: S302
+    command, variables, grace, has_terminal = marshal.loads(text)  # noqa: S302
     os.set_inheritable(orders, False)
-    ends = _ends_of_children()
+    ends, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     if sys.platform == "linux":
-        _adopt_orphans()
-    if _has_ended(orders):
-        return ABANDONED
-    pid = _start(command, environment, orders, has_terminal=has_terminal)
-    guardian = Guardian(command[0], pid, grace=grace, has_terminal=has_terminal)
-    try:
-        return guardian.watch(orders, ends)
-    except BaseException:  # nobody else would end the command
-        guardian.kill()
-        raise
-
-
-def _start(
-    command: list[bytes],
-    environment: dict[bytes, bytes],
-    orders: int,
-    *,
-    has_terminal: bool,
-) -> int:
-    # A signal to a whole group is none for this process: see Guardian.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    blocked = signal.valid_signals() - {signal.SIGCHLD}
-    mask = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     pid = os.fork()
     if not pid:
         if not has_terminal:
             os.setpgid(0, 0)
-        # Here, so that nothing runs of which the process that asked does not know.
-        if not _has_told(orders, os.getpid() if has_terminal else -os.getpid()):
-            os._exit(ABANDONED)
-        for name in CHANGED_BY_PYTHON:
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os._exit(_become(command, environment))
-    if not has_terminal:
-        with suppress(OSError):  # it was faster
-            os.setpgid(pid, pid)
-    return pid
-
-
-def _has_told(orders: int, started: int) -> bool:
-    """Tell the process that asked what to kill if the launcher is killed."""
-    try:
-        os.write(orders, b"%d" % started)
-    except OSError:  # it has died
-        return False
-    return True
-
-
-def _become(command: list[bytes], environment: dict[bytes, bytes]) -> int:
-    try:
-        _execute(command, environment)
-    except FileNotFoundError:
-        problem, status = "not found", NOT_FOUND
-    except OSError as error:
-        problem, status = str(error.strerror), CANNOT_START
-    except ValueError as error:  # an argument has a null byte
-        problem, status = str(error), CANNOT_START
-    _print(f"{os.fsdecode(command[0])}: {problem}")
-    return status
-
-
-def _execute(command: list[bytes], environment: dict[bytes, bytes]) -> None:
-    # As execvp(3) does: os.execvpe() looks for another program after ENOEXEC.
-    refusal: OSError = FileNotFoundError()
-    for path in _candidates(command[0], environment):
         try:
-            os.execve(path, command, environment)  # noqa: S606
-        except OSError as error:
-            if error.errno == errno.ENOEXEC:  # a script that names no interpreter
-                script = [SHELL, path, *command[1:]]
-                os.execve(SHELL, script, environment)  # noqa: S606
-            if error.errno not in NOT_THERE:
-                refusal = error
-    raise refusal
-
-
-def _candidates(name: bytes, environment: dict[bytes, bytes]) -> list[bytes]:
-    if b"/" in name:
-        return [name]
-    folders = environment.get(b"PATH", os.fsencode(os.defpath))
-    return [os.path.join(folder, name) for folder in folders.split(b":")]  # noqa: PTH118
-
-
-def _ends_of_children() -> int:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    return reader
-
-
-def _adopt_orphans() -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _received(orders: int, size: int = LONGEST_READ) -> bytes:
+            # The process that asked has to know what to kill if the launcher is killed,
+            # before anything runs.
+            os.write(orders, b"%d" % (os.getpid() if has_terminal else -os.getpid()))
+        except OSError:  # it has died
+            os._exit(ABANDONED)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os._exit(become(command, variables))
+    if not has_terminal:
+        with suppress(OSError):  # the child was faster
+            os.setpgid(pid, pid)
+    guardian = Guardian(command[0], pid, grace=grace, has_terminal=has_terminal)
     try:
-        return os.read(orders, size)
-    except ConnectionResetError:
-        return b""
+        return guardian.watch(orders, ends)
+    except BaseException:  # nobody else would end the command
+        guardian.send(signal.SIGKILL)
+        raise
 
 
-def _has_ended(orders: int) -> bool:
-    ended = select.poll()
-    ended.register(orders, 0)
-    return bool(ended.poll(0))
+def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
+    """Replace this process by the command; return an exit status if that fails."""
+    for name, value in variables.items():
+        if value is None:
+            os.unsetenv(name)
+        else:
+            os.putenv(name, value)
+    # Not os.execvp(), which never runs a script without a "#!" line by the shell.
+    arguments = (ctypes.c_char_p * (len(command) + 1))(*command)
+    ctypes.CDLL(None, use_errno=True).execvp(command[0], arguments)
+    number = ctypes.get_errno()
+    is_missing = number in {errno.ENOENT, errno.ENOTDIR}
+    problem = "not found" if is_missing else os.strerror(number)
+    _print(f"{os.fsdecode(command[0])}: {problem}")
+    return NOT_FOUND if is_missing else CANNOT_START
 
 
-def _is_ours(pid: int) -> bool:
+def _shows_descendants() -> bool:
+    # Other systems have no subreapers. In a new PID namespace /proc may be another's.
     try:
-        os.kill(pid, 0)
+        shown = os.readlink(f"{PROC}/self")  # noqa: PTH115
     except OSError:
         return False
-    return True
-
-
-def _shows_processes() -> bool:
-    # It may be that of another PID namespace.
-    try:
-        return os.readlink(f"{PROC}/self") == str(os.getpid())  # noqa: PTH115
-    except OSError:
-        return False
+    return sys.platform == "linux" and shown == str(os.getpid())
 
 
 def _descendants() -> dict[int, int]:
+    # Those in this session, each with its group; no zombies, as their parents may never
+    # wait for them. See proc_pid_stat(5); a program's name may have any byte.
     children: dict[int, list[int]] = {}
     groups = {}
-    for pid, parent, group, session in _processes():
-        children.setdefault(parent, []).append(pid)
-        if session == os.getsid(0):
-            groups[pid] = group
+    for name in filter(str.isdecimal, os.listdir(PROC)):  # noqa: PTH208
+        with suppress(OSError):  # it has ended
+            with open(f"{PROC}/{name}/stat", "rb") as file:  # noqa: PTH123
+                state, *ids = file.read().rpartition(b")")[2].split()[:4]
+            parent, group, session = map(int, ids)
+            children.setdefault(parent, []).append(int(name))
+            if session == os.getsid(0) and state not in {b"Z", b"X"}:
+                groups[int(name)] = group
     found = [os.getpid()]
     for pid in found:
         found += children.get(pid, [])
     return {pid: groups[pid] for pid in found[1:] if pid in groups}
 
 
-def _processes() -> list[tuple[int, int, int, int]]:
-    # Of each that runs: its id, that of its parent, its group and its session. See
-    # proc_pid_stat(5); a program's name may have any byte.
-    found = []
-    for name in filter(str.isdecimal, os.listdir(PROC)):  # noqa: PTH208
-        try:
-            with open(f"{PROC}/{name}/stat", "rb") as file:  # noqa: PTH123
-                state, *ids = file.read().rpartition(b")")[2].split()[:4]
-        except OSError:  # it has ended
-            continue
-        if state not in {b"Z", b"X"}:
-            parent, group, session = map(int, ids)
-            found.append((int(name), parent, group, session))
-    return found
+def _received(orders: int, size: int) -> bytes:
+    try:
+        return os.read(orders, size)
+    except ConnectionResetError:
+        return b""
 
 
 def _print(message: str) -> None:

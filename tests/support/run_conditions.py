@@ -19,9 +19,10 @@ from django.db.backends.signals import connection_created
 from django_shedlock.console.cli import run
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_acquired, lock_released
-from django_shedlock.wrapper import child, forwarding
+from django_shedlock.wrapper import child
+from django_shedlock.wrapper import run as wrapper
 from django_shedlock.wrapper.child import Child
-from django_shedlock.wrapper.forwarding import SignalForwarder
+from django_shedlock.wrapper.run import SignalForwarder
 from tests.support.waiting import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -131,7 +132,7 @@ def hang_in_release() -> None:
 
 def release_within(seconds: float) -> None:
     """Let a signal leave that time for the release."""
-    forwarding.LONGEST_RELEASE = seconds
+    wrapper.LONGEST_RELEASE = seconds
 
 
 def be_signalled_in_release() -> None:
@@ -147,7 +148,7 @@ def be_signalled_in_release() -> None:
 
 def draw_the_longest() -> None:
     """Let the jitter be as long as it may be."""
-    run.random = SimpleNamespace(uniform=max)  # type: ignore[assignment]
+    wrapper.random = SimpleNamespace(uniform=max)  # type: ignore[assignment]
 
 
 def have_begun(moment: datetime) -> None:

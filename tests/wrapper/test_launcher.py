@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import marshal
 import os
 import signal
 import socket
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from django_shedlock.wrapper import launcher
-from django_shedlock.wrapper.launcher import END, Guardian
+from django_shedlock.wrapper.launcher import Guardian
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE
 
@@ -22,8 +22,8 @@ TERMINATED = [(-7, signal.SIGTERM), (-7, signal.SIGCONT)]
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process have no descendants: those of the tests are no command's."""
-    monkeypatch.setattr(launcher, "_processes", list)
+    """Let the command be the only descendant: those of the tests are no command's."""
+    monkeypatch.setattr(launcher, "_descendants", lambda: {7: 7})
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def guardian(*, has_terminal: bool = False) -> Guardian:
 def test_command_is_asked_to_end_once(sent: list[tuple[int, int]]) -> None:
     """Whatever sees the lost lock, and if this process ends then, one grace counts."""
     watched = guardian()
-    watched._obey(bytes([END, END]))
-    watched._obey(b"")
+    watched.end()
+    watched.end()
     assert sent == TERMINATED
 
 
@@ -57,7 +57,7 @@ def test_group_that_has_ended_is_no_error(monkeypatch: pytest.MonkeyPatch) -> No
         raise ProcessLookupError
 
     monkeypatch.setattr(os, "kill", fail)
-    assert guardian()._obey(bytes([signal.SIGTERM]))
+    assert not guardian().send(signal.SIGTERM)
 
 
 def test_other_user_is_named_once(
@@ -69,7 +69,7 @@ def test_other_user_is_named_once(
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "kill", refuse)
-    guardian()._end()
+    guardian().end()
     assert capfd.readouterr().err == (
         "Command 'backup', process 7, can't be sent SIGTERM, so it goes on: "
         "Operation not permitted\n"
@@ -96,8 +96,7 @@ def test_system_without_proc(
         Path(tmp_path, "1").mkdir()
         Path(tmp_path, "1", "stat").touch()
         Path(tmp_path, "self").symlink_to("1")
-    watched = guardian(has_terminal=has_terminal)
-    watched._obey(bytes([signal.SIGTERM]))
+    guardian(has_terminal=has_terminal).send(signal.SIGTERM)
     assert sent == [(target, signal.SIGTERM)]
 
 
@@ -106,7 +105,7 @@ def test_nobody_is_left_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "PROC", "/nowhere")
     watched = guardian(has_terminal=True)
     watched._status = 0
-    assert watched._members() == {}
+    assert not watched.send(0)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +113,7 @@ def test_nobody_is_left_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("/no/such/program", 127, "not found"),
         ("no-such-program", 127, "not found"),
+        (str(ROOT / "README.rst" / "program"), 127, "not found"),
         (str(ROOT / "README.rst"), 126, "Permission denied"),
     ],
 )
@@ -121,29 +121,8 @@ def test_program_that_cannot_be_started(
     capfd: pytest.CaptureFixture[str], program: str, status: int, problem: str
 ) -> None:
     """The status and the message are like a shell's."""
-    environment = {b"PATH": b"/nowhere:/bin"}
-    assert launcher._become([program.encode()], environment) == status
+    assert launcher.become([program.encode()], {}) == status
     assert capfd.readouterr().err == f"{program}: {problem}\n"
-
-
-def test_argument_that_no_program_can_get(capfd: pytest.CaptureFixture[str]) -> None:
-    """It can't be started, as with anything else that the system refuses."""
-    assert launcher._become([b"true", b"a\0b"], {b"PATH": b"/bin"}) == 126
-    assert capfd.readouterr().err == "true: embedded null byte\n"
-
-
-def test_first_script_of_the_path_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not another program of its name, which may be found later on."""
-    executed = []
-
-    def refuse(path: bytes, command: list[bytes], environment: object) -> None:
-        executed.append([path, *command])
-        raise OSError(errno.ENOEXEC, "Exec format error")
-
-    monkeypatch.setattr(os, "execve", refuse)
-    assert launcher._become([b"script", b"a b"], {b"PATH": b"/one:/two"}) == 126
-    script = [b"/bin/sh", b"/bin/sh", b"/one/script", b"a b"]
-    assert executed == [[b"/one/script", b"script", b"a b"], script]
 
 
 def test_order_that_does_not_come(tmp_path: Path) -> None:
@@ -157,31 +136,16 @@ def test_order_that_does_not_come(tmp_path: Path) -> None:
     assert ended.returncode == 128 + signal.SIGTERM
 
 
-LATE = """
-import runpy, sys
-
-launcher = runpy.run_path(sys.argv.pop(1))
-launcher["main"].__globals__["_has_ended"] = lambda orders: False
-sys.exit(launcher["main"](int(sys.argv[1]), int(sys.argv[2])))
-"""
-"""The launcher, which notices too late that nobody is there any more."""
-
-
-@pytest.mark.parametrize(
-    "program", [[launcher.__file__], ["-c", LATE, launcher.__file__]]
-)
-def test_nothing_starts_after_the_process_that_asked(
-    tmp_path: Path, program: list[str]
-) -> None:
-    """It may be killed just when it has sent its order, or a moment later."""
+def test_nothing_starts_after_the_process_that_asked(tmp_path: Path) -> None:
+    """It may be killed just when it has sent its order."""
     touch = [b"touch", os.fsencode(tmp_path / "ran")]
-    sent = launcher.order(touch, dict(os.environb), grace=PATIENCE, has_terminal=False)
+    sent = marshal.dumps((touch, {}, PATIENCE, False))
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
             ours.sendall(sent)
         ended = subprocess.run(
-            [sys.executable, *program, str(theirs.fileno()), str(len(sent))],
+            [sys.executable, launcher.__file__, str(theirs.fileno()), str(len(sent))],
             pass_fds=[theirs.fileno()],
             check=False,
         )

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRun
-from django_shedlock.wrapper import forwarding
-from django_shedlock.wrapper.child import Child, Program
-from django_shedlock.wrapper.forwarding import SignalForwarder
+from django_shedlock.wrapper import run as wrapper
+from django_shedlock.wrapper.child import Child
+from django_shedlock.wrapper.run import SignalForwarder
 from tests.support.locks import state, take
 from tests.support.run_conditions import (
     FAILED,
@@ -166,7 +164,7 @@ def test_signal_is_never_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         return waitpid(pid, option)
 
     monkeypatch.setattr(os, "waitpid", noting)
-    with SignalForwarder().started(Program(["true"])):
+    with SignalForwarder().started(partial(Child, ["true"])):
         pass
     assert set(options) == {os.WNOHANG}
 
@@ -175,15 +173,15 @@ def test_child_is_never_left_alone() -> None:
     """Also what fails beside the command waits for its end."""
     with (
         pytest.raises(LookupError),
-        SignalForwarder().started(Program(["true"])) as child,
+        SignalForwarder().started(partial(Child, ["true"])) as child,
     ):
         raise LookupError
-    assert child._process.returncode == 0
+    assert child.process.returncode == 0
 
 
 def test_child_that_has_ended_is_sent_nothing() -> None:
     """Its id may be that of another process by then."""
-    with SignalForwarder().started(Program(["true"])) as child:
+    with SignalForwarder().started(partial(Child, ["true"])) as child:
         pass
     assert not child.pass_on(signal.SIGTERM)
 
@@ -228,23 +226,23 @@ def test_signal_is_never_raised_in_a_statement() -> None:
         for end in (signals.end_if_received, lambda: signals.sleep(0)):
             with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
                 end()
-        with pytest.raises(SystemExit), signals.started(Program(["echo", "ran"])):
+        with (
+            pytest.raises(SystemExit),
+            signals.started(partial(Child, ["echo", "ran"])),
+        ):
             pytest.fail("started")
 
 
-def test_signal_while_the_child_starts_is_for_the_child(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_signal_while_the_child_starts_is_for_the_child() -> None:
     """It is passed on as soon as there is somebody to get it."""
 
-    class Signalled(Child):
-        def __init__(self, program: Program):
-            super().__init__(program)
-            signal.raise_signal(signal.SIGTERM)
+    def start() -> Child:
+        child = Child(["sleep", "600"])
+        signal.raise_signal(signal.SIGTERM)
+        return child
 
-    monkeypatch.setattr(forwarding, "Child", Signalled)
     signals = SignalForwarder()
-    with signals.handled(), signals.started(Program(["sleep", "600"])) as child:
+    with signals.handled(), signals.started(start) as child:
         assert child.wait() == 128 + signal.SIGTERM
 
 
@@ -256,64 +254,37 @@ def test_second_signal_ends_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.fixture
-def alarms() -> Iterator[list[int]]:
-    """Let the process have an alarm of its own, and return those that have rung."""
+def test_alarm_of_the_process_is_kept() -> None:
+    """What calls this within a process of its own finds that as it was."""
     rung: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
     signal.setitimer(signal.ITIMER_REAL, 3600, 60)
-    yield rung
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize("is_signalled", [False, True])
-def test_alarm_of_the_process_is_kept(alarms: list[int], is_signalled: bool) -> None:
-    """What calls this within a process of its own finds that as it was."""
-    begun = time.monotonic()
-    end_a_command(is_signalled=is_signalled)
-    left, interval = signal.getitimer(signal.ITIMER_REAL)
-    assert begun + 3599 - time.monotonic() < left <= 3600
-    assert interval == 60
-    signal.raise_signal(signal.SIGALRM)
-    assert alarms == [signal.SIGALRM]
-
-
-def test_alarm_that_was_due_meanwhile_rings_soon(
-    monkeypatch: pytest.MonkeyPatch, alarms: list[int]
-) -> None:
-    """It is late, but not lost."""
-    moments = iter([time.monotonic(), time.monotonic() + 7200])
-    clock = SimpleNamespace(monotonic=lambda: next(moments))
-    monkeypatch.setattr(forwarding, "time", clock)
-    end_a_command(is_signalled=True)
-    assert wait_for(lambda: alarms)
+    try:
+        signals = SignalForwarder()
+        with signals.handled(), signals.started(partial(Child, ["true"])) as child:
+            child.wait()
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (left > 0, interval, rung) == (True, 60, [signal.SIGALRM])
 
 
 def test_alarm_rings_until_it_is_noticed() -> None:
     """A ring that comes just before a wait in C is noticed only after that wait."""
     signals = SignalForwarder()
     with signals.handled():
-        with signals.started(Program(["true"])) as child:
+        with signals.started(partial(Child, ["true"])) as child:
             child.wait()
         signal.raise_signal(signal.SIGTERM)
         left, interval = signal.getitimer(signal.ITIMER_REAL)
-        assert 0 < left <= forwarding.LONGEST_RELEASE
-        assert interval == forwarding.AGAIN
+        assert 0 < left <= wrapper.LONGEST_RELEASE
+        assert interval == wrapper.AGAIN
         with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
             signal.raise_signal(signal.SIGALRM)
         # What the exception ends must not be interrupted again.
         assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-
-
-def end_a_command(*, is_signalled: bool) -> None:
-    """Run a command to its end, after which there may come a signal."""
-    signals = SignalForwarder()
-    with signals.handled():
-        with signals.started(Program(["true"])) as child:
-            child.wait()
-        if is_signalled:
-            signal.raise_signal(signal.SIGTERM)
 
 
 def test_signal_ends_a_release_that_hangs(runner: Runner) -> None:

@@ -24,6 +24,7 @@ from django_shedlock.locks.states import LockStatus
 from django_shedlock.models.console import ActionResult
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockFilter, LockProvider
+from django_shedlock.wrapper import launcher, run
 
 MOST_CANDIDATES = 1000
 """Names among which the nearest to an unknown one is looked for."""
@@ -45,10 +46,10 @@ class ExitStatus(IntEnum):
     NOT_HELD = 5
     NOT_MAILED = 6
     PAUSED = 7
-    LOST = 123
-    STORE_FAILED = 125
-    CANNOT_START = 126
-    NOT_FOUND = 127
+    LOST = run.LOST
+    STORE_FAILED = run.STORE_FAILED
+    CANNOT_START = launcher.CANNOT_START
+    NOT_FOUND = launcher.NOT_FOUND
     UNREAD = 141
     """A shell's exit status for SIGPIPE: the reader of the output has stopped."""
 

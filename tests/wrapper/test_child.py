@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from django_shedlock.wrapper import inheritance
+from django_shedlock.wrapper import child
 from tests.support.run_conditions import (
     close_a_file_when_acquired,
     connect_again_when_acquired,
@@ -101,11 +101,11 @@ def test_environment_where_the_system_does_not_tell(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The time zone of the settings is left out; another one is the user's own."""
-    monkeypatch.setattr(inheritance, "STARTED_WITH", tmp_path / "missing")
+    monkeypatch.setattr(child, "STARTED_WITH", tmp_path / "missing")
     monkeypatch.setenv("TZ", settings.TIME_ZONE)
-    assert b"TZ" not in inheritance.environment()
+    assert child.variables() == {b"TZ": None}
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    assert inheritance.environment()[b"TZ"] == b"Asia/Tokyo"
+    assert child.variables() == {}
 
 
 def test_open_files_are_inherited(
@@ -143,7 +143,7 @@ def test_file_that_is_closed_meanwhile(runner: Runner) -> None:
 
 
 def test_variable_without_a_name(interpreter: InterpreterRunner) -> None:
-    """Python can't give it to the command, which runs without it."""
+    """Python knows no such variable, and the command runs."""
     interpreter.command[:0] = [sys.executable, "-c", NAMELESS]
     status, out, err = interpreter.run("job", *sh("echo ran"))
     assert (status, out, err) == (0, "ran\n", "")
@@ -153,8 +153,8 @@ def test_no_files_where_the_system_does_not_tell(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The command still has its standard streams."""
-    monkeypatch.setattr(inheritance, "DESCRIPTORS", str(tmp_path / "missing"))
-    assert inheritance.descriptors() == []
+    monkeypatch.setattr(child, "DESCRIPTORS", str(tmp_path / "missing"))
+    assert child.inheritable_files() == set()
 
 
 def test_ignored_signals_stay_ignored(interpreter: InterpreterRunner) -> None:
