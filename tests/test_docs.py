@@ -19,7 +19,7 @@ from django_shedlock.console.cli import check
 from django_shedlock.console.monitoring import (
     findings,
     health,
-    reporting,
+    notices,
     summaries,
 )
 from django_shedlock.history import journal, recording
@@ -207,9 +207,9 @@ NUMBERS = {
     "after ``deadline``, 5 seconds by default": health.DEADLINE.total_seconds(),
     "there are 10 such threads at the most": health.MOST_UNDER_WAY,
     "100 new and 100 gone findings at the most": check.MOST_MAILED,
-    "default cache keeps for 1 hour": reporting.REMINDER.total_seconds() / 3600,
-    "for 10 minutes, or for as long as it": reporting.SHORTEST_AWAY.seconds / 60,
-    "as it lasted, up to 1 hour": reporting.LONGEST_AWAY.total_seconds() / 3600,
+    "default cache keeps for 1 hour": notices.REMINDER.total_seconds() / 3600,
+    "for 10 minutes, or for as long as it": notices.SHORTEST_AWAY.seconds / 60,
+    "as it lasted, up to 1 hour": notices.LONGEST_AWAY.total_seconds() / 3600,
     "the first 2,000 characters of its message": journal.LONGEST_TEXT,
     "the last 16,000 of its traceback": recording.LONGEST_TRACEBACK,
     "an action takes 200 locks": actions.MOST_LOCKS,

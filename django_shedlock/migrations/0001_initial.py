@@ -247,54 +247,31 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="ReportedFinding",
+            name="Notice",
             fields=[
                 (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
+                    "provider",
+                    django_shedlock.fields.LockNameField(
+                        max_length=100,
                         primary_key=True,
                         serialize=False,
-                        verbose_name="ID",
+                        verbose_name="provider",
                     ),
                 ),
-                ("provider", models.CharField(max_length=100, verbose_name="provider")),
+                ("told", models.TextField(default="[]", verbose_name="told")),
+                ("version", models.BigIntegerField(default=0, verbose_name="version")),
                 (
-                    "lock",
-                    django_shedlock.fields.LockNameField(
-                        blank=True, max_length=255, verbose_name="name"
-                    ),
-                ),
-                ("kind", models.CharField(max_length=20, verbose_name="finding")),
-                ("text", models.TextField(verbose_name="text")),
-                (
-                    "found_at",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="found at"),
-                ),
-                (
-                    "told_at",
+                    "claimed_at",
                     django_shedlock.fields.UTCDateTimeField(
-                        null=True, verbose_name="told at"
-                    ),
-                ),
-                (
-                    "gone_at",
-                    django_shedlock.fields.UTCDateTimeField(
-                        null=True, verbose_name="gone at"
+                        null=True, verbose_name="claimed at"
                     ),
                 ),
             ],
             options={
-                "verbose_name": "reported finding",
-                "verbose_name_plural": "reported findings",
-                "db_table": "shedlock_finding",
+                "verbose_name": "notice",
+                "verbose_name_plural": "notices",
+                "db_table": "shedlock_notice",
                 "default_permissions": (),
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("provider", "lock", "kind"),
-                        name="shedlock_finding_once",
-                    )
-                ],
             },
         ),
     ]

@@ -5,7 +5,7 @@ from django_shedlock.models.console import (
     ActionResult,
     LockAction,
     LockActionQuerySet,
-    ReportedFinding,
+    Notice,
 )
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet, with_last_run
@@ -19,6 +19,6 @@ __all__ = [
     "LockRecordQuerySet",
     "LockRun",
     "LockRunQuerySet",
-    "ReportedFinding",
+    "Notice",
     "with_last_run",
 ]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 from django.db import models
-from django.db.models import Q
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
@@ -101,48 +100,26 @@ class LockAction(models.Model):
         return f"{self.kind} {self.name} ({self.result})"
 
 
-class ReportedFindingQuerySet(models.QuerySet["ReportedFinding"]):
-    """Reported findings, filtered by the database's clock."""
-
-    def gone_for(self, duration: Any) -> Self:
-        """Only findings that nobody has seen for this time."""
-        return self.filter(gone_at__lte=DatabaseNow() - duration)
-
-    def untold(self, patience: Any) -> Self:
-        """Only findings whose reporter died before it could tell them."""
-        then = DatabaseNow() - patience
-        return self.filter(Q(told_at=None) & Q(found_at__lte=then))
-
-
-class ReportedFinding(models.Model):
+class Notice(models.Model):
     """
-    One finding of one lock: a row of the table ``shedlock_finding``.
+    Which findings of a provider somebody was told of: a row of ``shedlock_notice``.
 
-    Whoever inserts the row tells the finding, and whoever deletes it tells that it is
-    gone, so that of several hosts one does. ``lock`` is empty if the finding is about
-    the store. ``gone_at`` is when the finding was first missing.
+    ``told`` is JSON. The host that raises the ``version`` which it has read tells what
+    has changed, so that of several hosts one does. Its claim ends when it has told.
     """
 
-    provider = models.CharField(pgettext_lazy("shedlock", "provider"), max_length=100)
-    lock = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255, blank=True)
-    kind = models.CharField(pgettext_lazy("shedlock", "finding"), max_length=20)
-    text = models.TextField(pgettext_lazy("shedlock", "text"))
-    found_at = UTCDateTimeField(pgettext_lazy("shedlock", "found at"))
-    told_at = UTCDateTimeField(pgettext_lazy("shedlock", "told at"), null=True)
-    gone_at = UTCDateTimeField(pgettext_lazy("shedlock", "gone at"), null=True)
-
-    objects = ReportedFindingQuerySet.as_manager()
+    provider = LockNameField(
+        pgettext_lazy("shedlock", "provider"), primary_key=True, max_length=100
+    )
+    told = models.TextField(pgettext_lazy("shedlock", "told"), default="[]")
+    version = models.BigIntegerField(pgettext_lazy("shedlock", "version"), default=0)
+    claimed_at = UTCDateTimeField(pgettext_lazy("shedlock", "claimed at"), null=True)
 
     class Meta:
-        db_table = "shedlock_finding"
-        verbose_name = pgettext_lazy("shedlock", "reported finding")
-        verbose_name_plural = pgettext_lazy("shedlock", "reported findings")
+        db_table = "shedlock_notice"
+        verbose_name = pgettext_lazy("shedlock", "notice")
+        verbose_name_plural = pgettext_lazy("shedlock", "notices")
         default_permissions = ()
-        constraints = [
-            models.UniqueConstraint(
-                fields=["provider", "lock", "kind"], name="shedlock_finding_once"
-            )
-        ]
 
     def __str__(self) -> str:
-        return f"{self.lock or self.provider} ({self.kind})"
+        return self.provider

@@ -27,7 +27,7 @@ from django_shedlock.console.monitoring.findings import (
     Severity,
     aliases_to_search,
 )
-from django_shedlock.console.monitoring.reporting import Changes, reported
+from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.locks.configuration import default_duration
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 DAY = timedelta(days=1)
 PAGE = "docs/reference/commands.rst"
-TABLES = ("shedlock", "shedlock_action", "shedlock_finding", "shedlock_run")
+TABLES = ("shedlock", "shedlock_action", "shedlock_notice", "shedlock_run")
 OF_NO_DATABASE = {
     "default": {
         "BACKEND": "django_shedlock.providers.database.DatabaseLockProvider",

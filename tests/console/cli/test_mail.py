@@ -11,13 +11,13 @@ import pytest
 from django.core import mail
 from django.core.mail.backends.base import BaseEmailBackend
 from django.core.management import CommandError, call_command
-from django.db.models import F
 from django.test import override_settings
 
 from django_shedlock.console.cli import check
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRun, ReportedFinding
+from django_shedlock.models import LockRun
 from tests.support.locks import add_run, take
+from tests.support.notices import pass_time, told
 
 pytestmark = [
     pytest.mark.django_db,
@@ -57,12 +57,6 @@ def fail(name: str) -> None:
     add_run(name, RunOutcome.FAILED, exception_type="ValueError")
 
 
-def pass_time(duration: timedelta) -> None:
-    for column in ("found_at", "gone_at"):
-        rows = ReportedFinding.objects.exclude(**{column: None})
-        rows.update(**{column: F(column) - duration})
-
-
 def test_finding_is_mailed_once_and_its_end_once() -> None:
     """Four calls, from whatever hosts, are two mails."""
     fail("job")
@@ -89,7 +83,7 @@ def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:
     assert call("--ignore", "job[1]") == (0, "No findings.\n")
     assert call()[0] == 1
     assert call("--ignore", "job[1]") == (0, "No findings.\n")
-    assert ReportedFinding.objects.get().gone_at is None
+    assert [each["gone_at"] for each in told()] == [None]
 
 
 def test_wrong_settings_of_a_store_are_mailed(settings: Any) -> None:
@@ -159,7 +153,7 @@ def test_nobody_to_mail_to(settings: Any) -> None:
     with pytest.raises(CommandError, match="ADMINS") as caught:
         call()
     assert caught.value.returncode == 2
-    assert not ReportedFinding.objects.exists()
+    assert told() == []
 
 
 def test_mail_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +164,7 @@ def test_mail_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     call()
     assert mail.outbox[0].body.count("* WARNING") == 2
     assert "* 3 more: see `shedlock check`." in mail.outbox[0].body
-    assert ReportedFinding.objects.count() == 5
+    assert len(told()) == 5
 
 
 def test_long_name_is_shortened_in_the_subject() -> None:
@@ -178,9 +172,9 @@ def test_long_name_is_shortened_in_the_subject() -> None:
     name = "import:" + "x" * 200
     fail(name)
     call()
-    [told] = mail.outbox
-    assert told.subject.split(": ")[-1] == "import:" + "x" * 23 + "…" + "x" * 29
-    assert name in told.body
+    [message] = mail.outbox
+    assert message.subject.split(": ")[-1] == "import:" + "x" * 23 + "…" + "x" * 29
+    assert name in message.body
 
 
 def test_name_cannot_add_headers() -> None:

@@ -11,11 +11,12 @@ from django.core.cache import cache
 from django.db import OperationalError
 from django.test import override_settings
 
-from django_shedlock.console.monitoring import reporting
+from django_shedlock.console.monitoring import notices
 from django_shedlock.console.monitoring.findings import Finding, Kind, Search
-from django_shedlock.console.monitoring.reporting import Changes, reported
+from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.models import ReportedFinding
+from django_shedlock.models import Notice
+from tests.support.notices import pass_time, told
 from tests.support.processes import Parent, context, workers
 from tests.support.waiting import PATIENCE
 
@@ -39,15 +40,6 @@ def report(*findings: Finding, search: Search = SEARCH) -> tuple[list[Any], list
     return [each.lock for each in changes.new], [each.lock for each in changes.gone]
 
 
-def pass_time(duration: timedelta) -> None:
-    """Let the last report be so long ago."""
-    for row in ReportedFinding.objects.all():
-        for column in ("found_at", "told_at", "gone_at"):
-            if getattr(row, column) is not None:
-                setattr(row, column, getattr(row, column) - duration)
-        row.save()
-
-
 def test_new_finding_is_told_once() -> None:
     """Only a finding that nobody was told of is new; each kind counts for itself."""
     assert report(found("job")) == (["job"], [])
@@ -66,7 +58,7 @@ def test_end_is_told_once() -> None:
         assert changes.gone == [found("job")]
         assert changes
     assert report() == ([], [])
-    assert not ReportedFinding.objects.exists()
+    assert told() == []
     assert report(found("job")) == (["job"], [])
 
 
@@ -99,23 +91,18 @@ def test_report_that_fails_is_repeated() -> None:
 
 
 def test_report_of_a_process_that_died_is_taken_over() -> None:
-    """After some minutes another host tells what nobody has confirmed."""
-    report(found("job"))
-    ReportedFinding.objects.update(told_at=None)
-    assert report(found("job")) == ([], [])
-    pass_time(11 * MINUTE)
-    assert report(found("job")) == (["job"], [])
-    assert report(found("job")) == ([], [])
-
-
-def test_end_of_what_was_never_told_is_not_told() -> None:
-    """Nobody wants to hear that something is gone of which nobody has heard."""
-    report(found("job"))
-    ReportedFinding.objects.update(told_at=None)
+    """After some minutes another host tells it, what is new and what is gone."""
+    report(found("old"))
+    pass_time(MINUTE)
     report()
     pass_time(20 * MINUTE)
-    assert report() == ([], [])
-    assert not ReportedFinding.objects.exists()
+    dead = reported(SEARCH, ["default"], [found("new")])
+    with dead as changes:
+        assert (changes.new, changes.gone) == ([found("new")], [found("old")])
+        assert report(found("new")) == ([], [])
+        pass_time(11 * MINUTE)
+        assert report(found("new")) == (["new"], ["old"])
+    assert report(found("new")) == ([], [])
 
 
 @pytest.mark.parametrize("kind", [Kind.UNREACHABLE, Kind.MORE])
@@ -125,15 +112,31 @@ def test_incomplete_search_ends_nothing(kind: Kind) -> None:
     for _ in range(3):
         pass_time(20 * MINUTE)
         assert report(found(None, kind))[1] == []
-    assert ReportedFinding.objects.filter(lock="job", gone_at=None).exists()
+    assert [(each["finding"]["lock"], each["gone_at"]) for each in told()][:1] == [
+        ("job", None)
+    ]
 
 
 def test_host_that_was_a_moment_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever finds the row in its way, which it has not read, tells nothing."""
-    report(found("job"))
-    monkeypatch.setattr(reporting, "_rows", lambda *args: {})
+    """A host that has read the row before another one changed it tells nothing."""
+    report()
+    read = Notice.objects.annotate(now=DatabaseNow()).get
+    stale = read()
+    monkeypatch.setattr(notices, "_row", lambda *args: stale)
+    assert report(found("job")) == (["job"], [])
+    assert report(found("job"), found("other")) == ([], [])
+    stale = read()
     assert report(found("job"), found("other")) == (["other"], [])
-    assert ReportedFinding.objects.count() == 2
+
+
+def test_host_that_read_while_another_one_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells nothing, also if the other one has told by then."""
+    report()
+    read = Notice.objects.annotate(now=DatabaseNow()).get
+    with reported(SEARCH, ["default"], [found("job")]):
+        stale = read()
+    monkeypatch.setattr(notices, "_row", lambda *args: stale)
+    assert report(found("job")) == ([], [])
 
 
 def test_ignored_locks_are_not_gone() -> None:
@@ -148,23 +151,21 @@ def test_ignored_locks_are_not_gone() -> None:
 def test_other_providers_are_not_gone() -> None:
     """The report of one provider says nothing of another's."""
     of_other = Finding(Kind.FAILED, "other", "job", "It failed.")
-    ReportedFinding.objects.create(
-        provider="other", lock="job", kind="failed", text="", found_at=DatabaseNow()
-    )
+    Notice.objects.create(provider="other", told="[]")
     report(found("job"), of_other)
-    assert ReportedFinding.objects.count() == 2
-    report()
-    assert ReportedFinding.objects.get(provider="other").gone_at is None
+    assert [each["finding"]["provider"] for each in told()] == ["default"]
+    assert Notice.objects.get(provider="other").told == "[]"
 
 
 def test_kind_of_another_version_ends_in_silence() -> None:
     """A row that nobody understands goes, and breaks nothing."""
     report(found("job"))
-    ReportedFinding.objects.update(kind="haunted")
+    row = Notice.objects.get()
+    Notice.objects.update(told=row.told.replace('"failed"', '"haunted"'))
     report()
     pass_time(20 * MINUTE)
     assert report() == ([], [])
-    assert not ReportedFinding.objects.exists()
+    assert told() == []
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def test_store_that_can_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(reporting, "_rows", fail)
+    monkeypatch.setattr(notices, "_row", fail)
     down = found(None, Kind.UNREACHABLE)
     with pytest.raises(ZeroDivisionError), reported(SEARCH, ["default"], [down]):
         raise ZeroDivisionError
@@ -199,7 +200,7 @@ def test_broken_cache_keeps_nothing_untold(monkeypatch: pytest.MonkeyPatch) -> N
 
         delete = add
 
-    monkeypatch.setattr(reporting, "cache", Broken())
+    monkeypatch.setattr(notices, "cache", Broken())
     with override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}}):
         assert report(found("job")) == (["job"], [])
         assert report(found("job")) == (["job"], [])
@@ -224,7 +225,7 @@ def tell(parent: Parent, barrier: Barrier) -> tuple[int, int]:
 
 @pytest.mark.django_db(transaction=True)
 def test_hosts_that_report_at_once_tell_once() -> None:
-    """The row's INSERT decides who tells, and its DELETE who tells the end."""
+    """One UPDATE decides who tells what is new, and another one who tells the end."""
     barrier = context.Barrier(HOSTS)
     with workers(HOSTS, tell, barrier) as hosts:
         assert sum(host.heard() for host in hosts) == 1
