@@ -30,13 +30,12 @@ def tells_failure(view: View) -> View:
         try:
             return view(self, request, *args, **kwargs)
         except (Error, LockProviderError) as error:
-            is_ours = isinstance(error, LockProviderError)
             context = {
                 **self.admin_site.each_context(request),
                 "title": gettext("The locks can't be read"),
                 "opts": self.opts,
                 "database": admin_provider(request).using,
-                "error": str(error) if is_ours else describe(error),
+                "error": describe(error) if isinstance(error, Error) else str(error),
             }
             page = "admin/django_shedlock/unreachable.html"
             return TemplateResponse(request, page, context, status=503)

@@ -12,8 +12,8 @@ from typing import Any
 
 from django.utils.translation import gettext, ngettext, pgettext
 
-from django_shedlock.clocks import aware
-from django_shedlock.console.admin.labels import OUTCOMES, instant, instant_text, length
+from django_shedlock.clocks import aware, local_text
+from django_shedlock.console.admin.labels import OUTCOMES, instant, length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.schedules.cron import Schedule
@@ -129,7 +129,7 @@ def _marks(
                 Start(trigger), schedule, ZERO, aware(run.started)
             )
             tick = decision.tick
-            missed = takewhile(lambda t, end=end: t < end, schedule.ticks_after(tick))
+            missed = takewhile(end.__gt__, schedule.ticks_after(tick))
             if ticks := sum(1 for _ in islice(missed, MOST_TICKS)):
                 yield _gap(ticks, run)
             end = tick
@@ -145,7 +145,7 @@ def _gap(ticks: int, older: Any) -> Mark:
             "%(ticks)s ticks without a run after %(date)s",
             ticks,
         )
-    title = text % {"ticks": ticks, "date": instant_text(older.started)}
+    title = text % {"ticks": ticks, "date": local_text(older.started)}
     return Mark(title, ticks=str(ticks) if is_all else f"{ticks}+")
 
 
@@ -164,7 +164,7 @@ def _bar(run: Any, longest: timedelta) -> Mark:
     else:
         text = gettext("%(date)s: %(outcome)s after %(duration)s")
     title = text % {
-        "date": instant_text(run.started),
+        "date": local_text(run.started),
         "outcome": OUTCOMES[outcome],
         "duration": length(duration),
     }

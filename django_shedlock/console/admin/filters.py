@@ -177,7 +177,7 @@ class ChoiceFilter(admin.SimpleListFilter):
         """Return the choices in the order of their urgency."""
         return [(str(choice), label) for choice, label in self.labels.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         """Return the rows of the choice; all rows if there is none."""
         choice = self.value()
         if not choice:
@@ -186,10 +186,9 @@ class ChoiceFilter(admin.SimpleListFilter):
             return queryset.none()
         return self.chosen(request, queryset, choice)
 
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the rows of this choice."""
-        found: QuerySet[Any] = rows.filter(**{self.column: choice})
-        return found
+        return rows.filter(**{self.column: choice})
 
 
 class StateFilter(ChoiceFilter):
@@ -208,7 +207,7 @@ class LastOutcomeFilter(ChoiceFilter):
     column = "last_outcome"
     labels = {o: label for o, label in OUTCOMES.items() if o.is_end}
 
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the locks of this choice; the last run is looked up for few."""
         outcome = RunOutcome(choice)
         if outcome.is_bad:
@@ -224,11 +223,9 @@ class AttentionFilter(ChoiceFilter):
     parameter_name = "attention"
     labels = {ANY: pgettext_lazy("shedlock", "any"), **KINDS}
 
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the locks with this finding."""
-        names = names_of(attention_of(request), choice)
-        found: QuerySet[Any] = rows.filter(pk__in=names)
-        return found
+        return rows.filter(pk__in=names_of(attention_of(request), choice))
 
 
 class RecentFilter(ChoiceFilter):

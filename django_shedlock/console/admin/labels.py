@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.template.loader import render_to_string
-from django.utils import formats, timezone
+from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext, pgettext_lazy
@@ -22,6 +22,11 @@ from django_shedlock.schedules.state import Trigger
 
 NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')
 """An empty cell; a phone shows none."""
+COMMAND = re.compile(
+    r'django\.core\.management\.call_command\("(?P<name>[\w-]+)"(, )?(?P<options>.*)\)',
+    re.DOTALL,
+)
+"""How an entry of ``CRONJOBS`` calls a command."""
 EXCERPT = 120
 """Characters of an exception's message in a list."""
 
@@ -82,17 +87,6 @@ KINDS = {
 }
 """What is found in a lock, in the order of its urgency."""
 
-CRON = re.compile(
-    r"""
-    (?P<namespace>(?:.*?\.)?)cron:
-    (?:django\.core\.management\.call_command\("(?P<command>[\w-]+)"(?:,[ ])?
-       (?P<options>.*)\)$
-    |  (?P<path>[\w.]+\.)(?P<function>\w.*))
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-"""The name of an entry of ``CRONJOBS``: a path, and perhaps its arguments."""
-
 
 def shown(cell: str, **context: Any) -> SafeString:
     """Return what the template of this cell makes of these values."""
@@ -129,13 +123,15 @@ def outcome_badge(outcome: RunOutcome) -> SafeString:
 
 def short_name(name: str) -> str:
     """Return the name; of an entry of ``CRONJOBS`` without the path to its function."""
-    entry = CRON.match(name)
-    if entry is None:
+    namespace, is_entry, entry = name.partition("cron:")
+    if not is_entry or not f".{namespace}".endswith("."):
         return name
-    if entry["function"]:
-        return f"{entry['namespace']}cron:{entry['function']}"
-    options = f"({entry['options']})" if entry["options"] else ""
-    return f"{entry['namespace']}cron:{entry['command']}{options}"
+    command = COMMAND.fullmatch(entry)
+    if command is None:
+        function = re.sub(r"^[\w.]+\.(?=\w)", "", entry)
+        return f"{namespace}cron:{function}"
+    options = f"({command['options']})" if command["options"] else ""
+    return f"{namespace}cron:{command['name']}{options}"
 
 
 def filled_in(sentence: str, **values: str) -> SafeString:
@@ -164,12 +160,6 @@ def local(moment: datetime) -> datetime:
 def instant(moment: datetime | None) -> SafeString:
     """Return the instant to the second, in the user's zone."""
     return NOTHING if moment is None else shown("instant", moment=local(moment))
-
-
-def instant_text(moment: datetime) -> str:
-    """Return the instant to the second as a plain text, for a tooltip."""
-    day = formats.date_format(local(moment), "SHORT_DATE_FORMAT")
-    return f"{day} {formats.time_format(local(moment), 'H:i:s')}"
 
 
 def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeString:

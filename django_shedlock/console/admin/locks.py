@@ -162,7 +162,7 @@ class LockRecordAdmin(ConsoleAdmin):
         """Show the list below the numbers of locks that it can be filtered by."""
         if CURE in request.POST:  # as if its action was chosen for its lock alone
             fields = request.POST.copy()
-            fields["action"], _, name = fields[CURE].partition(" ")
+            fields["action"], _, name = str(fields[CURE]).partition(" ")
             fields.setlist(ACTION_CHECKBOX_NAME, [name])
             fields["select_across"] = "0"
             request.POST = fields  # type: ignore[assignment]

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.utils.functional import cached_property
@@ -40,6 +39,7 @@ from django_shedlock.console.admin.trail import lock_link
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 
+MIDNIGHT: Any = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
 COUNTED = 100
 """Number of runs that the success rate and the usual durations are computed of."""
 
@@ -51,10 +51,9 @@ class OutcomeFilter(ChoiceFilter):
     parameter_name = "outcome"
     labels = OUTCOMES
 
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> QuerySet[Any]:
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the runs with this outcome."""
-        found: QuerySet[Any] = rows.of_outcome(RunOutcome(choice))
-        return found
+        return rows.of_outcome(RunOutcome(choice))
 
 
 class HostFilter(RecentFilter):
@@ -82,22 +81,15 @@ class SpannedRunQuerySet(LockRunQuerySet):
     def datetimes(self, field_name: str, kind: str, **options: Any) -> Any:  # type: ignore[override]
         """Return each year, month or day from the first run to the last."""
         first, last = self._span.values()
-        found: list[datetime] = []
         if first is None or last is None:
-            return found
-        begin = local(first).replace(hour=0, minute=0, second=0, microsecond=0)
-        if kind != "day":
-            begin = begin.replace(day=1)
-        if kind == "year":
-            begin = begin.replace(month=1)
-        while begin <= local(last):
+            return []
+        found, begin = [], local(first)
+        firsts = {"year": {"month": 1, "day": 1}, "month": {"day": 1}}
+        part: Any = firsts.get(kind, {})
+        step = timedelta(days={"year": 366, "month": 31, "day": 1}[kind])
+        while (begin := begin.replace(**part, **MIDNIGHT)) <= local(last):
             found.append(begin)
-            if kind == "year":
-                begin = begin.replace(year=begin.year + 1)
-            elif kind == "month":
-                begin = (begin + timedelta(days=31)).replace(day=1)
-            else:
-                begin += timedelta(days=1)
+            begin += step
         return found
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The chart of a lock's last runs."""
+"""The chart of a lock's last runs, and their statistics."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django_shedlock.console.admin.charts import (
     Chart,
     Mark,
     make_chart,
+    statistics_of,
 )
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.schedules.cron import Schedule
@@ -75,7 +76,7 @@ def test_bars_are_as_high_as_the_runs_took_long() -> None:
     assert lefts == pytest.approx([90, 93.3, 96.7], abs=0.1)
     assert bars(chart)[1].outcome is RunOutcome.FAILED
     assert chart.longest == "20.0s"
-    assert bars(chart)[1].title == "03/02/2026 06:00:00: failed after 20.0s"
+    assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: failed after 20.0s"
 
 
 def test_a_bar_is_as_wide_in_each_chart() -> None:
@@ -96,14 +97,14 @@ def test_running_job_is_drawn_with_its_elapsed_time() -> None:
     """It is as high as if it ended now."""
     chart = make_chart([run(None, "running"), run(120)])
     assert [bar.height for bar in bars(chart)] == [100, 50]
-    assert bars(chart)[1].title == "03/02/2026 06:00:00: running for 1m so far"
+    assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: running for 1m so far"
 
 
 def test_abandoned_run_has_a_full_bar() -> None:
     """Nobody knows how long it ran."""
     chart = make_chart([run(None, "abandoned"), run(7)])
     assert [bar.height for bar in bars(chart)] == [100, 100]
-    assert bars(chart)[1].title == "03/02/2026 06:00:00: abandoned"
+    assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: abandoned"
     assert chart.has_bad_end
 
 
@@ -132,7 +133,7 @@ def test_missed_ticks_are_a_gap() -> None:
     """It stands between the runs, and says how many ticks and after which run."""
     chart = chart_until(NOON - 3 * HOUR, runs_at(3, 4, 8, 9))
     assert labels(chart) == ["bar", "bar", "3", "bar", "bar"]
-    title = "3 ticks without a run after 03/01/2026 22:00:00"
+    title = "3 ticks without a run after 2026-03-01 22:00:00-06:00"
     assert gaps(chart) == [title]
 
 
@@ -197,3 +198,47 @@ def test_gaps_and_bars_share_the_slots() -> None:
     chart = chart_until(NOON, runs_at(*range(0, 24, 2)) * 3)
     assert len(chart.marks) == SLOTS
     assert any(mark.ticks for mark in chart.marks)
+
+
+def test_success_rate_is_of_the_ended_runs() -> None:
+    """A run that goes on counts neither way."""
+    outcomes = ["running", "succeeded", "failed", "lost", "abandoned"]
+    statistics = statistics_of([run(1, outcome) for outcome in outcomes])
+    assert statistics is not None
+    assert (statistics.runs, statistics.rate) == (4, "25 %")
+
+
+def test_nearly_all_is_not_all() -> None:
+    """One failure of a thousand is no success rate of 100 %."""
+    statistics = statistics_of([run(1, "failed")] + [run(1, "succeeded")] * 999)
+    assert statistics is not None
+    assert statistics.rate == "99 %"
+
+
+def test_durations_are_those_of_the_good_runs() -> None:
+    """A run that failed at once says nothing of how long the job takes."""
+    runs = [run(seconds, "succeeded") for seconds in range(1, 21)]
+    statistics = statistics_of([run(0, "failed"), run(900, "lost"), *runs])
+    assert statistics is not None
+    assert statistics.median == "10.5s"
+    assert statistics.p95 == "19.0s"
+
+
+def test_one_run_has_statistics() -> None:
+    """Its duration is all of them."""
+    statistics = statistics_of([run(7, "succeeded")])
+    assert statistics is not None
+    assert statistics.median == statistics.p95 == "7.0s"
+
+
+def test_without_a_success_there_is_no_usual_duration() -> None:
+    """The rate is told, and no duration."""
+    statistics = statistics_of([run(7, "failed"), run(None, "abandoned")])
+    assert statistics is not None
+    assert (statistics.rate, statistics.median, statistics.p95) == ("0 %", None, None)
+
+
+def test_without_an_end_there_are_no_statistics() -> None:
+    """Nothing can be told of a first run that goes on."""
+    assert statistics_of([run(None, "running")]) is None
+    assert statistics_of([]) is None

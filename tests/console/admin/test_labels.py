@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from django_shedlock.console.admin.labels import (
     outcome_badge,
     rough_length,
     short_name,
+    started_by,
     state_badge,
     with_instant,
 )
@@ -104,3 +106,20 @@ def test_every_finding_of_a_lock_has_a_label() -> None:
 def test_entries_of_cronjobs_have_short_names(name: str, shown: str) -> None:
     """Of the path only the function, or the command, is in the list."""
     assert short_name(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("trigger", "operator", "shown"),
+    [
+        ("", "", '<span class="shedlock-nothing">-</span>'),
+        ("scheduler", "", '<span class="shedlock-quiet">scheduler</span>'),
+        ("retry", "", "retry <bdi></bdi>"),
+        ("catch-up", "bob", "catch-up <bdi>bob</bdi>"),
+        ("operator", "<b>", "operator <bdi>&lt;b&gt;</bdi>"),
+        ("martian", "", "martian <bdi></bdi>"),
+    ],
+)
+def test_what_started_a_run(trigger: str, operator: str, shown: str) -> None:
+    """The cause is told, and the person if one did it; the usual one is quiet."""
+    run = SimpleNamespace(trigger=trigger, operator=operator)
+    assert started_by(run) == shown

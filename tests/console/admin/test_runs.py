@@ -10,18 +10,20 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import Client, RequestFactory, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import strip_tags
 
 from django_shedlock.console.admin import filters, runs
 from django_shedlock.console.admin.base import CappedPaginator
+from django_shedlock.console.admin.labels import EXCERPT, excerpt, took
+from django_shedlock.console.admin.runs import COUNTED, last_runs
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
-from tests.support.locks import add_run, expire, take
+from tests.support.locks import MINUTE, add_run, expire, take
 from tests.support.operators import (
     CHANGE,
     HOSTILE,
@@ -437,3 +439,31 @@ def test_pages_are_no_more_work_with_many_runs(viewer: Client) -> None:
         # To look at a row is more than one step. The list of locks also counts the
         # runs that ended badly, one in twenty.
         assert more - few < MANY * (4 if address == reverse(LIST) else 1), address
+
+
+def test_only_so_many_runs_are_read() -> None:
+    """They come with one statement, the newest first, without their long texts."""
+    for number in range(COUNTED + 1):
+        add_run("job", exception_message=f"{number} {'x' * EXCERPT}")
+    add_run("other")
+    with CaptureQueriesContext(connection) as queries:
+        runs = last_runs(RequestFactory().get("/"), "job")
+        shown = [excerpt(run) for run in runs]
+    assert len(queries) == 1
+    assert len(runs) == len(shown) == COUNTED
+    assert runs[0].excerpt == f"{COUNTED} {'x' * EXCERPT}"[:EXCERPT]
+    assert runs[0].get_deferred_fields() == {
+        "exception_message",
+        "exception_traceback",
+    }
+
+
+def test_run_that_goes_on_tells_its_elapsed_time() -> None:
+    """It is by the database's clock; a run that ended tells its duration."""
+    lock = take("job")
+    begun = {"locked_by": lock.locked_by, "started": DatabaseNow() - 2 * MINUTE}
+    add_run("job", duration=MINUTE)
+    add_run("job", RunOutcome.RUNNING, **begun)
+    running, ended = last_runs(RequestFactory().get("/"), "job")
+    assert strip_tags(took(running)) == "2m so far"
+    assert took(ended) == "1m"
