@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,6 +11,7 @@ from django_shedlock import conf
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, NoActiveLock, message_of
 from django_shedlock.locks.lock import Lock
+from django_shedlock.signals import logger
 from django_shedlock.threads import closing, outside_event_loop
 
 # Never reset by token: asyncio may exit a context manager in another context.
@@ -20,24 +20,27 @@ _active_locks: ContextVar[tuple[Lock, ...]] = ContextVar(
 )
 
 _held: set[Lock] = set()
-logger = logging.getLogger("django_shedlock")
 
 
 @contextmanager
-def activated(lock: Lock) -> Iterator[None]:
-    """Make ``lock`` the current one of this thread or task."""
-    _active_locks.set((*_active_locks.get(), lock))
+def activated(lock: Lock, *, is_acquired: bool = False) -> Iterator[None]:
+    """
+    Make ``lock`` the current one of this thread or task while the body runs.
+
+    With ``is_acquired`` it also counts among those that this process holds.
+    """
     try:
+        if is_acquired:
+            _held.add(lock)
+        _active_locks.set((*_active_locks.get(), lock))
         yield
     finally:
-        _active_locks.set(_without_last(lock, _active_locks.get()))
-
-
-def _without_last(lock: Lock, locks: tuple[Lock, ...]) -> tuple[Lock, ...]:
-    if lock not in locks:
-        return locks
-    index = len(locks) - 1 - locks[::-1].index(lock)
-    return locks[:index] + locks[index + 1 :]
+        if is_acquired:
+            _held.discard(lock)
+        locks = _active_locks.get()
+        if lock in locks:
+            innermost = len(locks) - 1 - locks[::-1].index(lock)
+            _active_locks.set(locks[:innermost] + locks[innermost + 1 :])
 
 
 def find_active_lock(provider: str, name: str) -> Lock | None:
@@ -114,32 +117,19 @@ def release_all() -> list[Lock]:
     statement or mutex that a release needs: let the handler raise ``SystemExit``, so
     that the bodies end and release, or start a thread that calls this.
     """
-    return outside_event_loop(_release_all)
+
+    def release(lock: Lock) -> bool:
+        lost = LockLost("released by release_all() before its job ended")
+        try:
+            return lock.release(lost)
+        except (Exception, SystemExit) as error:  # the others must be released
+            text = "Lock %r could not be released: %s"
+            logger.error(text, lock.name, message_of(error))
+            return False
+
+    return outside_event_loop(lambda: [lock for lock in locks_held() if release(lock)])
 
 
 async def arelease_all() -> list[Lock]:
     """See release_all(). It does not wait for code that other coroutines run."""
     return await asyncio.to_thread(closing, release_all)
-
-
-def _release_all() -> list[Lock]:
-    return [lock for lock in locks_held() if _release(lock)]
-
-
-@contextmanager
-def held(lock: Lock) -> Iterator[None]:
-    """Count ``lock`` among those of this process in the body, and see activated()."""
-    try:
-        _held.add(lock)
-        with activated(lock):
-            yield
-    finally:
-        _held.discard(lock)
-
-
-def _release(lock: Lock) -> bool:
-    try:
-        return lock.release(LockLost("released by release_all() before its job ended"))
-    except (Exception, SystemExit) as error:  # the others must be released
-        logger.error("Lock %r could not be released: %s", lock.name, message_of(error))
-        return False

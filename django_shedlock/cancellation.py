@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 from django_shedlock.exceptions import LockLost
 from django_shedlock.locks.lock import Lock
 
+_guarded: WeakKeyDictionary[asyncio.Task[Any], set[Lock]] = WeakKeyDictionary()
+
 
 @asynccontextmanager
 async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
@@ -20,10 +22,13 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
     A cancellation by somebody else passes through, as with ``asyncio.timeout()``. So
     does whatever the body does with ours: an exception of its own, or a normal end.
     """
-    canceller = _Canceller()
-    if not canceller.guard(lock):
+    task = cast("asyncio.Task[Any]", asyncio.current_task())  # coroutines run in tasks
+    guarded = _guarded.setdefault(task, set())
+    if lock in guarded:  # by an outer body of the task
         yield
         return
+    guarded.add(lock)
+    canceller = _Canceller(task)
     with lock.watched_by(canceller.wake):
         if lock.lost.is_set():  # before it was watched
             canceller.wake()
@@ -38,29 +43,18 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
             raise
         finally:
             canceller.end()
-            _guarded[canceller.task].discard(lock)
-
-
-_guarded: WeakKeyDictionary[asyncio.Task[Any], set[Lock]] = WeakKeyDictionary()
+            guarded.discard(lock)
 
 
 class _Canceller:
-    """Cancels the task in which it is made."""
+    """Cancels the task once, and can take that back."""
 
-    def __init__(self) -> None:
-        # A coroutine always runs in a task.
-        self.task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._before = self.task.cancelling()
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self._before = task.cancelling()
         self._loop = asyncio.get_running_loop()
         self._has_cancelled = False
         self._is_over = False
-
-    def guard(self, lock: Lock) -> bool:
-        """Return whether no outer body of the task guards it, which would do twice."""
-        guarded = _guarded.setdefault(self.task, set())
-        is_first = lock not in guarded
-        guarded.add(lock)
-        return is_first
 
     def wake(self) -> None:
         """Cancel the task soon; called from any thread."""
@@ -70,7 +64,7 @@ class _Canceller:
     def _cancel(self) -> None:
         if not self._is_over and not self._has_cancelled:
             self._has_cancelled = True
-            self.task.cancel()
+            self._task.cancel()
 
     def end(self) -> bool:
         """Take the cancellation back; return whether nobody else asked for one."""
@@ -78,4 +72,4 @@ class _Canceller:
         if not self._has_cancelled:
             return False
         self._has_cancelled = False
-        return self.task.uncancel() <= self._before
+        return self._task.uncancel() <= self._before

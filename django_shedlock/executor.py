@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
 )
 from dataclasses import dataclass
 from functools import partial
@@ -14,24 +21,38 @@ from typing import Any, Generic, NoReturn, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 
-from django_shedlock.attempts import aattempt, attempt
+from django_shedlock import conf
+from django_shedlock.active import activated, find_active_lock
+from django_shedlock.cancellation import cancelled_when_lost
+from django_shedlock.clocks import Backoff
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import (
     InvalidLockConfiguration,
+    LockLost,
     LockNotAcquired,
+    LockProviderError,
+    message_of,
 )
+from django_shedlock.keepalive import guarded, late_releases, release_later
 from django_shedlock.locks.configuration import (
+    LockConfiguration,
     LockOptions,
     LockRequest,
     make_request,
 )
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.unlocked import UnlockedProvider
+from django_shedlock.signals import lock_acquired, lock_not_acquired, logger
 
 T = TypeVar("T")
 
 USE_HOLD = "Lock a function that uses up the generator, or use hold() in it."
 """What to do where a generator was to be locked."""
+LONGEST_INTERRUPTION = 1.0
+"""Seconds for which a caller that was interrupted waits for its lock's release."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +84,8 @@ def ahold(
 class _NoDecorator:
     # contextlib would let it decorate a generator or a coroutine function, too, whose
     # body runs after the release.
-    def __init__(self, request: LockRequest):
-        self._name = request.name
+    def __init__(self, name: str):
+        self._name = name
 
     def __call__(self, target: object) -> NoReturn:
         raise InvalidLockConfiguration(
@@ -75,7 +96,7 @@ class _NoDecorator:
 
 class _Hold(_NoDecorator, AbstractContextManager[Lock]):
     def __init__(self, request: LockRequest):
-        super().__init__(request)
+        super().__init__(request.name)
         self._attempt = attempt(request)
 
     def __enter__(self) -> Lock:
@@ -91,7 +112,7 @@ class _Hold(_NoDecorator, AbstractContextManager[Lock]):
 
 class _AsyncHold(_NoDecorator, AbstractAsyncContextManager[Lock]):
     def __init__(self, request: LockRequest):
-        super().__init__(request)
+        super().__init__(request.name)
         self._attempt = aattempt(request)
 
     async def __aenter__(self) -> Lock:
@@ -103,6 +124,16 @@ class _AsyncHold(_NoDecorator, AbstractAsyncContextManager[Lock]):
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._attempt.__aexit__(*error)
+
+
+def _refusal(name: str, holder: LockHolder) -> LockNotAcquired:
+    if holder.tick is not None:
+        return LockNotAcquired(f"Lock {name!r} is not for now: {holder.reason}.")
+    left = format_duration(holder.remaining)
+    return LockNotAcquired(
+        f"Lock {name!r} is held by {holder}, for {left} more at the most. Give `wait` "
+        "to wait for it, or use execute() to skip."
+    )
 
 
 def execute(
@@ -187,11 +218,206 @@ def _refuse_late(value: T, request: LockRequest) -> T:
     )
 
 
-def _refusal(name: str, holder: LockHolder) -> LockNotAcquired:
-    if holder.tick is not None:
-        return LockNotAcquired(f"Lock {name!r} is not for now: {holder.reason}.")
-    left = format_duration(holder.remaining)
-    return LockNotAcquired(
-        f"Lock {name!r} is held by {holder}, for {left} more at the most. Give `wait` "
-        "to wait for it, or use execute() to skip."
-    )
+@contextmanager
+def attempt(
+    request: LockRequest, *, sleep: Callable[[float], None] | None = None
+) -> Iterator[Lock | LockHolder]:
+    """
+    Run the body with the lock, or with its holder; release the lock after it.
+
+    While it waits for the lock it calls ``sleep``, for a second at most at a time.
+    """
+    configuration = request.configuration()
+    active = _without_store(request, configuration)
+    if active is not None:
+        with activated(active):
+            yield active
+        return
+    provider = get_provider(request.provider)
+    provider.check_configuration(configuration)
+    backoff = Backoff(request.wait)
+    lock, holder = Lock(provider, configuration), None
+    is_acquired = False
+    try:
+        holder = provider.take(lock)
+        while holder and (pause := next_pause(backoff, holder)) is not None:
+            (sleep or time.sleep)(pause)
+            lock, holder = Lock(provider, configuration), None
+            holder = provider.take(lock)
+        if holder is None:
+            is_acquired = True
+            keep_alive = _is_to_be_kept_alive(request, provider)
+            guard = guarded(lock, keep_alive=True) if keep_alive else nullcontext()
+            with activated(lock, is_acquired=True), guard:
+                lock_acquired.send_robust(type(provider), lock=lock)
+                _refuse_if_lost(lock)
+                yield lock
+            _release(lock, None)
+            return
+    except BaseException as error:
+        if is_acquired:
+            _release(lock, error)
+        elif holder is None:
+            _release_if_acquired(lock, error)
+        raise
+    lock_not_acquired.send_robust(type(provider), **_refused(lock, holder))
+    yield holder
+
+
+@asynccontextmanager
+async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
+    """See attempt()."""
+    configuration = request.configuration()
+    active = _without_store(request, configuration)
+    if active is not None:
+        with activated(active), guarded(active, keep_alive=False):
+            async with cancelled_when_lost(active):
+                yield active
+        return
+    provider = get_provider(request.provider)
+    provider.check_configuration(configuration)
+    backoff = Backoff(request.wait)
+    lock = Lock(provider, configuration)
+    holder = await _aacquire(provider, lock)
+    while holder is not None and not backoff.is_over:
+        # In a thread, since it may read the holder.
+        if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
+            break
+        await asyncio.sleep(pause)
+        lock = Lock(provider, configuration)
+        holder = await _aacquire(provider, lock)
+    if holder is not None:
+        refused = _refused(lock, holder)
+        await lock_not_acquired.asend_robust(type(provider), **refused)
+        yield holder
+        return
+    try:
+        guard = guarded(lock, keep_alive=_is_to_be_kept_alive(request, provider))
+        with activated(lock, is_acquired=True), guard:
+            await lock_acquired.asend_robust(type(provider), lock=lock)
+            _refuse_if_lost(lock)
+            async with cancelled_when_lost(lock):
+                yield lock
+    except BaseException as error:
+        await _arelease(lock, error)
+        raise
+    await _arelease(lock, None)
+
+
+def _without_store(
+    request: LockRequest, configuration: LockConfiguration
+) -> Lock | None:
+    if not conf.ENABLED.value:
+        provider = UnlockedProvider(request.provider)
+        return Lock(provider, configuration, lease_end=math.inf)
+    return find_active_lock(request.provider, configuration.name)
+
+
+def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
+    """Return the seconds until the next try; ``None`` if waiting is useless."""
+    # The wait first, since the holder may have to be read.
+    if backoff.is_over or holder.tick is not None:
+        return None
+    lease = holder.remaining.total_seconds()
+    return backoff.pause(lease if lease > 0 else math.inf)
+
+
+def _refused(lock: Lock, holder: LockHolder) -> dict[str, Any]:
+    return {
+        "configuration": lock.configuration,
+        "holder": holder,
+        "provider": lock.provider,
+    }
+
+
+def _is_to_be_kept_alive(request: LockRequest, provider: LockProvider) -> bool:
+    is_wanted = request.keep_alive
+    return provider.keeps_alive if is_wanted is None else is_wanted
+
+
+def _refuse_if_lost(lock: Lock) -> None:
+    # The store answered late, or a receiver took its time.
+    if lock.is_lost:
+        raise LockLost(
+            f"Lock {lock.name!r}: its lease of {lock.configuration.lease} was over "
+            "before its job began, so the job did not run. The store or a receiver of "
+            "lock_acquired took too long."
+        )
+
+
+async def _aacquire(provider: LockProvider, lock: Lock) -> LockHolder | None:
+    # Shielded: a cancelled caller would leave a lock behind that nobody releases.
+    acquiring = asyncio.ensure_future(provider.atake(lock))
+    try:
+        return await asyncio.shield(acquiring)
+    except asyncio.CancelledError as cancellation:
+        await asyncio.shield(_undo_acquisition(lock, acquiring, cancellation))
+        raise
+    except BaseException as error:
+        _release_if_acquired(lock, error)
+        raise
+
+
+async def _undo_acquisition(
+    lock: Lock,
+    acquiring: asyncio.Future[LockHolder | None],
+    cancellation: BaseException,
+) -> None:
+    # The cancellation is what the caller is told.
+    try:
+        if await acquiring is None:
+            await _arelease(lock, cancellation)
+    except LockProviderError as error:
+        _release_if_acquired(lock, error)
+    except asyncio.CancelledError:  # the loop ends, but perhaps the UPDATE goes on
+        release = partial(lock.provider.release, lock, succeeded=False)
+        release_later(lock, release, was_acquired=False)
+        raise
+
+
+def _release_if_acquired(lock: Lock, error: BaseException) -> None:
+    # The acquisition ended with this error, but the store may have carried it out.
+    release = partial(lock.provider.release, lock, succeeded=False)
+    if not isinstance(error, LockProviderError):
+        # A signal's handler raised, perhaps after the UPDATE.
+        wait = LONGEST_INTERRUPTION
+        release_later(lock, release, was_acquired=False, wait=wait)
+    elif error.is_uncertain:
+        release_later(lock, release, was_acquired=False)
+
+
+def _release(lock: Lock, error: BaseException | None) -> None:
+    if lock in late_releases:  # it was interrupted, and goes on there
+        return
+    try:
+        lock.release(error)
+    except Exception as failure:
+        _report_failed_release(lock, error, failure)
+    except BaseException:  # Ctrl-C, perhaps before the UPDATE
+        # In a thread, where no signal's handler interrupts it.
+        release_later(lock, partial(lock.release, error), wait=LONGEST_INTERRUPTION)
+        raise
+
+
+async def _arelease(lock: Lock, error: BaseException | None) -> None:
+    def report(releasing: asyncio.Future[bool]) -> None:
+        if releasing.cancelled():
+            release_later(lock, partial(lock.release, error))
+        elif isinstance(failure := releasing.exception(), Exception):
+            _report_failed_release(lock, error, failure)
+
+    releasing = asyncio.ensure_future(lock.arelease(error))
+    releasing.add_done_callback(report)  # also if the caller is cancelled
+    with suppress(Exception):
+        await asyncio.shield(releasing)
+
+
+def _report_failed_release(
+    lock: Lock, error: BaseException | None, failure: Exception
+) -> None:
+    why = message_of(failure)
+    text = "Lock %r could not be released, and is tried again until its lease ends: %s"
+    logger.error(text, lock.name, why)
+    if error is not None:
+        error.add_note(f"Then lock {lock.name!r} could not be released: {why}")
+    release_later(lock, partial(lock.release, error))

@@ -1,8 +1,7 @@
-"""What goes on beside the bodies: beats, the ends of leases, and late releases."""
+"""What goes on in the background: beats, the ends of leases, and late releases."""
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -12,25 +11,21 @@ from datetime import timedelta
 from django_shedlock.clocks import Backoff
 from django_shedlock.exceptions import LockLost, LockProviderError, message_of
 from django_shedlock.locks.lock import Lock
-from django_shedlock.threads import Timetable, run_aside
+from django_shedlock.signals import logger
+from django_shedlock.threads import Timetable, run_in_background
 
 LONGEST_ANSWER = timedelta(seconds=5)
-"""How long before its end at the most the store is asked whether a lease is longer."""
-
-LONGEST_FAREWELL = 1.0
-"""Seconds for which a caller that was interrupted waits for its lock's release."""
+"""So long before a lease ends, the store is asked if it was extended."""
 LONGEST_PAUSE = 30.0
 """Seconds between two tries of a late release at the most."""
 
-logger = logging.getLogger("django_shedlock")
-
+# Note [Four timetables]
+# Each has a thread, so that no work waits for other work: a beat waits for its store, a
+# release for a row, a receiver may take its time, and the end of a lease never waits.
 heartbeat = Timetable("keep alive")
 lease_ends = Timetable("lease ends")
-"""Apart from the heartbeat, which waits for stores: this one never does."""
-tellers = Timetable("receivers")
-"""Apart from the heartbeat, since receivers may take their time."""
+receivers = Timetable("receivers")
 late_releases = Timetable("releases")
-"""Apart from the heartbeat, since a release waits for a row."""
 
 
 class Beat:
@@ -42,52 +37,37 @@ class Beat:
     """
 
     def __init__(self, lock: Lock):
-        self.lock = lock
-        self._interval = lock.configuration.lock_at_most_for.total_seconds() / 3
+        self._lock = lock
+        self.interval = lock.configuration.lock_at_most_for.total_seconds() / 3
         self._backoff = Backoff()
-        self.due = time.monotonic() + self._interval
 
-    def __call__(self) -> bool:
-        """Extend the lease; return whether there will be a next beat."""
-        asked = time.monotonic()
+    def __call__(self) -> float | None:
+        """Extend the lease; return when the next beat is due."""
+        due = time.monotonic() + self.interval
         try:
-            self.lock.keep_alive()
+            self._lock.beat()
         except LockLost as error:
             if error.__cause__ is not None:
                 self._warn(error.__cause__)
-            return False
+            return None
         except BaseException as error:  # whatever a provider raises
             left = self._warn(error)
-            self.due = time.monotonic() + self._backoff.pause(left)
+            due = time.monotonic() + self._backoff.pause(left)
         else:
             self._backoff = Backoff()
-            self.due = asked + self._interval
             with suppress(RuntimeError):  # no room for a thread
-                tellers.add(self.lock, Telling(self.lock))
-        return not self.lock.lost.is_set()
+                receivers.add(self._lock, self._lock.tell_extended)
+        return None if self._lock.lost.is_set() else due
 
     def _warn(self, error: BaseException) -> float:
-        left = self.lock.remaining().total_seconds()
+        left = self._lock.remaining().total_seconds()
         logger.warning(
             "Lock %r could not be extended, and is lost in %.1f s: %s",
-            self.lock.name,
+            self._lock.name,
             left,
             error,
         )
         return left
-
-
-class Telling:
-    """Tells the receivers that a lease was extended."""
-
-    def __init__(self, lock: Lock):
-        self._lock = lock
-        self.due = time.monotonic()
-
-    def __call__(self) -> bool:
-        """Tell them once."""
-        self._lock.tell_extended()
-        return False
 
 
 class LeaseEnd:
@@ -99,34 +79,31 @@ class LeaseEnd:
     """
 
     def __init__(self, lock: Lock):
-        self.lock = lock
-        self._answer = min(LONGEST_ANSWER, lock.configuration.lock_at_most_for / 3)
+        self._lock = lock
+        answer = min(LONGEST_ANSWER, lock.configuration.lock_at_most_for / 3)
+        self.answer = answer.total_seconds()
         self._asked_for: float | None = None
 
-    @property
-    def due(self) -> float:
-        """When to ask the store, or when the lease ends if it was asked."""
-        end = self.lock.lease_end
-        return end if self._asked_for == end else end - self._answer.total_seconds()
-
-    def __call__(self) -> bool:
-        """Ask, or tell; return whether the lease may go on."""
-        if self.lock.is_lost:
-            self.lock.declare_lost(aside=True)
-            return False
-        if self.lock.is_ours and self.due <= time.monotonic():
-            self._asked_for = self.lock.lease_end
-            self._ask()
-        return self.lock.is_ours  # and perhaps lost by now: the next call tells
-
-    def _ask(self) -> None:
-        # Without an answer the lease ends as it is known here.
-        with suppress(RuntimeError):  # no room for a thread
-            run_aside(self._refresh)
+    def __call__(self) -> float | None:
+        """Ask, or tell; return when to do so next."""
+        if self._lock.is_lost:
+            self._lock.declare_lost(in_background=True)
+            return None
+        if not self._lock.is_ours:
+            return None
+        end = self._lock.lease_end
+        if end != self._asked_for and end - self.answer <= time.monotonic():
+            self._asked_for = end
+            # Without an answer the lease ends as it is known here.
+            with suppress(RuntimeError):  # no room for a thread
+                run_in_background(self._refresh)
+        # The lease may be longer by now, and never gets shorter.
+        end = self._lock.lease_end
+        return end if end == self._asked_for else end - self.answer
 
     def _refresh(self) -> None:
         with suppress(LockProviderError):
-            self.lock.refresh()
+            self._lock.refresh()
 
 
 class LateRelease:
@@ -138,82 +115,75 @@ class LateRelease:
     """
 
     def __init__(self, lock: Lock, release: Callable[[], bool], *, was_acquired: bool):
-        self.lock = lock
+        self._lock = lock
         self._release = release
         self._was_acquired = was_acquired
         self._backoff = Backoff()
-        self._since = self.due = time.monotonic()
+        self._since = time.monotonic()
 
-    def __call__(self) -> bool:
-        """Try once; return whether there will be a next try."""
-        if self._is_done():
-            return False
-        left = self.lock.remaining().total_seconds()
-        if not left:
-            if self._was_acquired:
-                text = "Lock %r was not released before its lease ended."
-                logger.error(text, self.lock.name)
-            return False
-        late = time.monotonic() - self._since
-        pause = max(self._backoff.pause(), late / 4)
-        self.due = time.monotonic() + min(pause, LONGEST_PAUSE, left)
-        return True
-
-    def _is_done(self) -> bool:
+    def __call__(self) -> float | None:
+        """Try once; return when to try next."""
+        name = self._lock.name
         try:
             released = self._release()
         except Exception as error:
             text = "Lock %r still could not be released: %s"
-            logger.info(text, self.lock.name, message_of(error))
-            return False
-        if released:
-            late = time.monotonic() - self._since
-            logger.warning("Lock %r was released, %.1f s late.", self.lock.name, late)
-        return released or self._was_acquired
+            logger.info(text, name, message_of(error))
+        else:
+            if released:
+                late = time.monotonic() - self._since
+                logger.warning("Lock %r was released, %.1f s late.", name, late)
+            if released or self._was_acquired:
+                return None
+        left = self._lock.remaining().total_seconds()
+        if not left:
+            if self._was_acquired:
+                logger.error("Lock %r was not released before its lease ended.", name)
+            return None
+        late = time.monotonic() - self._since
+        pause = max(self._backoff.pause(), late / 4)
+        return time.monotonic() + min(pause, LONGEST_PAUSE, left)
 
 
 def release_later(
-    lock: Lock, release: Callable[[], bool], *, was_acquired: bool = True
+    lock: Lock,
+    release: Callable[[], bool],
+    *,
+    was_acquired: bool = True,
+    wait: float = 0,
 ) -> None:
-    """Release the lock in the background, see ``LateRelease``."""
+    """
+    Release the lock in the background, see ``LateRelease``.
+
+    ``wait`` that many seconds for it at the most, since the process may end.
+    """
     late_release = LateRelease(lock, release, was_acquired=was_acquired)
     try:
         late_releases.add(lock, late_release)
     except RuntimeError as error:
         logger.error("Lock %r is not tried to be released again: %s", lock.name, error)
-
-
-def release_aside(
-    lock: Lock, release: Callable[[], bool], *, was_acquired: bool = True
-) -> None:
-    """
-    See release_later(). Wait a moment for it, since the process may end.
-
-    No signal's handler interrupts it there, and a store that hangs keeps nobody.
-    """
-    release_later(lock, release, was_acquired=was_acquired)
-    late_releases.is_done(lock, LONGEST_FAREWELL)
+    if wait:
+        late_releases.wait_until_done(lock, wait)
 
 
 @contextmanager
-def kept_alive(lock: Lock) -> Iterator[None]:
-    """Keep ``lock`` alive while the body runs, and see told_in_time()."""
-    try:
-        heartbeat.add(lock, Beat(lock))
-        with told_in_time(lock):
-            yield
-    finally:
-        heartbeat.remove(lock)
+def guarded(lock: Lock, *, keep_alive: bool) -> Iterator[None]:
+    """
+    Tell of the loss of ``lock`` as soon as its lease ends while the body runs.
 
-
-@contextmanager
-def told_in_time(lock: Lock) -> Iterator[None]:
-    """Tell of the loss of ``lock`` when its lease ends while the body runs."""
-    if math.isinf(lock.lease_end) or lock in lease_ends:
-        yield
-        return
+    With ``keep_alive`` extend the lease all the time.
+    """
+    is_outer = lock not in lease_ends and not math.isinf(lock.lease_end)
     try:
-        lease_ends.add(lock, LeaseEnd(lock))
+        if keep_alive:
+            beat = Beat(lock)
+            heartbeat.add(lock, beat, time.monotonic() + beat.interval)
+        if is_outer:
+            end = LeaseEnd(lock)
+            lease_ends.add(lock, end, lock.lease_end - end.answer)
         yield
     finally:
-        lease_ends.remove(lock)
+        if keep_alive:
+            heartbeat.remove(lock)
+        if is_outer:
+            lease_ends.remove(lock)

@@ -26,6 +26,14 @@ from django_shedlock.durations import format_duration, format_left
 
 logger = logging.getLogger("django_shedlock")
 
+STARTS = {
+    "scheduler": (logging.DEBUG, ""),
+    "retry": (logging.INFO, ", as a retry"),
+    "catch-up": (logging.INFO, ", because its job is overdue"),
+    "operator": (logging.WARNING, " by force, whatever its tick and lock_at_least_for"),
+}
+"""The level at which a start is logged, by its ``Trigger``, and a remark."""
+
 lock_acquired = Signal(use_caching=True)
 lock_not_acquired = Signal(use_caching=True)
 lock_extended = Signal(use_caching=True)
@@ -40,9 +48,8 @@ lock_resumed = Signal(use_caching=True)
 @receiver(lock_acquired)
 def log_acquired(*, lock: Any, **kwargs: Any) -> None:
     """Log at DEBUG that a job starts; out of turn at INFO, by force at WARNING."""
-    trigger = lock.configuration.start.trigger
-    text = "Lock %r acquired as %s%s."
-    logger.log(trigger.log_level, text, lock.name, lock.locked_by, trigger.remark)
+    level, remark = STARTS[lock.configuration.start.trigger]
+    logger.log(level, "Lock %r acquired as %s%s.", lock.name, lock.locked_by, remark)
 
 
 @receiver(lock_not_acquired)

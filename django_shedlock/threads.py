@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
@@ -66,10 +67,10 @@ class ForkSafeMutex:
         self.mutex = threading.RLock()
 
 
-def run_aside(work: Callable[[], object]) -> None:
+def run_in_background(work: Callable[[], object]) -> None:
     """Call ``work`` in a thread of its own; ``RuntimeError`` if none can be started."""
     threading.Thread(
-        target=closing, args=[work], name="django_shedlock aside", daemon=True
+        target=closing, args=[work], name="django_shedlock background", daemon=True
     ).start()
 
 
@@ -79,7 +80,9 @@ def outside_event_loop(work: Callable[[], T]) -> T:
 
     Django refuses to query a database in the thread of an event loop.
     """
-    if not _is_in_event_loop():
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
         return work()
     with ThreadPoolExecutor(max_workers=1) as other_thread:
         return other_thread.submit(closing, work).result()
@@ -93,30 +96,24 @@ def closing(work: Callable[[], T]) -> T:
         connections.close_all()
 
 
-def _is_in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+Work = Callable[[], float | None]
+"""Returns when it is due again, by the monotonic clock; ``None`` if never."""
 
 
-class Entry(Protocol):
-    """What a timetable calls as soon as ``due``, by the monotonic clock, has come."""
+@dataclass(eq=False)
+class Entry:
+    """Work of a timetable, and when it is due."""
 
-    @property
-    def due(self) -> float: ...
-
-    def __call__(self) -> bool:
-        """Do what is due; return whether there will be a next time."""
+    work: Work
+    due: float
 
 
 class Timetable:
     """
-    Calls its entries when they are due, one after the other, in one thread.
+    Calls work as soon as it is due, one after the other, in one daemon thread.
 
-    The thread starts with the first entry, ends after the last one, and is replaced by
-    the next entry if it died. Nothing that an entry raises ends it.
+    The thread starts with the first work, ends after the last, and is replaced when
+    more work is added if it died. Nothing that work raises ends it.
     """
 
     def __init__(self, name: str):
@@ -125,25 +122,28 @@ class Timetable:
         renewed_in_child(self)
 
     def forget(self) -> None:
-        """Forget the entries: a forked child must not do its parent's work."""
+        """Forget the work: a forked child must not do its parent's."""
         self._changed = threading.Condition()
         self._entries: dict[Hashable, Entry] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, key: Hashable, entry: Entry) -> None:
+    def add(self, key: Hashable, work: Work, due: float = 0) -> None:
         """
-        Call ``entry`` from now on, in place of an earlier one with this key.
+        Call ``work`` when it is due, in place of what was added with this key before.
 
         Raises ``RuntimeError`` if no thread can be started; then nothing is added.
         """
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = self._start()
-            self._entries[key] = entry
+                name = f"django_shedlock {self.name}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()  # it waits for the condition, and then finds the work
+                self._thread = thread
+            self._entries[key] = Entry(work, due)
             self._changed.notify_all()
 
     def remove(self, key: Hashable) -> None:
-        """Call the entry with this key no more."""
+        """Call the work with this key no more."""
         with self._changed:
             self._entries.pop(key, None)
             self._changed.notify_all()
@@ -151,37 +151,35 @@ class Timetable:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
 
-    def is_done(self, key: Hashable, timeout: float = 0) -> bool:
-        """Wait for so many seconds at the most; return whether the entry is gone."""
+    def wait_until_done(self, key: Hashable, timeout: float) -> None:
+        """Wait for the end of the work with this key, so many seconds at the most."""
         with self._changed:
-            return self._changed.wait_for(lambda: key not in self._entries, timeout)
-
-    def _start(self) -> threading.Thread:
-        # It finds the first entry, since the caller has the condition.
-        thread = threading.Thread(
-            target=self._run, name=f"django_shedlock {self.name}", daemon=True
-        )
-        thread.start()
-        return thread
+            self._changed.wait_for(lambda: key not in self._entries, timeout)
 
     def _run(self) -> None:
         try:
             while found := self._next():
                 key, entry = found
-                if not _goes_on(entry):
-                    self._remove_finished(key, entry)
+                try:
+                    due = entry.work()
+                except BaseException:  # SystemExit, too: other work needs the thread
+                    logger.exception("%r failed, and is not called again.", entry.work)
+                    due = None
+                with self._changed:
+                    if due is not None:
+                        entry.due = due
+                    elif self._entries.get(key) is entry:
+                        del self._entries[key]
+                        self._changed.notify_all()
         finally:
-            self._forget_thread()
+            with self._changed:
+                # Perhaps the next add() has started another one already.
+                if self._thread is threading.current_thread():
+                    self._thread = None
             connections.close_all()
 
-    def _forget_thread(self) -> None:
-        with self._changed:
-            # Perhaps the next add() has started another one already.
-            if self._thread is threading.current_thread():
-                self._thread = None
-
     def _next(self) -> tuple[Hashable, Entry] | None:
-        """Wait for the next entry that is due; ``None`` ends the thread."""
+        """Wait for the next work that is due; ``None`` ends the thread."""
         is_idle = False
         while True:
             with self._changed:
@@ -189,34 +187,16 @@ class Timetable:
                     # Under the condition, so that the next add() starts a thread.
                     self._thread = None
                     return None
-                found = min(self._entries.items(), key=lambda item: item[1].due)
-                pause = found[1].due - time.monotonic()
+                key, entry = min(self._entries.items(), key=lambda item: item[1].due)
+                pause = entry.due - time.monotonic()
                 if pause <= 0:
-                    return found
+                    return key, entry
                 if pause <= IDLE or is_idle:
                     self._changed.wait(min(pause, threading.TIMEOUT_MAX))
                     continue
-            # Not under the condition, which each new entry needs.
-            _close_idle_connections()
+            # Not under the condition, which each add() needs.
             is_idle = True
-
-    def _remove_finished(self, key: Hashable, entry: Entry) -> None:
-        with self._changed:
-            if self._entries.get(key) is entry:
-                del self._entries[key]
-                self._changed.notify_all()
-
-
-def _goes_on(entry: Entry) -> bool:
-    try:
-        return entry()
-    except BaseException:  # SystemExit, too: the other entries need the thread
-        logger.exception("%r failed, and is not called again.", entry)
-        return False
-
-
-def _close_idle_connections() -> None:
-    try:
-        close_old_connections()
-    except Exception as error:
-        logger.warning("An idle connection could not be closed: %s", error)
+            try:
+                close_old_connections()
+            except Exception as error:
+                logger.warning("An idle connection could not be closed: %s", error)

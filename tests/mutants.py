@@ -41,7 +41,6 @@ CORE = (
     *("providers/*.py", "providers/database/*.py", "locks/lock.py", "locks/states.py"),
     *(
         "active.py",
-        "attempts.py",
         "executor.py",
         "keepalive.py",
         "cancellation.py",

@@ -217,7 +217,7 @@ def test_reentered_body_that_tidies_up_is_not_cancelled_again() -> None:
     async def main() -> None:
         with pytest.raises(LockLost):
             async with ahold("job") as lock, ahold("job"):
-                lose, *lose_again = lock._loss._watchers
+                lose, *lose_again = lock._watchers
                 lose()
                 try:
                     await for_ever()
@@ -238,7 +238,7 @@ def test_loss_that_is_told_twice_cancels_once() -> None:
     async def main() -> None:
         with pytest.raises(LockLost):
             async with ahold("job") as lock:
-                for watcher in lock._loss._watchers * 3:
+                for watcher in lock._watchers * 3:
                     watcher()
                 lock.lost.set()
                 await for_ever()

@@ -25,15 +25,15 @@ from django_shedlock import (
     aexecute,
     ahold,
     assert_locked,
-    attempts,
     clocks,
     current_lock,
     execute,
+    executor,
     extend_active_lock,
     hold,
 )
-from django_shedlock.attempts import attempt, next_pause
 from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
+from django_shedlock.executor import attempt, next_pause
 from django_shedlock.keepalive import late_releases
 from django_shedlock.locks import lock as lock_module
 from django_shedlock.locks.configuration import make_request
@@ -949,7 +949,7 @@ def test_tick_that_is_done_is_not_waited_for() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SleepingClock:
     made = SleepingClock()
-    for module in (attempts, clocks):
+    for module in (executor, clocks):
         monkeypatch.setattr(module, "time", made)
     return made
 

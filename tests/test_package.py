@@ -17,7 +17,7 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 LOADED = """
-active attempts cancellation clocks conf decorators durations exceptions executor jobs
+active cancellation clocks conf decorators durations exceptions executor jobs
 jobs.registry keepalive locks locks.configuration locks.lock locks.pauses locks.states
 providers providers.base providers.unlocked schedules schedules.cron schedules.state
 signals threads

@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.asyncio import async_unsafe
 
 from django_shedlock import threads
-from django_shedlock.threads import Timetable, outside_event_loop, run_aside
+from django_shedlock.threads import Timetable, outside_event_loop, run_in_background
 from tests.support.threads import running_threads, threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -21,19 +21,17 @@ SOON = 0.01
 
 
 class Often:
-    """An entry that is due all the time, until it is told to end."""
+    """Work that is due all the time, until it is told to end."""
 
     def __init__(self, work: Callable[[], object] = list):
-        self.due = time.monotonic()
         self.calls = 0
         self.is_over = False
         self._work = work
 
-    def __call__(self) -> bool:
+    def __call__(self) -> float | None:
         self.calls += 1
-        self.due = time.monotonic() + SOON
         self._work()
-        return not self.is_over
+        return None if self.is_over else time.monotonic() + SOON
 
     def goes_on(self) -> bool:
         """Wait for another call; fail if it does not come."""
@@ -150,9 +148,7 @@ def test_connection_that_closes_slowly_holds_up_nobody(
         assert closed.wait(PATIENCE)
 
     monkeypatch.setattr(threads, "close_old_connections", close_slowly)
-    late = Often()
-    late.due += 3600
-    timetable.add("late", late)
+    timetable.add("late", Often(), time.monotonic() + 3600)
     assert closing.wait(PATIENCE)
     with running_threads(1, lambda: timetable.add("other", Often())):
         wait_for(lambda: "other" in timetable._entries)
@@ -170,15 +166,14 @@ def test_connection_that_can_not_be_closed_is_logged(
         raise RuntimeError("stuck")
 
     monkeypatch.setattr(threads, "close_old_connections", fail)
-    late, often = Often(), Often()
-    late.due += 3600
-    timetable.add("late", late)
+    often = Often()
+    timetable.add("late", Often(), time.monotonic() + 3600)
     wait_for(lambda: "could not be closed: stuck" in caplog.text)
     timetable.add("often", often)
     assert often.goes_on()
 
 
-def test_work_aside_runs_in_another_thread() -> None:
+def test_work_in_the_background_runs_in_another_thread() -> None:
     """The caller does not wait for it."""
     names: list[str] = []
     go_on = threading.Event()
@@ -187,10 +182,10 @@ def test_work_aside_runs_in_another_thread() -> None:
         assert go_on.wait(PATIENCE)
         names.append(threading.current_thread().name)
 
-    run_aside(work)
+    run_in_background(work)
     go_on.set()
     wait_for(lambda: names)
-    assert names == ["django_shedlock aside"]
+    assert names == ["django_shedlock background"]
 
 
 @async_unsafe("not in an event loop")

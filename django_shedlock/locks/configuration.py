@@ -14,7 +14,7 @@ from django_shedlock import conf
 from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import BY_SCHEDULER, Start
+from django_shedlock.schedules.state import BY_SCHEDULER, Start, Trigger
 
 LONGEST_NAME = 255
 ZERO = timedelta(0)
@@ -143,11 +143,12 @@ def _configuration(
     schedule = request.schedule
     if schedule is not None and schedule.time_zone is None:
         schedule = replace(schedule, time_zone=time_zone)
+    if schedule and request.start.trigger in {Trigger.OPERATOR, Trigger.CATCH_UP}:
+        at_least = ZERO  # kept after a run out of turn, it would skip the next tick
     return LockConfiguration(
-        _in_namespace(namespace, request.name),
+        f"{namespace}.{request.name}" if namespace else request.name,
         at_most,
-        # Kept after a run out of turn, the lock would skip the next tick.
-        ZERO if schedule and request.start.is_out_of_turn else at_least,
+        at_least,
         history=request.history,
         schedule=schedule,
         grace=grace,
@@ -162,21 +163,38 @@ def make_request(name: str, options: Mapping[str, Any]) -> LockRequest:
     Raises ``InvalidLockConfiguration`` if it can't work under any settings.
     """
     check_name(name)
-    _refuse_unknown(name, options)
+    for option in options:
+        if option not in LockOptions.__annotations__:
+            raise InvalidLockConfiguration(
+                f"Lock {name!r}: unknown option {option!r}; there are "
+                f"{', '.join(LockOptions.__annotations__)}."
+            )
     at_most, at_least = (
-        parse_given(name, option, options.get(option))
+        None if value is None else parse_option(name, option, value)
         for option in ("lock_at_most_for", "lock_at_least_for")
+        for value in [options.get(option)]
     )
     check_durations(name, at_most, at_least)
+    provider = options.get("provider", "default")
+    if not isinstance(provider, str):
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: provider ({provider!r}) must be an alias of "
+            "SHEDLOCK_PROVIDERS."
+        )
+    wait = parse_option(name, "wait", options.get("wait", ZERO))
+    if wait < ZERO:
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: wait ({options['wait']!r}) must not be negative."
+        )
+    keep_alive, history = options.get("keep_alive"), options.get("history")
+    for option, value in (("keep_alive", keep_alive), ("history", history)):
+        if not isinstance(value, bool | None):
+            raise InvalidLockConfiguration(
+                f"Lock {name!r}: {option} ({value!r}) must be True or False."
+            )
+    schedule = make_schedule(name, options.get("schedule"))
     return LockRequest(
-        name,
-        at_most,
-        at_least,
-        provider=_provider(name, options),
-        keep_alive=_switch(name, options, "keep_alive"),
-        wait=_wait(name, options),
-        schedule=make_schedule(name, options.get("schedule")),
-        history=_switch(name, options, "history"),
+        name, at_most, at_least, provider, keep_alive, wait, schedule, history
     )
 
 
@@ -242,23 +260,10 @@ def parse_option(name: str, option: str, value: Duration) -> timedelta:
         raise InvalidLockConfiguration(f"Lock {name!r}: {option}: {error}.") from error
 
 
-def parse_given(name: str, option: str, value: Duration | None) -> timedelta | None:
-    """See parse_option(); return ``None`` for ``None``."""
-    return None if value is None else parse_option(name, option, value)
-
-
 def full_name(name: str) -> str:
     """Return ``name`` as it stands in the store, with the namespace."""
-    return _in_namespace(conf.NAMESPACE.value, name)
-
-
-def _in_namespace(namespace: str, name: str) -> str:
+    namespace = conf.NAMESPACE.value
     return f"{namespace}.{name}" if namespace else name
-
-
-@lru_cache
-def _default(name: str, value: Duration) -> timedelta:
-    return parse_option(name, "default", value)
 
 
 def default_duration(setting: conf.Setting[Duration]) -> timedelta:
@@ -266,39 +271,6 @@ def default_duration(setting: conf.Setting[Duration]) -> timedelta:
     return _default(setting.name, setting.value)
 
 
-def _refuse_unknown(name: str, options: Mapping[str, Any]) -> None:
-    known = LockOptions.__annotations__
-    for option in options:
-        if option not in known:
-            raise InvalidLockConfiguration(
-                f"Lock {name!r}: unknown option {option!r}; there are "
-                f"{', '.join(known)}."
-            )
-
-
-def _provider(name: str, options: Mapping[str, Any]) -> str:
-    provider = options.get("provider", "default")
-    if not isinstance(provider, str):
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: provider ({provider!r}) must be an alias of "
-            "SHEDLOCK_PROVIDERS."
-        )
-    return provider
-
-
-def _switch(name: str, options: Mapping[str, Any], option: str) -> bool | None:
-    value = options.get(option)
-    if not isinstance(value, bool | None):
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: {option} ({value!r}) must be True or False."
-        )
-    return value
-
-
-def _wait(name: str, options: Mapping[str, Any]) -> timedelta:
-    wait = parse_option(name, "wait", options.get("wait", ZERO))
-    if wait < ZERO:
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: wait ({options['wait']!r}) must not be negative."
-        )
-    return wait
+@lru_cache
+def _default(name: str, value: Duration) -> timedelta:
+    return parse_option(name, "default", value)

@@ -1,8 +1,7 @@
-"""A lock that its caller holds: its identity, and how its loss is told."""
+"""A lock that its caller holds: its identity, its lease, and how its loss is told."""
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import secrets
@@ -10,10 +9,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from asgiref.sync import sync_to_async
 
@@ -22,16 +20,16 @@ from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.locks.configuration import (
     LockConfiguration,
     check_durations,
-    parse_given,
+    parse_option,
 )
 from django_shedlock.locks.states import is_success
-from django_shedlock.signals import lock_extended, lock_lost, lock_released
-from django_shedlock.threads import run_aside
+from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
+from django_shedlock.threads import run_in_background
 
 LONGEST_TELLING = 5
 """Seconds for which the end of a body waits until all receivers know of a loss."""
-
-logger = logging.getLogger("django_shedlock")
+LONGEST_PID = 20
+"""Python refuses to read numbers of thousands of digits."""
 
 
 class _Provider(Protocol):
@@ -75,18 +73,21 @@ class Lock:
         self.locked_by = new_identity()
         self.lock_at_least_for = configuration.lock_at_least_for
         self.tick: datetime | None = None
-        self._loss = LossNotifier()
-        self.lost = self._loss.happened
-        self._fencing_token: int | None = None
-        self._released = False
-        self._releasing = threading.RLock()
-        self._prolonging = threading.Lock()
-        self._pid = os.getpid()
         lease = configuration.lock_at_most_for.total_seconds()
         self.lease_end = time.monotonic() + lease if lease_end is None else lease_end
         """When the lease ends, by this process's monotonic clock."""
+        self.lost = threading.Event()
+        """Set when the loss is known, before anybody is told."""
         self.was_release_tried = False
         """Whether a release failed, perhaps after the store had carried it out."""
+        self._pid = os.getpid()
+        self._fencing_token: int | None = None
+        self._released = False
+        self._releasing = threading.RLock()
+        self._mutex = threading.Lock()
+        self._watchers: list[Callable[[], None]] = []
+        self._told: threading.Event | None = None
+        self._teller: int | None = None
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self.locked_by}>"
@@ -132,10 +133,7 @@ class Lock:
         counts from now, too; without it what was configured stays. Raises ``LockLost``
         if the lock is not ours any more, ``LockProviderError`` if the store failed.
         """
-        at_most, at_least = self._parsed(lock_at_most_for, lock_at_least_for)
-        self._extend(at_most, lambda: self.provider.extend(self, at_most, at_least))
-        if at_least is not None:
-            self.lock_at_least_for = at_least
+        self._extend(*self._parsed(lock_at_most_for, lock_at_least_for))
         self.tell_extended()
 
     async def aextend(
@@ -149,74 +147,83 @@ class Lock:
             return
         at_most, at_least = self._parsed(lock_at_most_for, lock_at_least_for)
         lease_end = time.monotonic() + at_most.total_seconds()
-        failure = None
+        answer: bool | LockProviderError = False
         try:
-            aextend = self.provider.aextend
-            is_extended = self._may_be_extended and await aextend(
-                self, at_most, at_least
-            )
+            if self._may_be_extended:
+                answer = await self.provider.aextend(self, at_most, at_least)
         except LockProviderError as error:
-            is_extended, failure = False, error
-        if is_extended:
-            self._prolong(lease_end)
-        else:
-            await sync_to_async(self._refuse_extension)(failure)
-        if at_least is not None:
-            self.lock_at_least_for = at_least
+            answer = error
+        await sync_to_async(self._conclude_extension)(answer, lease_end, at_least)
         await lock_extended.asend_robust(type(self.provider), lock=self)
 
-    def _parsed(
-        self, lock_at_most_for: Duration | None, lock_at_least_for: Duration | None
-    ) -> tuple[timedelta, timedelta | None]:
-        at_most = parse_given(self.name, "lock_at_most_for", lock_at_most_for)
-        at_least = parse_given(self.name, "lock_at_least_for", lock_at_least_for)
-        if at_most is None:
-            at_most = self.configuration.lock_at_most_for
-        check_durations(self.name, at_most, at_least)
-        return at_most, at_least
-
-    def keep_alive(self) -> None:
+    def beat(self) -> None:
         """
-        See extend(). For the heartbeat, which must not wait long.
+        Extend the lease as the heartbeat does, which waits for no receiver.
 
         Receivers are told of a loss in another thread, and of an extension by
-        ``tell_extended()``.
+        ``tell_extended()``. Raises what extend() raises.
         """
-        at_most = self.configuration.lock_at_most_for
-        keep_alive = self.provider.keep_alive
-        self._extend(at_most, lambda: keep_alive(self, at_most), aside=True)
+        self._extend(self.configuration.lock_at_most_for, is_beat=True)
 
     def tell_extended(self) -> None:
         """Tell the receivers of ``lock_extended``."""
         lock_extended.send_robust(type(self.provider), lock=self)
 
+    def _parsed(
+        self, lock_at_most_for: Duration | None, lock_at_least_for: Duration | None
+    ) -> tuple[timedelta, timedelta | None]:
+        if lock_at_most_for is None:
+            lock_at_most_for = self.configuration.lock_at_most_for
+        at_most = parse_option(self.name, "lock_at_most_for", lock_at_most_for)
+        at_least = None
+        if lock_at_least_for is not None:
+            at_least = parse_option(self.name, "lock_at_least_for", lock_at_least_for)
+        check_durations(self.name, at_most, at_least)
+        return at_most, at_least
+
     def _extend(
-        self, lease: timedelta, extend: Callable[[], bool], *, aside: bool = False
+        self,
+        at_most: timedelta,
+        at_least: timedelta | None = None,
+        *,
+        is_beat: bool = False,
     ) -> None:
-        lease_end, failure = time.monotonic() + lease.total_seconds(), None
+        lease_end = time.monotonic() + at_most.total_seconds()
+        answer: bool | LockProviderError = False
         try:
-            is_extended = self._may_be_extended and extend()
+            if self._may_be_extended and is_beat:
+                answer = self.provider.keep_alive(self, at_most)
+            elif self._may_be_extended:
+                answer = self.provider.extend(self, at_most, at_least)
         except LockProviderError as error:
-            is_extended, failure = False, error
-        if not is_extended:
-            self._refuse_extension(failure, aside=aside)
-        self._prolong(lease_end)
+            answer = error
+        self._conclude_extension(answer, lease_end, at_least, in_background=is_beat)
 
     @property
     def _may_be_extended(self) -> bool:
-        # Past the deadline, too: an operator may have extended the lease.
+        # Past the lease's end, too: an operator may have extended it.
         return self.is_ours and not self.lost.is_set()
 
-    def _refuse_extension(
-        self, failure: LockProviderError | None, *, aside: bool = False
-    ) -> NoReturn:
+    def _conclude_extension(
+        self,
+        answer: bool | LockProviderError,
+        lease_end: float,
+        at_least: timedelta | None,
+        *,
+        in_background: bool = False,
+    ) -> None:
+        failure = answer if isinstance(answer, LockProviderError) else None
         if failure is not None and self.is_active:
             raise failure
-        self._declare_lost_unless_released(aside=aside)
-        raise LockLost(
-            f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
-            "it. Its lease ended, or it was released or taken."
-        ) from failure
+        if failure is not None or not answer:
+            self._declare_lost_unless_released(in_background=in_background)
+            raise LockLost(
+                f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
+                "it. Its lease ended, or it was released or taken."
+            ) from failure
+        self._prolong(lease_end)
+        if at_least is not None:
+            self.lock_at_least_for = at_least
 
     def release(self, exception: BaseException | None = None) -> bool:
         """
@@ -231,58 +238,56 @@ class Lock:
             return False
         # A `with`, since a signal's handler can't raise between it and its body.
         with self._releasing:
-            return not self._released and self._release(exception)
+            if self._released:
+                return False
+            was_lost = not self._is_held()
+            succeeded = is_success(exception) and not was_lost
+            self._released = True
+            try:
+                was_ours = self.provider.release(self, succeeded=succeeded)
+            except BaseException:
+                self._take_release_back(was_lost=was_lost)
+                raise
+            return self._conclude_release(was_ours and not was_lost, exception)
 
-    def _release(self, exception: BaseException | None) -> bool:
-        was_lost = not self._is_held()
+    async def arelease(self, exception: BaseException | None = None) -> bool:
+        """See release(). In a task a second call does not wait for the first."""
+        # Another thread may be releasing it, for which the event loop must not wait.
+        is_free = self._releasing.acquire(blocking=False)
+        if is_free:
+            self._releasing.release()
+        if not is_free or not self.provider.is_async:
+            return await sync_to_async(self.release)(exception)
+        was_lost = not (self.is_active or await sync_to_async(self._is_held)())
+        if not self.is_ours:
+            return False
+        succeeded = is_success(exception) and not was_lost
         self._released = True
         try:
-            succeeded = is_success(exception) and not was_lost
-            released = self.provider.release(self, succeeded=succeeded) and not was_lost
+            was_ours = await self.provider.arelease(self, succeeded=succeeded)
         except BaseException:
-            self._take_release_back(was_lost=was_lost)
+            self._take_release_back(was_lost=was_lost, in_background=True)
             raise
+        conclude = sync_to_async(self._conclude_release)
+        return await conclude(was_ours and not was_lost, exception)
+
+    def _take_release_back(
+        self, *, was_lost: bool, in_background: bool = False
+    ) -> None:
+        self._released = False
+        self.was_release_tried = True
+        if was_lost:
+            self.declare_lost(in_background=in_background)
+
+    def _conclude_release(
+        self, released: bool, exception: BaseException | None
+    ) -> bool:
         if not released:
             self.declare_lost()
         lock_released.send_robust(
             type(self.provider), lock=self, released=released, exception=exception
         )
         return released
-
-    async def arelease(self, exception: BaseException | None = None) -> bool:
-        """See release(). In a task a second call does not wait for the first."""
-        if not self.provider.is_async or self._is_being_released():
-            return await sync_to_async(self.release)(exception)
-        was_lost = not (self.is_active or await sync_to_async(self._is_held)())
-        if self._released or self._pid != os.getpid():
-            return False
-        self._released = True
-        try:
-            succeeded = is_success(exception) and not was_lost
-            was_ours = await self.provider.arelease(self, succeeded=succeeded)
-        except BaseException:
-            self._take_release_back(was_lost=was_lost, aside=True)
-            raise
-        released = was_ours and not was_lost
-        if not released:
-            await sync_to_async(self.declare_lost)()
-        await lock_released.asend_robust(
-            type(self.provider), lock=self, released=released, exception=exception
-        )
-        return released
-
-    def _is_being_released(self) -> bool:
-        # By another thread, for which the event loop must not wait.
-        if not self._releasing.acquire(blocking=False):
-            return True
-        self._releasing.release()
-        return False
-
-    def _take_release_back(self, *, was_lost: bool, aside: bool = False) -> None:
-        self._released = False
-        self.was_release_tried = True
-        if was_lost:
-            self.declare_lost(aside=aside)
 
     def fence(self) -> None:
         """
@@ -299,6 +304,10 @@ class Lock:
                 f"Lock {self.name!r} can't fence this transaction: {self.locked_by} "
                 "does not hold it. Let the transaction roll back."
             )
+
+    async def afence(self) -> None:
+        """See fence(). Django has no async transactions, so mind the thread."""
+        await sync_to_async(self.fence)()
 
     @property
     def fencing_token(self) -> int:
@@ -329,96 +338,66 @@ class Lock:
         return self.is_active
 
     def _prolong(self, lease_end: float) -> None:
-        with self._prolonging:  # the heartbeat may extend at the same time
+        with self._mutex:  # the heartbeat may extend at the same time
             self.lease_end = max(self.lease_end, lease_end)
 
     def _is_held(self) -> bool:
-        if self.is_active or not self.is_ours or self.lost.is_set():
-            return self.is_active
+        if self.lost.is_set():
+            return False
+        if time.monotonic() < self.lease_end:
+            return True
         try:
             return self.refresh()
         except LockProviderError:
             return False
 
-    def declare_lost(self, *, aside: bool = False) -> None:
+    def declare_lost(self, *, in_background: bool = False) -> None:
         """
-        Set ``lost`` and tell the receivers of ``lock_lost``, once.
+        Set ``lost``; tell the watchers and the receivers of ``lock_lost``, once.
 
-        With ``aside`` they are told in a thread of their own, and nobody waits.
+        If another thread tells them, wait until they are told. With ``in_background``
+        the receivers are told in a thread of their own, and nobody waits.
         """
-        self._loss.tell(
-            lambda: lock_lost.send_robust(type(self.provider), lock=self), aside=aside
-        )
-
-    def _declare_lost_unless_released(self, *, aside: bool = False) -> None:
-        # A release of our own, perhaps in another thread or unanswered, is no loss.
-        if self.is_ours and not self.was_release_tried:
-            self.declare_lost(aside=aside)
-
-    def watched_by(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call ``watcher``, from whatever thread, if the lock is lost in the body."""
-        return self._loss.watched_by(watcher)
-
-    async def afence(self) -> None:
-        """See fence(). Django has no async transactions, so mind the thread."""
-        await sync_to_async(self.fence)()
-
-
-class LossNotifier:
-    """
-    Tells that a lock is lost, once, whatever thread learns of it.
-
-    ``happened`` is set before anybody is told.
-    """
-
-    def __init__(self) -> None:
-        self.happened = threading.Event()
-        self._once = threading.Lock()
-        self._told: threading.Event | None = None
-        self._teller: int | None = None
-        self._watchers: list[Callable[[], None]] = []
-
-    def tell(self, receivers: Callable[[], object], *, aside: bool = False) -> None:
-        """
-        Tell the watchers and then the receivers, or wait until they are told.
-
-        With ``aside`` the receivers are told in a thread of their own.
-        """
-        with self._once:
-            is_first = not self.happened.is_set()
+        with self._mutex:
+            is_first = not self.lost.is_set()
             if is_first:
                 self._told = threading.Event()
-                self.happened.set()
+                self.lost.set()
         if is_first:
             try:
                 for watcher in self._watchers.copy():
                     _call(watcher)
             finally:
-                self._tell(receivers, aside=aside)
-        elif self._told and self._teller != threading.get_ident() and not aside:
+                self._tell_lost(in_background=in_background)
+        elif self._told and self._teller != threading.get_ident() and not in_background:
             # The process may end soon, and with it the thread that tells them.
             self._told.wait(LONGEST_TELLING)
 
+    def _tell_lost(self, *, in_background: bool = False) -> None:
+        if in_background:
+            with suppress(RuntimeError):  # no room for a thread
+                run_in_background(self._tell_lost)
+                return
+        self._teller = threading.get_ident()
+        try:
+            lock_lost.send_robust(type(self.provider), lock=self)
+        finally:
+            if self._told:
+                self._told.set()
+
+    def _declare_lost_unless_released(self, *, in_background: bool = False) -> None:
+        # A release of our own, perhaps in another thread or unanswered, is no loss.
+        if self.is_ours and not self.was_release_tried:
+            self.declare_lost(in_background=in_background)
+
     @contextmanager
     def watched_by(self, watcher: Callable[[], None]) -> Iterator[None]:
-        """Call ``watcher``, from whatever thread, if the loss happens in the body."""
+        """Call ``watcher``, from whatever thread, if the lock is lost in the body."""
         self._watchers.append(watcher)
         try:
             yield
         finally:
             self._watchers.remove(watcher)
-
-    def _tell(self, receivers: Callable[[], object], *, aside: bool) -> None:
-        if aside:
-            with suppress(RuntimeError):  # no room for a thread
-                run_aside(partial(self._tell, receivers, aside=False))
-                return
-        self._teller = threading.get_ident()
-        try:
-            receivers()
-        finally:
-            if self._told:
-                self._told.set()
 
 
 def _call(watcher: Callable[[], None]) -> None:
@@ -426,10 +405,6 @@ def _call(watcher: Callable[[], None]) -> None:
         watcher()
     except Exception:  # the next watcher must be told, too
         logger.exception("%r failed when it was told that a lock is lost.", watcher)
-
-
-LONGEST_PID = 20
-"""Python refuses to read numbers of thousands of digits."""
 
 
 def new_identity() -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import merge
 from itertools import dropwhile, groupby, pairwise, takewhile, tee
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 from zoneinfo import ZoneInfo
 
@@ -41,14 +42,12 @@ LONGEST_EXPRESSION = 200
 """Maximum length: the time zone shares the column."""
 MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
 WEEKDAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
-BLANKS = re.compile("[ \t]+")
 VALUE = f"[0-9]{{1,9}}|{MONTHS}|{WEEKDAYS}"
 PART = re.compile(
     rf"(\*|(?P<first>{VALUE})-(?P<last>{VALUE}))(/[0-9]{{1,9}})?|{VALUE}",
     re.ASCII | re.IGNORECASE,
 )
 """What stands between commas; cronsim would read more."""
-MISSING = "cronsim is missing. Install django-shedlock[schedules]"
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,21 @@ class Schedule:
     time_zone: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.expression, str):
-            written = " ".join(BLANKS.split(self.expression.strip(" \t")))
-            object.__setattr__(self, "expression", written)
-        self._refuse_other_texts()
+        if not isinstance(self.expression, str):
+            raise ValueError(f"{self.expression!r} is no text")
+        expression = " ".join(re.split("[ \t]+", self.expression.strip(" \t")))
+        object.__setattr__(self, "expression", expression)
+        if len(expression) > LONGEST_EXPRESSION:
+            raise ValueError(
+                f"{expression!r} has {len(expression)} characters; at most "
+                f"{LONGEST_EXPRESSION} are allowed"
+            )
+        if expression.startswith("@") and expression not in SHORTHANDS:
+            known = ", ".join(SHORTHANDS)
+            raise ValueError(f"{expression!r} has no interval; there are {known}")
         _simulate(self._fields, BEGINNING)
         if self.time_zone is not None:
-            _ = self._clock
+            _ = self._zone
 
     def __str__(self) -> str:
         return f"{self.expression} {self.time_zone or ''}".strip()
@@ -90,11 +97,12 @@ class Schedule:
         """
         Return the ticks after the aware ``moment``, in UTC, the oldest first.
 
-        What is before ``FIRST`` counts as that, and what is after ``LAST``, too.
+        A moment that is not between ``FIRST`` and ``LAST`` counts as the nearer one.
         """
-        moment = _within_calendar(moment)
-        ticks = self._ticks(self._clock.no_later(moment))
-        return dropwhile(lambda tick: tick <= moment, ticks)
+        moment = min(max(moment, FIRST), LAST).astimezone(UTC)
+        # No later than any time that the zone's clock shows from the moment on.
+        start = min(self._shown(moment), self._shown(moment + A_DAY) - A_DAY)
+        return dropwhile(moment.__ge__, self._ticks(start))
 
     def ticks_until(self, moment: datetime) -> Iterator[datetime]:
         """
@@ -102,11 +110,12 @@ class Schedule:
 
         See ticks_after().
         """
-        moment = _within_calendar(moment)
+        moment = min(max(moment, FIRST), LAST).astimezone(UTC)
+        # No earlier than any time that the zone's clock shows up to the moment.
+        start = max(self._shown(moment), self._shown(moment - A_DAY) + A_DAY)
         # cronsim begins before its start, but would keep microseconds.
-        start = self._clock.no_earlier(moment).replace(microsecond=0) + A_SECOND
-        ticks = self._ticks(start, reverse=True)
-        return dropwhile(lambda tick: tick > moment, ticks)
+        start = start.replace(microsecond=0) + A_SECOND
+        return dropwhile(moment.__lt__, self._ticks(start, reverse=True))
 
     @cached_property
     def interval(self) -> timedelta:
@@ -126,6 +135,21 @@ class Schedule:
         within_a_day = [after - before for before, after in pairwise(times)]
         return min([over_night, *within_a_day])
 
+    @cached_property
+    def _fields(self) -> Sequence[str]:
+        return _parse(SHORTHANDS.get(self.expression, self.expression))
+
+    @cached_property
+    def _zone(self) -> ZoneInfo:
+        try:
+            return ZoneInfo(str(self.time_zone))
+        except (LookupError, OSError, ValueError) as error:
+            raise ValueError(f"there is no time zone {self.time_zone!r}") from error
+
+    @cached_property
+    def _follows_the_clock(self) -> bool:
+        return any(field.startswith("*") for field in self._fields[:2])
+
     @property
     def _meaning(self) -> tuple[object, ...]:
         cron = _simulate(self._fields, BEGINNING)
@@ -133,43 +157,36 @@ class Schedule:
         fields = (cron.minutes, cron.hours, cron.days, cron.months, weekdays)
         return (*fields, cron.day_and, self._follows_the_clock)
 
-    @property
-    def _fields(self) -> tuple[str, ...]:
-        return _fields(SHORTHANDS.get(self.expression, self.expression))
-
     # Note [Days on which the clocks change]
     # cronsim counts the times of a clock that never changes, so all hosts see the same
     # ones, forwards and backwards. When the zone's own clock shows them, Debian's cron
     # decides: a job whose minute or hour begins with a star runs whenever its time is
-    # shown; any other runs once, the first time, or right after an hour left out.
+    # shown, which may be twice or never; any other runs once, the first time, or right
+    # after an hour left out.
     def _ticks(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         times = _simulate(self._fields, start, reverse=reverse)
-        if self._follows_the_clock:
-            return self._clock.each_time(times, reverse=reverse)
-        return self._clock.once(times)
+        if not self._follows_the_clock:
+            return _each_once(map(self._first, times))
+        first, again = tee(times)
+        shown = filter(None, map(partial(self._instant, 0), first))
+        shown_again = filter(None, map(partial(self._instant, 1), again))
+        return _each_once(merge(shown, shown_again, reverse=reverse))
 
-    @property
-    def _follows_the_clock(self) -> bool:
-        return any(field.startswith("*") for field in self._fields[:2])
+    def _first(self, time: datetime) -> datetime:
+        while (instant := self._instant(0, time)) is None:
+            time += A_MINUTE
+        return instant
 
-    @property
-    def _clock(self) -> WallClock:
-        try:
-            return WallClock(ZoneInfo(str(self.time_zone)))
-        except (LookupError, OSError, ValueError) as error:
-            raise ValueError(f"there is no time zone {self.time_zone!r}") from error
+    def _instant(self, fold: int, time: datetime) -> datetime | None:
+        instant = time.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+        return instant if self._shown(instant) == time else None
 
-    def _refuse_other_texts(self) -> None:
-        if not isinstance(self.expression, str):
-            raise ValueError(f"{self.expression!r} is no text")
-        if len(self.expression) > LONGEST_EXPRESSION:
-            raise ValueError(
-                f"{self.expression!r} has {len(self.expression)} characters; at most "
-                f"{LONGEST_EXPRESSION} are allowed"
-            )
-        if self.expression.startswith("@") and self.expression not in SHORTHANDS:
-            known = ", ".join(SHORTHANDS)
-            raise ValueError(f"{self.expression!r} has no interval; there are {known}")
+    def _shown(self, moment: datetime) -> datetime:
+        return moment.astimezone(self._zone).replace(tzinfo=None)
+
+
+def _each_once(instants: Iterable[datetime]) -> Iterator[datetime]:
+    return map(itemgetter(0), groupby(instants))
 
 
 # Note [What cron reads]
@@ -177,19 +194,19 @@ class Schedule:
 # cronsim reads are refused, as 5/15, and those that cron takes but never runs, as 22-4,
 # or reads in part, as 5;7.
 @lru_cache(maxsize=1000)
-def _fields(expression: str) -> tuple[str, ...]:
+def _parse(expression: str) -> Sequence[str]:
     fields = [field.split(",") for field in expression.split(" ")]
     if len(fields) != 5:
         raise ValueError(
             f"{expression!r} is no cron expression: give minute, hour, day of the "
             'month, month and day of the week, as in "*/5 * * * *"'
         )
-    return tuple(
-        ",".join(_part(expression, part) for part in parts) for parts in fields
-    )
+    return [
+        ",".join(_parse_part(expression, part) for part in parts) for parts in fields
+    ]
 
 
-def _part(expression: str, part: str) -> str:
+def _parse_part(expression: str, part: str) -> str:
     match = PART.fullmatch(part)
     if match is None:
         raise ValueError(
@@ -219,15 +236,13 @@ def _value(text: str) -> int:
 @lru_cache(maxsize=1000)
 def _shortest_gap(day: str, month: str, weekday: str) -> timedelta | None:
     # This may go through decades, so it is kept for all schedules on the same days.
-    return min(_gaps(["0", "0", day, month, weekday]), default=None)
-
-
-def _gaps(fields: Iterable[str]) -> Iterator[timedelta]:
-    days = takewhile(lambda tick: tick < END, _simulate(fields, BEGINNING))
-    for before, after in pairwise(days):
-        yield after - before
-        if after - before == A_DAY:
-            return
+    ticks = _simulate(["0", "0", day, month, weekday], BEGINNING)
+    shortest = None
+    for before, after in pairwise(takewhile(lambda tick: tick < END, ticks)):
+        shortest = min(shortest or after - before, after - before)
+        if shortest == A_DAY:
+            break
+    return shortest
 
 
 def _simulate(
@@ -236,67 +251,10 @@ def _simulate(
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise ImportError(MISSING) from error
+        missing = "cronsim is missing. Install django-shedlock[schedules]"
+        raise ImportError(missing) from error
     expression = " ".join(fields)
     try:
         return CronSim(expression, start, reverse)
     except CronSimError as error:
         raise ValueError(f"{expression!r} is no cron expression: {error}") from error
-
-
-def _within_calendar(moment: datetime) -> datetime:
-    return min(max(moment, FIRST), LAST).astimezone(UTC)
-
-
-@dataclass(frozen=True)
-class WallClock:
-    """
-    A clock on the wall of a zone: it shows naive times, some twice, others never.
-
-    Its methods turn times, in order or in reverse order, into their instants in UTC, in
-    the same order and without repetition.
-    """
-
-    zone: ZoneInfo
-
-    def no_later(self, moment: datetime) -> datetime:
-        """Return a time not later than any shown from this instant on."""
-        return min(self._shown(moment), self._shown(moment + A_DAY) - A_DAY)
-
-    def no_earlier(self, moment: datetime) -> datetime:
-        """Return a time not earlier than any shown up to this instant."""
-        return max(self._shown(moment), self._shown(moment - A_DAY) + A_DAY)
-
-    def once(self, times: Iterable[datetime]) -> Iterator[datetime]:
-        """Return when each time is first shown, or passed if it is left out."""
-        return _each_once(map(self._first, times))
-
-    def each_time(
-        self, times: Iterable[datetime], *, reverse: bool = False
-    ) -> Iterator[datetime]:
-        """Return whenever a time is shown, which may be twice or never."""
-        first, again = tee(times)
-        shown = (self._all(first, fold=0), self._all(again, fold=1))
-        return _each_once(merge(*shown, reverse=reverse))
-
-    def _first(self, time: datetime) -> datetime:
-        instant = self._instant(time, fold=0)
-        while instant is None:
-            time += A_MINUTE
-            instant = self._instant(time, fold=0)
-        return instant
-
-    def _all(self, times: Iterable[datetime], *, fold: int) -> Iterator[datetime]:
-        instants = (self._instant(time, fold=fold) for time in times)
-        return (instant for instant in instants if instant is not None)
-
-    def _instant(self, time: datetime, *, fold: int) -> datetime | None:
-        instant = time.replace(tzinfo=self.zone, fold=fold).astimezone(UTC)
-        return instant if self._shown(instant) == time else None
-
-    def _shown(self, moment: datetime) -> datetime:
-        return moment.astimezone(self.zone).replace(tzinfo=None)
-
-
-def _each_once(instants: Iterable[datetime]) -> Iterator[datetime]:
-    return (instant for instant, _ in groupby(instants))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -32,27 +31,6 @@ class Trigger(StrEnum):
     CATCH_UP = "catch-up"
     OPERATOR = "operator"
 
-    @property
-    def log_level(self) -> int:
-        """The level at which a start is logged."""
-        return _LOGGED[self][0]
-
-    @property
-    def remark(self) -> str:
-        """What is added to the log line of a start."""
-        return _LOGGED[self][1]
-
-
-_LOGGED = {
-    Trigger.SCHEDULER: (logging.DEBUG, ""),
-    Trigger.RETRY: (logging.INFO, ", as a retry"),
-    Trigger.CATCH_UP: (logging.INFO, ", because its job is overdue"),
-    Trigger.OPERATOR: (
-        logging.WARNING,
-        " by force, whatever its tick and lock_at_least_for",
-    ),
-}
-
 
 @dataclass(frozen=True)
 class Start:
@@ -67,11 +45,6 @@ class Start:
     asked_at: datetime | None = None
     operator: str = ""
     reason: str = ""
-
-    @property
-    def is_out_of_turn(self) -> bool:
-        """Whether something other than a tick starts the run."""
-        return self.trigger in {Trigger.OPERATOR, Trigger.CATCH_UP}
 
 
 BY_SCHEDULER = Start()
@@ -117,22 +90,33 @@ class ScheduleState:
 
         The schedule has a time zone. A job is overdue ``grace`` after its tick.
         """
-        known = self._without_future(now, schedule)
-        chosen, holds_until = _choose(start, schedule, grace, now)
+        past, following = _ticks_around(schedule, now)
+        known = self._without_future(now, following)
+        # See Note [Which tick a start is for].
+        chosen, holds_until = past, following
+        if start.asked_at is not None:
+            # The publisher's clock may be ahead, but nobody asks in the future.
+            asked_at = min(start.asked_at, now)
+            chosen, _ = _of_scheduler(asked_at, *_ticks_around(schedule, asked_at))
+        elif start.trigger is Trigger.SCHEDULER:
+            chosen, holds_until = _of_scheduler(now, past, following)
         is_new = known.tick is None or known.tick < chosen
-        tick = chosen if known.tick is None else max(chosen, known.tick)
-        return Decision(
-            is_allowed=known._allows(start, schedule, grace, chosen, now),
-            is_new=is_new,
-            tick=tick,
-            holds_until=holds_until,
-            state=ScheduleState(
-                schedule,
-                tick,
-                known._due_at(chosen, is_new=is_new),
-                tick if start.trigger is Trigger.CATCH_UP else known.caught_up,
-            ),
-        )
+        tick = max(chosen, known.tick or chosen)
+        is_allowed, caught_up = is_new, known.caught_up
+        if start.trigger is Trigger.OPERATOR:
+            is_allowed = True
+        elif start.trigger is Trigger.RETRY:
+            is_allowed = is_new or known.due_at is None or known.due_at <= tick
+        elif start.trigger is Trigger.CATCH_UP:
+            overdue, next_overdue = _ticks_around(schedule, now - grace)
+            is_allowed, caught_up = known._may_catch_up(overdue), tick
+            holds_until = min(holds_until, next_overdue + grace)
+        due_at = known.due_at or chosen
+        if is_new:
+            # It has not succeeded, whatever an older schedule says.
+            due_at = min(due_at, chosen)
+        state = ScheduleState(schedule, tick, due_at, caught_up)
+        return Decision(is_allowed, is_new, tick, holds_until, state)
 
     def after_success(self) -> ScheduleState:
         """Return the state when the run of the newest tick has succeeded."""
@@ -140,6 +124,12 @@ class ScheduleState:
             return self
         return replace(self, due_at=next(self.schedule.ticks_after(self.tick)))
 
+    # Note [A schedule that changes]
+    # Two versions of a project, side by side for days, register two schedules in turn.
+    # So what is due stays due, and a registration puts nothing off for which its own
+    # schedule has missed a tick since the last start. Then one of the first ticks after
+    # that start, of whatever schedule, is not put off by any. Where it has missed none,
+    # the schedule was changed, and its own next tick is due.
     def registered(
         self, schedule: Schedule, now: datetime, locked_at: datetime
     ) -> ScheduleState:
@@ -150,8 +140,13 @@ class ScheduleState:
         """
         if self.schedule == schedule:
             return self
-        known = self._without_future(now, schedule)
-        due_at = known._due_at_change(schedule, now, known.tick or locked_at)
+        following = next(schedule.ticks_after(now))
+        known = self._without_future(now, following)
+        last_start = min(known.tick or locked_at, now)
+        has_missed = next(schedule.ticks_after(last_start)) <= now
+        due_at = following
+        if known.due_at is not None and (known.due_at <= now or has_missed):
+            due_at = min(known.due_at, following)
         return replace(known, schedule=schedule, due_at=due_at)
 
     def overdue_since(self, now: datetime, grace: timedelta) -> datetime | None:
@@ -169,64 +164,25 @@ class ScheduleState:
         """Return the tick to run next, or ``None`` without a schedule."""
         if self.schedule is None:
             return None
-        tick = self._without_future(now, self.schedule).tick
+        following = next(self.schedule.ticks_after(now))
+        tick = self._without_future(now, following).tick
         return next(self.schedule.ticks_after(max(tick or now, now)))
 
     # A tick that is too far ahead was written when the store's clock was wrong. It must
     # not prevent the next ticks from running.
-    def _without_future(self, now: datetime, schedule: Schedule) -> ScheduleState:
-        latest = max(now + FUTURE, next(schedule.ticks_after(now)))
+    def _without_future(self, now: datetime, following: datetime) -> ScheduleState:
+        latest = max(now + FUTURE, following)
+        tick, caught_up = (
+            None if moment is not None and moment > latest else moment
+            for moment in (self.tick, self.caught_up)
+        )
+        return replace(self, tick=tick, caught_up=caught_up)
 
-        def kept(tick: datetime | None) -> datetime | None:
-            return None if tick is None or tick > latest else tick
-
-        return replace(self, tick=kept(self.tick), caught_up=kept(self.caught_up))
-
-    def _allows(
-        self,
-        start: Start,
-        schedule: Schedule,
-        grace: timedelta,
-        chosen: datetime,
-        now: datetime,
-    ) -> bool:
-        is_new = self.tick is None or self.tick < chosen
-        if start.trigger is Trigger.OPERATOR:
-            return True
-        if start.trigger is Trigger.CATCH_UP:
-            return self._is_to_catch_up(next(schedule.ticks_until(now - grace)))
-        if start.trigger is Trigger.RETRY:
-            return is_new or self.due_at is None or self.due_at <= (self.tick or chosen)
-        return is_new
-
-    def _is_to_catch_up(self, overdue: datetime) -> bool:
+    def _may_catch_up(self, overdue: datetime) -> bool:
         newer_was_run = self.tick is not None and self.tick > overdue
         was_caught_up = self.caught_up is not None and self.caught_up >= overdue
         is_due = self.due_at is not None and self.due_at <= overdue
         return is_due and not newer_was_run and not was_caught_up
-
-    # Note [A schedule that changes]
-    # Two versions of a project, side by side for days, register two schedules in turn.
-    # So what is due stays due, and a registration puts nothing off for which its own
-    # schedule has missed a tick since the last start. Then one of the first ticks after
-    # that start, of whatever schedule, is not put off by any. Where it has missed none,
-    # the schedule was changed, and its own next tick is due.
-    def _due_at_change(
-        self, schedule: Schedule, now: datetime, last_start: datetime
-    ) -> datetime:
-        following = next(schedule.ticks_after(now))
-        if self.due_at is None:
-            return following
-        has_missed = next(schedule.ticks_after(min(last_start, now))) <= now
-        if self.due_at <= now or has_missed:
-            return min(self.due_at, following)
-        return following
-
-    def _due_at(self, chosen: datetime, *, is_new: bool) -> datetime:
-        if self.due_at is None:
-            return chosen
-        # A tick that was not begun has not succeeded, whatever an older schedule says.
-        return min(self.due_at, chosen) if is_new else self.due_at
 
 
 # Note [Which tick a start is for]
@@ -234,33 +190,22 @@ class ScheduleState:
 # (clocks differ by milliseconds). So a start belongs to the newest past tick. Only a
 # scheduler may come shortly before its tick: a quarter of the interval, a minute at the
 # most. No late start consumes a future tick.
-def _choose(
-    start: Start, schedule: Schedule, grace: timedelta, now: datetime
+def _of_scheduler(
+    now: datetime, past: datetime, following: datetime
 ) -> tuple[datetime, datetime]:
-    if start.asked_at is not None:
-        # The publisher's clock may be ahead, but nobody asks in the future.
-        tick, _ = _of_scheduler(schedule, min(start.asked_at, now))
-        return tick, next(schedule.ticks_after(now))
-    if start.trigger is Trigger.SCHEDULER:
-        return _of_scheduler(schedule, now)
-    boundaries = [next(schedule.ticks_after(now))]
-    if start.trigger is Trigger.CATCH_UP:
-        next_due = next(schedule.ticks_after(now - grace))
-        boundaries.append(next_due + grace)
-    return next(schedule.ticks_until(now)), min(boundaries)
-
-
-def _of_scheduler(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
-    past, following = next(schedule.ticks_until(now)), next(schedule.ticks_after(now))
     early = following - min((following - past) / 4, EARLIEST)
     return (following, following) if now >= early else (past, early)
+
+
+def _ticks_around(schedule: Schedule, moment: datetime) -> tuple[datetime, datetime]:
+    return next(schedule.ticks_until(moment)), next(schedule.ticks_after(moment))
 
 
 def parse_known(schedule: str | None) -> Schedule | None:
     """
     Return the schedule of this text; ``None`` where it can't be read.
 
-    Nobody can without cronsim, nor what another version or program wrote.
+    That is so without cronsim, or if another version or program wrote the text.
     """
     with suppress(ImportError, ValueError):
         return Schedule.parse(schedule) if schedule else None
@@ -269,34 +214,21 @@ def parse_known(schedule: str | None) -> Schedule | None:
 
 def to_text(state: ScheduleState) -> str:
     """Return the state as JSON; an empty text if nothing is known of any tick."""
-    known = {
-        "schedule": state.schedule and str(state.schedule),
-        "tick": _instant(state.tick),
-        "due_at": _instant(state.due_at),
-        "caught_up": _instant(state.caught_up),
-    }
-    known = {key: value for key, value in known.items() if value is not None}
+    known = {"schedule": str(state.schedule)} if state.schedule else {}
+    for name in ("tick", "due_at", "caught_up"):
+        if (moment := getattr(state, name)) is not None:
+            known[name] = moment.astimezone(UTC).isoformat()
     return json.dumps(known) if known else ""
 
 
 def from_text(text: str) -> ScheduleState:
     """Return the state of ``to_text()``; ``ValueError`` if it is none."""
-    if not text:
-        return ScheduleState()
-    known = json.loads(text)
+    known = json.loads(text) if text else {}
     if not isinstance(known, dict):
         raise ValueError(f"{text!r} is no state of a schedule")
-    return ScheduleState(
-        schedule=parse_known(known.get("schedule")),
-        tick=_moment(known.get("tick")),
-        due_at=_moment(known.get("due_at")),
-        caught_up=_moment(known.get("caught_up")),
-    )
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat()
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else aware(datetime.fromisoformat(text))
+    instants = {
+        name: aware(datetime.fromisoformat(known[name]))
+        for name in ("tick", "due_at", "caught_up")
+        if known.get(name) is not None
+    }
+    return ScheduleState(parse_known(known.get("schedule")), **instants)

@@ -15,8 +15,8 @@ from types import FrameType
 
 from django.core.management import CommandError
 
-from django_shedlock.attempts import attempt
 from django_shedlock.exceptions import LockLost, LockProviderError
+from django_shedlock.executor import attempt
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.wrapper.child import Child, inheritable_files

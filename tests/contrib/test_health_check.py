@@ -21,7 +21,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.lateness import be_overdue
 from tests.support.locks import take
-from tests.support.threads import Asides
+from tests.support.threads import BackgroundThreads
 from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
@@ -96,9 +96,9 @@ def test_check_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         left.append([c.connection for c in connections.all(initialized_only=True)])
 
     monkeypatch.setattr(ShedLock, "run", run_and_look)
-    asides = Asides()
+    threads = BackgroundThreads()
     assert asyncio.run(ShedLock(keep_for=0).get_result()).error is None
-    assert wait_for(lambda: not asides)
+    assert wait_for(lambda: not threads)
     [opened] = left
     assert not any(opened)
 
@@ -109,11 +109,11 @@ def test_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Search, "verdict", lambda search, aliases: [][: goes_on.wait(PATIENCE)]
     )
-    asides = Asides()
+    threads = BackgroundThreads()
     check = ShedLock(deadline=timedelta(milliseconds=10))
     for _ in range(3):
         with pytest.raises(ServiceUnavailable):
             check.run()
-    assert len(asides) == 1
+    assert len(threads) == 1
     goes_on.set()
-    assert wait_for(lambda: not asides)
+    assert wait_for(lambda: not threads)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count, islice, pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration
-from django_shedlock.schedules.cron import LONGEST_EXPRESSION, Schedule, WallClock
+from django_shedlock.schedules.cron import LONGEST_EXPRESSION, Schedule
 from tests.support.debian_cron import (
     looks_at_clock,
     missing_reason,
@@ -483,66 +483,43 @@ def test_core_does_not_need_cronsim() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-BERLIN = WallClock(ZoneInfo("Europe/Berlin"))
-HALF_AN_HOUR = timedelta(minutes=30)
-TEN_MINUTES = [timedelta(minutes=10) * step for step in range(150)]
+BERLIN = "Europe/Berlin"
+SPRING = datetime(2026, 3, 29, 0, tzinfo=UTC), datetime(2026, 3, 29, 1, tzinfo=UTC)
+AUTUMN = datetime(2026, 10, 24, 23, tzinfo=UTC), datetime(2026, 10, 25, 2, tzinfo=UTC)
 
 
-def naive(time: datetime) -> datetime:
-    """Return what the clock shows, without its zone."""
-    return time.replace(tzinfo=None)
+def shown(expression: str, begin: datetime, end: datetime) -> str:
+    """Return the ticks after and up to these, by their times in UTC."""
+    schedule = Schedule(expression, BERLIN)
+    forwards = list(takewhile(lambda tick: tick <= end, schedule.ticks_after(begin)))
+    backwards = list(takewhile(lambda tick: tick > begin, schedule.ticks_until(end)))
+    assert forwards == backwards[::-1]
+    assert all(tick.tzinfo is UTC for tick in forwards)
+    return " ".join(f"{tick:%H:%M}" for tick in forwards)
 
 
-def half_hours(begin: datetime) -> list[datetime]:
-    """Return four times: from half past one to three."""
-    return [begin + HALF_AN_HOUR * step for step in range(4)]
-
-
-SPRING = half_hours(datetime(2026, 3, 29, 1, 30))
-AUTUMN = half_hours(datetime(2026, 10, 25, 1, 30))
-
-
-def shown(instants: list[datetime]) -> str:
-    """Return the instants by their times in UTC."""
-    assert all(instant.tzinfo is UTC for instant in instants)
-    return " ".join(f"{instant:%H:%M}" for instant in instants)
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_clock_tells_each_time_it_shows_a_time(*, reverse: bool) -> None:
+def test_each_time_that_a_clock_shows_is_told() -> None:
     """None in the hour that is left out, and two in the one that comes twice."""
-    spring, autumn = (
-        list(BERLIN.each_time(sorted(times, reverse=reverse), reverse=reverse))
-        for times in (SPRING, AUTUMN)
-    )
-    assert spring == sorted(spring, reverse=reverse)
-    assert autumn == sorted(autumn, reverse=reverse)
-    assert shown(sorted(spring)) == "00:30 01:00"
-    assert shown(sorted(autumn)) == "23:30 00:00 00:30 01:00 01:30 02:00"
+    assert shown("*/30 1-2 * * *", *SPRING) == "00:30"
+    assert shown("*/30 1-3 * * *", *SPRING) == "00:30 01:00"
+    assert shown("*/30 1-2 * * *", *AUTUMN) == "23:30 00:00 00:30 01:00 01:30"
 
 
-def test_clock_tells_once_when_it_shows_a_time() -> None:
+def test_a_time_that_is_left_out_or_repeated_is_told_once() -> None:
     """The times that are left out fall together, the others count the first time."""
-    assert shown(list(BERLIN.once(SPRING))) == "00:30 01:00"
-    assert shown(list(BERLIN.once([*SPRING[:2], *SPRING[3:]]))) == "00:30 01:00"
-    assert shown(list(BERLIN.once(SPRING[:3]))) == "00:30 01:00"
-    assert shown(list(BERLIN.once(AUTUMN))) == "23:30 00:00 00:30 02:00"
+    assert shown("0,30 1-3 * * *", *SPRING) == "00:30 01:00"
+    assert shown("0,30 1,2 * * *", *SPRING) == "00:30 01:00"
+    assert shown("30 1,2 * * *", *SPRING) == "00:30 01:00"
+    assert shown("0,30 1-3 * * *", *AUTUMN) == "23:30 00:00 00:30 02:00"
 
 
 @pytest.mark.parametrize("hours", range(-3, 3))
-def test_all_times_of_the_past_and_the_future_are_in_their_bounds(hours: int) -> None:
+def test_no_tick_near_a_change_of_the_clock_is_left_out(hours: int) -> None:
     """Also if an hour that comes twice has begun, or is about to."""
     moment = datetime(2026, 10, 25, 0, 30, tzinfo=UTC) + timedelta(hours=hours)
-    later, earlier = (
-        [(moment + step * sign).astimezone(BERLIN.zone) for step in TEN_MINUTES]
-        for sign in (1, -1)
-    )
-    assert BERLIN.no_later(moment) <= min(map(naive, later))
-    assert BERLIN.no_earlier(moment) >= max(map(naive, earlier))
-
-
-def test_times_may_be_without_end() -> None:
-    """None is looked at before somebody asks."""
-    times = [(AUTUMN[0] + HALF_AN_HOUR * step for step in count()) for _ in range(2)]
-    assert len(list(islice(BERLIN.each_time(times[0]), 9))) == 9
-    assert len(list(islice(BERLIN.once(times[1]), 9))) == 9
+    schedule = Schedule("*/10 * * * *", BERLIN)
+    later = list(islice(schedule.ticks_after(moment), 150))
+    earlier = list(islice(schedule.ticks_until(moment), 150))
+    steps = [timedelta(minutes=10) * step for step in range(150)]
+    assert later == [moment + timedelta(minutes=10) + step for step in steps]
+    assert earlier == [moment - step for step in steps]

@@ -41,7 +41,7 @@ def end_own_count(lock: Lock, after: timedelta = timedelta(0)) -> float:
     Return when that is, by the monotonic clock.
     """
     lock.lease_end = time.monotonic() + after.total_seconds()
-    look_at_lease_ends()
+    look_at_lease_ends(lock)
     return lock.lease_end
 
 
@@ -69,10 +69,10 @@ def pass_time(by: timedelta, *locks: Lock) -> None:
         for lock in locks:
             age_entry(_in_memory(lock), lock.name, by)
             age_own_count(lock, by)
-            if (beat := _beat(lock)) is not None:
+            if (beat := heartbeat._entries.get(lock)) is not None:
                 beat.due -= by.total_seconds()
         heartbeat._changed.notify()
-    look_at_lease_ends()
+    look_at_lease_ends(*locks)
     wait_for(lambda: not any(map(_is_due, locks)))
 
 
@@ -93,9 +93,7 @@ def wait_until_idle() -> None:
 def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:
     """Let the next beat of the lock be due now, or in so much time."""
     with heartbeat._changed:
-        beat = _beat(lock)
-        assert beat is not None
-        beat.due = time.monotonic() + after.total_seconds()
+        heartbeat._entries[lock].due = time.monotonic() + after.total_seconds()
         heartbeat._changed.notify()
 
 
@@ -105,22 +103,18 @@ def beat_often() -> None:
 
     def make_quick(beat: Beat, lock: Lock) -> None:
         make(beat, lock)
-        beat._interval = OFTEN
-        beat.due = time.monotonic() + OFTEN
+        beat.interval = OFTEN
 
     patch.object(Beat, "__init__", make_quick).start()
 
 
-def look_at_lease_ends() -> None:
-    """Let the thread that watches for the ends of leases look at once."""
+def look_at_lease_ends(*locks: Lock) -> None:
+    """Let the thread that watches for the ends of leases look at these at once."""
     with lease_ends._changed:
+        for lock in locks:
+            if lock in lease_ends._entries:
+                lease_ends._entries[lock].due = 0
         lease_ends._changed.notify()
-
-
-def _beat(lock: Lock) -> Beat | None:
-    beat = heartbeat._entries.get(lock)
-    assert beat is None or isinstance(beat, Beat)
-    return beat
 
 
 def _in_memory(lock: Lock) -> MemoryLockProvider:
@@ -129,5 +123,5 @@ def _in_memory(lock: Lock) -> MemoryLockProvider:
 
 
 def _is_due(lock: Lock) -> bool:
-    beat = _beat(lock)
+    beat = heartbeat._entries.get(lock)
     return beat is not None and beat.due <= time.monotonic()

@@ -47,11 +47,11 @@ def run_threads(count: int, work: Callable[[], None]) -> None:
         pass
 
 
-class Asides:
-    """The threads of ``run_aside`` that began since then, whatever other tests left."""
+class BackgroundThreads:
+    """The background threads that began since then, whatever other tests left."""
 
     def __init__(self) -> None:
-        self._before = threads_named("aside")
+        self._before = threads_named("background")
 
     def __len__(self) -> int:
-        return len(threads_named("aside") - self._before)
+        return len(threads_named("background") - self._before)

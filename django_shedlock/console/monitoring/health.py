@@ -33,7 +33,7 @@ from django_shedlock.console.monitoring.findings import (
 from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.signals import logger
-from django_shedlock.threads import renewed_in_child, run_aside
+from django_shedlock.threads import renewed_in_child, run_in_background
 
 PERMISSION = "django_shedlock.view_lockrecord"
 KEEP_FOR = timedelta(seconds=5)
@@ -136,7 +136,7 @@ class Checks:
             if not has_time and len(begun) < MOST_UNDER_WAY:
                 future: Future[Verdict] = Future()
                 future.set_running_or_notify_cancel()
-                run_aside(partial(_run, check, future))
+                run_in_background(partial(_run, check, future))
                 begun.append((time.monotonic(), future))
             self._under_way[key] = begun
             return begun[-1]

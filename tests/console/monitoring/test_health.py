@@ -40,7 +40,7 @@ from tests.support.lateness import be_on_time, be_overdue
 from tests.support.locks import add_run, expire, take
 from tests.support.operators import operator
 from tests.support.records import make_unreadable
-from tests.support.threads import Asides
+from tests.support.threads import BackgroundThreads
 from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -335,32 +335,32 @@ class TestVerdicts:
             return []
 
         monkeypatch.setattr(Search, "verdict", hang)
-        asides = Asides()
+        threads = BackgroundThreads()
         for _ in range(10):
             answer = Client().get("/hasty")
             assert answer.status_code == 503
             [found] = answer.json()["findings"]
             assert found["kind"] == "unreachable"
             assert "has not answered within 10ms" in found["sentence"]
-        assert (len(asked), len(asides)) == (1, 1)
+        assert (len(asked), len(threads)) == (1, 1)
         goes_on.set()
         assert wait_for(lambda: Client().get("/hasty").status_code == 200)
-        assert wait_for(lambda: not asides)
+        assert wait_for(lambda: not threads)
 
     def test_check_that_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its connection may be dead: the store is asked again, in few threads."""
         monkeypatch.setattr("django_shedlock.console.monitoring.health.PATIENCE", -1)
         checks, goes_on = Checks(), threading.Event()
-        asides = Asides()
+        threads = BackgroundThreads()
 
         def hang() -> Verdict:
             assert goes_on.wait(PATIENCE)
             return Verdict([], 1)
 
         begun = {checks.begin("check", hang) for _ in range(MOST_UNDER_WAY + 2)}
-        assert len(begun) == len(asides) == MOST_UNDER_WAY
+        assert len(begun) == len(threads) == MOST_UNDER_WAY
         goes_on.set()
-        assert wait_for(lambda: not asides)
+        assert wait_for(lambda: not threads)
         # What the first ones said at last is older.
         _, verdict = checks.begin("check", lambda: Verdict([], 2))
         assert verdict.result(PATIENCE) == Verdict([], 2)
@@ -386,7 +386,7 @@ class TestVerdicts:
     @pytest.mark.servers_only
     def test_table_that_somebody_locked(self) -> None:
         """A store that does not answer is a 503 by the deadline, and says why."""
-        asides, took = Asides(), []
+        threads, took = BackgroundThreads(), []
         with locked_table():
             for _ in range(5):
                 began = time.monotonic()
@@ -397,9 +397,9 @@ class TestVerdicts:
                 assert "another transaction has locked its table" in found["sentence"]
             # The next ones do not wait for the same store again.
             assert min(took) < DEADLINE <= took[0]
-            assert len(asides) == 1
+            assert len(threads) == 1
         assert wait_for(lambda: Client().get("/deadline").status_code == 200)
-        assert wait_for(lambda: not asides)
+        assert wait_for(lambda: not threads)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from django.urls import path
 
 from django_shedlock import LockProviderError, aexecute, execute, hold
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.keepalive import kept_alive
+from django_shedlock.keepalive import guarded
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockState
 from django_shedlock.models import LockRecord, LockRun
@@ -554,11 +554,11 @@ def test_heartbeat_does_not_wait_for_its_own_lost_statement(
 ) -> None:
     """A locked row costs the other locks' beats one wait for it."""
     lock = take_from(DatabaseLockProvider("default"), configure())
-    lock.keep_alive()
+    lock.beat()
     kill_session(session_number_of(opened[0]))
     with row_locked_by_another_transaction():
         with pytest.raises(LockProviderError, match="keeps its row"):
-            lock.keep_alive()
+            lock.beat()
     assert len(opened) == 2
 
 
@@ -661,7 +661,7 @@ def test_many_locks_are_kept_alive_on_one_connection(
     ends = [lease_end(lock) for lock in locks]
     with ExitStack() as stack:
         for lock in locks:
-            stack.enter_context(kept_alive(lock))
+            stack.enter_context(guarded(lock, keep_alive=True))
         for lock in locks:
             beat_now(lock)
         wait_for(
@@ -857,7 +857,7 @@ def test_heartbeat_draws_from_no_pool() -> None:
     provider = DatabaseLockProvider("default")
     lock = take_from(provider, configure())
     connections["default"].close()
-    with pool_in_use(), kept_alive(lock):
+    with pool_in_use(), guarded(lock, keep_alive=True):
         end = lease_end(lock)
         beat_now(lock)
         assert wait_for(lambda: lease_end(lock) > end)
@@ -871,7 +871,7 @@ def test_beat_after_the_lease_stays_on_the_private_connection() -> None:
     end_own_count(lock)
 
     def beat() -> None:
-        lock.keep_alive()
+        lock.beat()
         assert not is_open(connections["default"])
 
     run_threads(1, beat)
