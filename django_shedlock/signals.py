@@ -3,10 +3,9 @@ The signals, and their receivers that write the log.
 
 The sender is the provider's class. Every signal has ``lock``, with these exceptions:
 ``lock_not_acquired`` has ``configuration``, ``holder`` and ``provider``. Operators'
-signals have ``action``, an ``OperatorAction``: ``lock_force_released``,
-``lock_force_extended`` (also ``lock_at_most_for``, and ``remaining``: what is left of
-the lease now, ``None`` if unknown), ``lock_paused`` (also ``lasting``) and
-``lock_resumed``.
+signals have ``action``, an ``OperatorAction``, its ``answer``, and what it was done
+with: ``lock_force_released``, ``lock_force_extended`` (``lock_at_most_for``),
+``lock_paused`` (``lasting``) and ``lock_resumed``.
 
 ``lock_released`` also has ``released`` (false if the lock was no longer ours) and
 ``exception`` (what ended the body, or ``None``).
@@ -92,18 +91,14 @@ def log_force_released(*, action: Any, **kwargs: Any) -> None:
 
 @receiver(lock_force_extended)
 def log_force_extended(
-    *,
-    action: Any,
-    lock_at_most_for: timedelta,
-    remaining: timedelta | None = None,
-    **kwargs: Any,
+    *, action: Any, answer: Any, lock_at_most_for: timedelta, **kwargs: Any
 ) -> None:
     """Log at WARNING that an operator extended a lease, and what is left of it."""
     asked = format_duration(lock_at_most_for)
     logger.warning(
         "The lease of lock %r lasts for %s more: extended to at least %s from now %s.",
         action.name,
-        asked if remaining is None else format_left(remaining),
+        format_left(answer.status.remaining) if answer.status else asked,
         asked,
         _why(action),
     )

@@ -145,7 +145,7 @@ def test_another_catalog_changes_no_word_of_ours(tmp_path: Path) -> None:
         (
             "de",
             "ltr",
-            ["Sperren", "läuft", "fehlgeschlagen", "Frist", "freigeben", "überfällig"],
+            ["Sperren", "läuft", "fehlgeschlagen", "Frist", "Freigeben", "überfällig"],
         ),
         ("ar", "rtl", ["الأقفال", "قيد التشغيل", "فشل", "المهلة", "تحرير", "متأخر"]),
     ],

@@ -43,7 +43,7 @@ def press(screen: Screen, name: str, button: str) -> None:
 
 def confirm(screen: Screen) -> None:
     """Say why, and click once more."""
-    screen.until(lambda: "Release locks?" in screen.text("#content"))
+    screen.until(lambda: "may still be running" in screen.text("#content"))
     screen.find("textarea[name=reason]").send_keys("its host is gone")
     screen.find("input[type=submit]").click()
     screen.until(lambda: "is released" in screen.text(".messagelist"))

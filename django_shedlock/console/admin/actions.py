@@ -1,26 +1,30 @@
-"""What an operator can do to locks, and the page that asks for confirmation."""
+"""The admin's menu, buttons and confirmations, by the table of operators' actions."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import django
 from django import forms
 from django.contrib import messages
-from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IS_POPUP_VAR
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_lazy
 
+from django_shedlock.console.admin.base import ConsoleAdmin, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import instant
-from django_shedlock.console.operators import Answer, OperatorAction, texts
+from django_shedlock.console.operators import ACTIONS, OperatorAction, texts
+from django_shedlock.console.operators.acting import Action, Option
+from django_shedlock.durations import parse_duration
 from django_shedlock.exceptions import ShedLockError
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionResult, LockRecord
@@ -28,12 +32,43 @@ from django_shedlock.models import ActionResult, LockRecord
 TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
 CONFIRMED = "confirmed"
 HOLDER = "locked_by"
+LONGEST_LEASE = timedelta(days=365)
 MOST_LOCKS = 200
 """Nobody reads a longer page, and Django refuses forms with a thousand fields."""
+LEVELS = {
+    ActionResult.REFUSED: messages.WARNING,
+    ActionResult.STARTED: messages.ERROR,
+}
 
 
-class ReasonForm(forms.Form):
-    """Why an operator intervenes."""
+class DurationField(forms.CharField):
+    """A duration of at most a year; or none, if the option has a default."""
+
+    def __init__(self, option: Option):
+        self.default = option.default
+        texts: Any = {"label": option.label, "help_text": option.hint}
+        is_required = option.default is None
+        super().__init__(
+            max_length=30, initial=option.initial, required=is_required, **texts
+        )
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value).strip()
+        if not text:
+            return self.default
+        try:
+            duration = parse_duration(text)
+        except (ValueError, OverflowError):
+            duration = ZERO
+        if not ZERO < duration <= LONGEST_LEASE:
+            raise forms.ValidationError(
+                gettext("Enter a duration of at most a year, such as 30m or 1h30m.")
+            )
+        return duration
+
+
+class ActionForm(forms.Form):
+    """What an action asks for, and why an operator intervenes."""
 
     reason = forms.CharField(
         label=pgettext_lazy("shedlock", "Reason"),
@@ -42,157 +77,171 @@ class ReasonForm(forms.Form):
         help_text=gettext_lazy("It is written to the admin's log."),
     )
 
-
-class Confirmation(ABC):
-    """
-    One action on some locks, which the operator has to confirm.
-
-    The page names the acquisitions that it shows, and the action is for these only: if
-    another holder has acquired a lock since, the operator gets the refusal.
-    """
-
-    action: str
-    states: frozenset[LockState]
-    """The states of the locks with which there is something to do."""
-    form_class: type[ReasonForm] = ReasonForm
-    title: Promise
-    button: Promise
-    question: Promise
-    refusal: Promise
-    nothing: Promise = gettext_lazy("None of these locks is held.")
-    is_dangerous: bool = False
-    """Whether its buttons are red."""
-
-    def __init__(self, model_admin: ModelAdmin[Any], request: HttpRequest):
-        self.model_admin = model_admin
-        self.request = request
-
-    def respond(self, selected: QuerySet[LockRecord]) -> TemplateResponse | None:
-        """Ask, or do what was confirmed; ``None`` leads back to the list."""
-        if not self.request.POST.get(CONFIRMED):
-            return self._ask(list(selected[: MOST_LOCKS + 1]), self.form_class())
-        form = self.form_class(self.request.POST)
-        if not form.is_valid():
-            records = self._as_seen()
-            return self._ask(records, form) if records else None
-        known = self._known()
-        for name, locked_by in self._seen():
-            if name in known and self._may_act_on(known[name]):
-                self._act(name, locked_by, form.cleaned_data)
-            else:
-                self._refuse(name, locked_by)
-        return None
-
-    def obstacle(self, record: Any) -> str | None:
-        """Return why there is nothing to do with this lock; ``None`` if there is."""
-        if LockState(record.state) in self.states:
-            return None
-        return texts.condition(record.status)
+    def __init__(self, action: Action, data: Any = None):
+        super().__init__(data)
+        self.asked = [option for option in action.options if option.label]
+        flags = (each for each in action.options if each.default is False)
+        self.confirmed = {each.name: True for each in flags}
+        self.fields |= {option.name: DurationField(option) for option in self.asked}
+        self.order_fields([option.name for option in self.asked])
 
     @property
-    def notes(self) -> list[str]:
-        """What else the operator should know before the confirmation."""
-        return []
+    def options(self) -> dict[str, Any]:
+        """What was asked for, and what the page means by itself."""
+        cleaned = {each.name: self.cleaned_data[each.name] for each in self.asked}
+        return {**self.confirmed, **cleaned}
 
-    @abstractmethod
-    def act(self, action: OperatorAction, data: dict[str, Any]) -> Answer:
-        """Do it."""
 
-    def _may_act_on(self, record: Any) -> bool:
-        # Whoever may not resume a job must not end its pause by another action.
-        is_paused = LockState(record.state) is LockState.PAUSED
-        return not is_paused or LockState.PAUSED in self.states
+class OperatorActions(ConsoleAdmin):
+    """
+    An admin of locks, with all actions that the user has the permission for.
 
-    def _seen(self) -> Iterator[tuple[str, str]]:
-        names = self.request.POST.getlist(ACTION_CHECKBOX_NAME)
-        return zip(names, self.request.POST.getlist(HOLDER), strict=False)
+    Each is confirmed on a page that names the acquisitions that it shows. The action is
+    for these only: if another holder has acquired a lock since, it is refused.
+    """
 
-    def _known(self) -> dict[str, Any]:
-        # Not by the list's filters, but only what a subclass lets this user see.
-        names = [name for name, _ in self._seen()]
-        records = self.model_admin.get_queryset(self.request).filter(pk__in=names)
-        return {record.name: record for record in records}
+    def offered(self, request: HttpRequest) -> Mapping[str, Action]:
+        """Return the actions that the user may do, by their names in forms."""
+        return {
+            action.name: action
+            for action in ACTIONS.values()
+            if request.user.has_perm(f"django_shedlock.{action.permission}")
+        }
 
-    def _as_seen(self) -> list[Any]:
-        # The page asks again, and the operator may not notice a new holder there.
-        known = self._known()
-        same = []
-        for name, locked_by in self._seen():
-            if name in known and known[name].locked_by == locked_by:
-                same.append(known[name])
-            else:
-                self._refuse(name, locked_by)
-        return same
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Return the entries of the menu."""
+        found: dict[str, Any] = super().get_actions(request)
+        if self.actions is None or IS_POPUP_VAR in request.GET:
+            return found
+        for name, action in self.offered(request).items():
+            found[name] = (partial(_ask_about, action), name, f"{action.label}…")
+        return found
 
-    def _act(self, name: str, locked_by: str, data: dict[str, Any]) -> None:
-        action = OperatorAction(
-            admin_provider(self.request),
-            name,
-            locked_by,
-            operator=self.request.user.get_username(),
-            reason=data["reason"],
-        )
-        try:
-            answer = self.act(action, data)
-        except ShedLockError as error:
-            self._tell(str(error), messages.ERROR)
-            return
-        told = answer.tell()
-        if answer.result is ActionResult.REFUSED:
-            self._tell(told, messages.WARNING)
-            return
-        reason = pgettext("shedlock", "Reason: %(reason)s") % data
-        record = LockRecord(name=name)
-        self.model_admin.log_change(self.request, record, f"{told} {reason}")
-        is_known = answer.result is not ActionResult.STARTED
-        self._tell(told, messages.SUCCESS if is_known else messages.ERROR)
-
-    def _refuse(self, name: str, locked_by: str) -> None:
-        refusal = self.refusal % {"name": name, "holder": locked_by}
-        self._tell(refusal, messages.WARNING)
-
-    def _tell(self, text: str, level: int) -> None:
-        self.model_admin.message_user(self.request, text, level)
-
-    def _ask(self, records: list[Any], form: ReasonForm) -> TemplateResponse | None:
-        if len(records) > MOST_LOCKS:
-            self._tell(gettext("Select fewer locks at a time."), messages.WARNING)
+    def carry_out_confirmed(self, request: HttpRequest) -> HttpResponse | None:
+        """Do what was confirmed, before Django reads a list that nobody would see."""
+        action = self.offered(request).get(request.POST.get("action", ""))
+        if action is None or CONFIRMED not in request.POST or has_nul(request):
             return None
-        obstacles = [(record, self.obstacle(record)) for record in records]
-        held = [record for record, why in obstacles if why is None]
-        others = [(record, why) for record, why in obstacles if why is not None]
-        if not held:
-            why = "".join(f" {record.name}: {why}." for record, why in others[:1])
-            self._tell(f"{self.nothing}{why}", messages.WARNING)
+        if not self.has_view_permission(request):
+            return None
+        names = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        seen = dict(zip(names, request.POST.getlist(HOLDER), strict=False))
+        # Not by the list's filters, but only what a subclass lets this user see.
+        records = self.get_queryset(request).filter(pk__in=seen)
+        found = {record.name: record for record in records}
+        form = ActionForm(action, request.POST)
+        back = HttpResponseRedirect(request.get_full_path())
+        if not form.is_valid():
+            # The page must not turn to another holder unnoticed.
+            same = []
+            for name, locked_by in seen.items():
+                if name in found and found[name].locked_by == locked_by:
+                    same.append(found[name])
+                else:
+                    self._refuse(request, action, name, locked_by, found.get(name))
+            page = self.ask(request, action, same, form) if same else None
+            return page or back
+        provider, operator = admin_provider(request), request.user.get_username()
+        reason = form.cleaned_data["reason"]
+        options = form.options
+        for name, locked_by in seen.items():
+            record = found.get(name)
+            # Users who may not resume a job must not end its pause by another action.
+            is_paused = record and record.state == LockState.PAUSED
+            if record is None or (is_paused and LockState.PAUSED not in action.states):
+                self._refuse(request, action, name, locked_by, record)
+                continue
+            asked = OperatorAction(provider, name, locked_by, operator, reason)
+            try:
+                answer = action.carry_out(asked, record.status, **options)
+            except ShedLockError as error:
+                self.message_user(request, str(error), messages.ERROR)
+                continue
+            told = answer.tell()
+            if answer.result is not ActionResult.REFUSED:
+                why = pgettext("shedlock", "Reason: %(reason)s") % {"reason": reason}
+                self.log_change(request, LockRecord(name=name), f"{told} {why}")
+            level = LEVELS.get(answer.result, messages.SUCCESS)
+            self.message_user(request, told, level)
+        return back
+
+    def _refuse(
+        self,
+        request: HttpRequest,
+        action: Action,
+        name: str,
+        locked_by: str,
+        record: Any,
+    ) -> None:
+        told = action.refusal(name, locked_by, record and record.status)
+        self.message_user(request, told, messages.WARNING)
+
+    def ask(
+        self,
+        request: HttpRequest,
+        action: Action,
+        records: Iterable[Any],
+        form: ActionForm | None = None,
+    ) -> HttpResponse | None:
+        """Ask for a reason and a confirmation; ``None`` leads back to the list."""
+        provider = admin_provider(request)
+        meant, others = [], []
+        names = [each.name for each in records if each.state in action.states]
+        obstacles = action.obstacles(provider, names)
+        for record in records:
+            why = obstacles.get(record.name)
+            if record.state not in action.states:
+                why = texts.condition(record.status)
+            if why:
+                others.append((record, why))
+                continue
+            host, pid = split_identity(record.locked_by)
+            meant.append(
+                {
+                    "record": record,
+                    "host": host,
+                    "pid": pid,
+                    "since": instant(record.locked_at),
+                    "until": instant(record.lock_until),
+                    "may_run": LockState(record.state).may_run,
+                    "is_free": record.state == LockState.FREE,
+                    "pause": record.status.pause,
+                }
+            )
+        if not meant:
+            for record, why in others[:1]:
+                told = str(action.refused) % {"name": repr(record.name), "why": why}
+                self.message_user(request, told, messages.WARNING)
             return None
         context = {
-            **self.model_admin.admin_site.each_context(self.request),
-            "title": self.title,
-            "subtitle": subtitle_of(self.request),
-            "shedlock_provider": query_of(admin_provider(self.request).alias),
-            "opts": self.model_admin.opts,
+            **self.admin_site.each_context(request),
+            "title": action.label,
+            "subtitle": subtitle_of(request),
+            "shedlock_provider": query_of(provider.alias),
+            "opts": self.opts,
             "shedlock_breadcrumbs_are_list": django.VERSION >= (6, 1),
-            "confirmation": self,
-            "form": form,
-            "held": [_described(record) for record in held],
+            "action": action,
+            "notes": action.notes(provider),
+            "form": form or ActionForm(action),
+            "meant": meant,
             "others": others,
-            "back": self.request.get_full_path(),
+            "back": request.get_full_path(),
             "checkbox_name": ACTION_CHECKBOX_NAME,
             "holder_name": HOLDER,
             "confirmed_name": CONFIRMED,
         }
-        return TemplateResponse(self.request, TEMPLATE, context)
+        return TemplateResponse(request, TEMPLATE, context)
 
 
-def _described(record: Any) -> dict[str, Any]:
-    host, pid = split_identity(record.locked_by)
-    return {
-        "record": record,
-        "host": host,
-        "pid": pid,
-        "since": instant(record.locked_at),
-        "until": instant(record.lock_until),
-        "may_run": LockState(record.state).may_run,
-        "is_free": LockState(record.state) is LockState.FREE,
-        "pause": record.status.pause,
-    }
+def _ask_about(
+    action: Action,
+    model_admin: OperatorActions,
+    request: HttpRequest,
+    selected: QuerySet[LockRecord],
+) -> HttpResponse | None:
+    records = list(selected[: MOST_LOCKS + 1])
+    if len(records) > MOST_LOCKS:
+        text = gettext("Select fewer locks at a time.")
+        model_admin.message_user(request, text, messages.WARNING)
+        return None
+    return model_admin.ask(request, action, records)

@@ -43,6 +43,12 @@ def tells_failure(view: View) -> View:
     return told
 
 
+def has_nul(request: HttpRequest) -> bool:
+    """Return whether a text of the request has a NUL: no text of ours has one."""
+    sent = [*request.GET.lists(), *request.POST.lists()]
+    return any("\0" in text for _, texts in sent for text in texts)
+
+
 class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     """
     Pages that show what there is: nobody adds, changes or deletes a row here.
@@ -68,8 +74,7 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show the list; without a filter that has a NUL, which PostgreSQL refuses."""
-        sent = [*request.GET.lists(), *request.POST.lists()]
-        if any("\0" in text for _, texts in sent for text in texts):
+        if has_nul(request):
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         return super().changelist_view(request, extra_context)
 

@@ -14,17 +14,10 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import rows
-from django_shedlock.console.admin.actions import Confirmation
+from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.answers import LockAnswers
-from django_shedlock.console.admin.base import ConsoleAdmin, tells_failure, with_parts
+from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
-from django_shedlock.console.admin.confirmations import (
-    ExtendConfirmation,
-    PauseConfirmation,
-    ReleaseConfirmation,
-    ResumeConfirmation,
-    RunConfirmation,
-)
 from django_shedlock.console.admin.filters import (
     AttentionFilter,
     LastOutcomeFilter,
@@ -71,18 +64,10 @@ CURE = "shedlock_cure"
 """The buttons of a row: their value is an action and the name of its lock."""
 SHOWN_RUNS = 30
 """Number of runs on a lock's page."""
-CONFIRMATIONS = (
-    ("release", gettext_lazy("Release selected locks…"), ReleaseConfirmation),
-    ("extend", gettext_lazy("Extend selected locks…"), ExtendConfirmation),
-    ("pause", gettext_lazy("Pause jobs of selected locks…"), PauseConfirmation),
-    ("pause", gettext_lazy("Resume jobs of selected locks…"), ResumeConfirmation),
-    ("run", gettext_lazy("Run jobs of selected locks now…"), RunConfirmation),
-)
-"""What operators do, each with its permission and its name in the list's menu."""
 
 
 @admin.register(LockRecord)
-class LockRecordAdmin(ConsoleAdmin):
+class LockRecordAdmin(OperatorActions):
     """
     A view of the locks, where operators release and extend them, and run jobs.
 
@@ -139,22 +124,6 @@ class LockRecordAdmin(ConsoleAdmin):
         """Return the list that shows first what needs attention."""
         return rows.LockList
 
-    def offered(self, request: HttpRequest) -> dict[str, Confirmation]:
-        """Return what the user may do to locks, by the action's name in the menu."""
-        return {
-            str(description): confirmation(self, request)
-            for permission, description, confirmation in CONFIRMATIONS
-            if request.user.has_perm(f"django_shedlock.{permission}_lockrecord")
-        }
-
-    def get_actions(self, request: HttpRequest) -> Any:
-        """Return what the user may do; each action asks for confirmation first."""
-        found = super().get_actions(request)
-        for description, confirmation in self.offered(request).items():
-            name, respond = confirmation.action, confirmation.respond
-            found[name] = (lambda *args, act=respond: act(args[-1]), name, description)
-        return found
-
     @tells_failure
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -166,6 +135,8 @@ class LockRecordAdmin(ConsoleAdmin):
             fields.setlist(ACTION_CHECKBOX_NAME, [name])
             fields["select_across"] = "0"
             request.POST = fields  # type: ignore[assignment]
+        if done := self.carry_out_confirmed(request):
+            return done
         response = super().changelist_view(request, extra_context)
         context = getattr(response, "context_data", None)
         if context and "cl" in context:

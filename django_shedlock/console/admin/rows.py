@@ -17,7 +17,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import pgettext
 
 from django_shedlock.clocks import aware
-from django_shedlock.console.admin.actions import Confirmation
 from django_shedlock.console.admin.filters import (
     ANY,
     admin_provider,
@@ -41,6 +40,7 @@ from django_shedlock.console.admin.labels import (
     with_instant,
 )
 from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.operators.acting import Action
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState, RunOutcome
 
@@ -72,7 +72,7 @@ class Row:
     name: str
     cells: Sequence[SafeString]
     findings: Sequence[tuple[Promise, Finding]]
-    cures: Sequence[Confirmation]
+    cures: Sequence[Action]
     run: str | None
     """The address of a run that ended badly."""
 
@@ -124,7 +124,7 @@ class LockList(ChangeList):
         return LockCount(choice, label, locks, link, is_chosen)
 
     def rows(
-        self, request: HttpRequest, offered: Sequence[Confirmation], *, has_runs: bool
+        self, request: HttpRequest, offered: Sequence[Action], *, has_runs: bool
     ) -> list[Row]:
         """Return the rows of the page, each with its findings and their cures."""
         provider, records = admin_provider(request), list(self.result_list)
@@ -143,7 +143,7 @@ class LockList(ChangeList):
                     current_app=self.model_admin.admin_site.name,
                 ) + query_of(provider.alias)
             told = [(KINDS[finding.kind], finding) for finding in findings]
-            cures = [each for each in offered if each.action in helpful]
+            cures = [each for each in offered if each.name in helpful]
             rows.append(Row(record.pk, cells, told, cures, run))
         return rows
 

@@ -19,12 +19,10 @@ from django_shedlock.console.cli.catch_up import CatchUp
 from django_shedlock.console.cli.check import Check
 from django_shedlock.console.cli.history import History
 from django_shedlock.console.cli.listing import Listing
-from django_shedlock.console.cli.operators import Extend, Release
-from django_shedlock.console.cli.pause import PauseJob, ResumeJob
+from django_shedlock.console.cli.operators import ACTION_COMMANDS, TriggerJob
 from django_shedlock.console.cli.prune import Prune
 from django_shedlock.console.cli.run import Run
 from django_shedlock.console.cli.show import Show
-from django_shedlock.console.cli.trigger import TriggerJob
 from django_shedlock.exceptions import (
     InvalidLockConfiguration,
     LockProviderError,
@@ -37,10 +35,7 @@ SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Listing,
     Show,
     History,
-    Release,
-    Extend,
-    PauseJob,
-    ResumeJob,
+    *ACTION_COMMANDS,
     Prune,
     Check,
     Run,

@@ -17,11 +17,9 @@ from typing import Any, ClassVar
 from django.core.management.base import CommandError, OutputWrapper
 from django.core.management.color import Style
 
-from django_shedlock.console.operators import Answer
 from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockStatus
-from django_shedlock.models.console import ActionResult
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockFilter, LockProvider
 from django_shedlock.wrapper import launcher, run
@@ -99,11 +97,10 @@ def add_output(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def add_reason(parser: ArgumentParser) -> None:
+def add_reason(parser: ArgumentParser, *, is_required: bool = False) -> None:
     """Add the option with which the operator says why."""
-    parser.add_argument(
-        "--reason", default="", help="why, for the log and for receivers of the signal"
-    )
+    why = "why, for the log, the trail and receivers of the signal"
+    parser.add_argument("--reason", default="", required=is_required, help=why)
 
 
 def duration(text: str) -> timedelta:
@@ -145,18 +142,6 @@ def operator() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"user {os.getuid()}"
-
-
-def failure(answer: Answer) -> ExitStatus:
-    """Return the exit status for an operator's action that was not done."""
-    if answer.result is not ActionResult.REFUSED:
-        return ExitStatus.FAILED
-    if answer.status is None:
-        return ExitStatus.NOT_HELD
-    if answer.status.pause is not None:
-        return ExitStatus.PAUSED
-    may_run = answer.status.state.may_run
-    return ExitStatus.RUNNING if may_run else ExitStatus.NOT_HELD
 
 
 def find_status(provider: LockProvider, name: str) -> LockStatus:

@@ -10,14 +10,11 @@ from django.core.management.base import CommandError
 from django_shedlock.clocks import local_text
 from django_shedlock.console.cli.base import ExitStatus, Subcommand, operator
 from django_shedlock.console.cli.terminal import printable
-from django_shedlock.console.operators import OperatorAction
-from django_shedlock.console.operators.requests import (
-    carry_out_requests,
-    jobs_by_name,
-    open_requests,
-)
+from django_shedlock.console.operators import RELEASE, OperatorAction
+from django_shedlock.console.operators.requests import carry_out_requests, jobs_by_name
+from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import described
-from django_shedlock.jobs.catch_up import CaughtUp, Result, catch_up
+from django_shedlock.jobs.catch_up import Result, catch_up
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.patterns import matches_any
 from django_shedlock.providers.base import LockProvider
@@ -34,7 +31,6 @@ class CatchUp(Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Add which jobs may run next to one that overruns its lease."""
         parser.add_argument(
             "--include-expired",
             metavar="PATTERN",
@@ -60,30 +56,37 @@ class CatchUp(Subcommand):
         **options: Any,
     ) -> None:
         """Run them, print a line for each, and exit with 1 if one failed."""
+        overdue = failed = 0
+        if dry_run:
+            self._tell_requests(provider)
+        else:
+            for done in carry_out_requests(provider):
+                by = f"{done.request.operator} asked for it: {done.request.reason}"
+                if verbosity:
+                    self.stdout.write(printable(f"{done.answer.detail} {by}"))
+                failed += done.error is not None
 
         def release_expired(status: LockStatus) -> bool:
-            if not matches_any(status.name, include_expired):
-                return False
-            if not dry_run:
-                reason = (
-                    "its job is overdue, and catch-up is told to include this expired "
-                    "lock"
-                )
+            is_included = matches_any(status.name, include_expired)
+            if is_included and not dry_run:
+                why = "its job is overdue, and catch-up is told to include this lock"
                 acquisition = (status.name, status.locked_by)
-                OperatorAction(provider, *acquisition, operator(), reason).release(
-                    running=True
-                )
-            return True
+                asked = OperatorAction(provider, *acquisition, operator(), why)
+                RELEASE.carry_out(asked, status, running=True)
+            return is_included
 
-        overdue = 0
-        failed = self._carry_out_requests(provider, verbosity, dry_run=dry_run)
         for caught_up in catch_up(
             provider, release_expired=release_expired, dry_run=dry_run
         ):
             overdue += 1
-            if verbosity:
-                self.stdout.write(_line(caught_up))
             failed += caught_up.result is Result.FAILED
+            if verbosity:
+                since = local_text(caught_up.overdue_since)
+                told = f"Lock {caught_up.name!r}, overdue since {since}: "
+                told += caught_up.result.value
+                if caught_up.error is not None:
+                    told += f" with {printable(described(caught_up.error))}"
+                self.stdout.write(told if caught_up.error else f"{told}.")
         if dry_run and not overdue:
             self.stdout.write(
                 "No job is overdue."
@@ -95,29 +98,9 @@ class CatchUp(Subcommand):
             message = f"Jobs that failed: {failed}."
             raise CommandError(message, returncode=ExitStatus.FAILED)
 
-    def _carry_out_requests(
-        self, provider: LockProvider, verbosity: int, *, dry_run: bool
-    ) -> int:
-        failed = 0
-        if dry_run:
-            known = jobs_by_name(provider)
-            for name, request in open_requests(provider).items():
-                if name in known:
-                    asked = f"{request.operator} asked for a run: {request.reason}"
-                    self.stdout.write(printable(f"Lock {name!r}: {asked}"))
-            return 0
-        for carried_out in carry_out_requests(provider):
-            if verbosity:
-                request = carried_out.request
-                by = f"{request.operator} asked for it: {request.reason}"
-                self.stdout.write(printable(f"{carried_out.answer.detail} {by}"))
-            failed += carried_out.error is not None
-        return failed
-
-
-def _line(caught_up: CaughtUp) -> str:
-    since = local_text(caught_up.overdue_since)
-    line = f"Lock {caught_up.name!r}, overdue since {since}: {caught_up.result.value}"
-    if caught_up.error is None:
-        return f"{line}."
-    return f"{line} with {printable(described(caught_up.error))}"
+    def _tell_requests(self, provider: LockProvider) -> None:
+        known = jobs_by_name(provider)
+        for request in Trail(provider).requests():
+            if request.name in known:
+                asked = f"{request.operator} asked for a run: {request.reason}"
+                self.stdout.write(printable(f"Lock {request.name!r}: {asked}"))

@@ -1,9 +1,9 @@
-"""``manage.py shedlock release`` and ``extend``."""
+"""The subcommands of operators: one for each action of their table, and ``trigger``."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.management.base import CommandError
 
@@ -11,94 +11,136 @@ from django_shedlock.console.cli.base import (
     ExitStatus,
     Subcommand,
     add_reason,
-    failure,
+    duration,
     find_status,
+    nearest,
     operator,
 )
 from django_shedlock.console.cli.terminal import printable
-from django_shedlock.console.operators import OperatorAction
-from django_shedlock.locks.configuration import check_durations, parse_option
+from django_shedlock.console.operators import ACTIONS, Answer, OperatorAction
+from django_shedlock.console.operators.acting import Action
+from django_shedlock.console.operators.requests import best_of, run_now
+from django_shedlock.jobs.named import named_jobs
+from django_shedlock.locks.configuration import check_durations, full_name
+from django_shedlock.locks.states import LockStatus
+from django_shedlock.models.console import ActionResult
 from django_shedlock.providers.base import LockProvider
 
 
-class Release(Subcommand):
-    """Releases somebody else's lock."""
+class ActionCommand(Subcommand):
+    """Does an operator's action to a lock."""
 
-    name = "release"
-    help = "release a lock that lock_at_least_for keeps; with --force, any lock"
+    action: ClassVar[Action]
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Add the lock, and whether its job may be running."""
-        parser.add_argument("name", help="of the lock")
-        parser.add_argument(
-            "--force",
-            action="store_true",
-            help="release it even if its job is running, or its lease is over; the job "
-            "is not stopped, and another worker may start it as well",
-        )
-        add_reason(parser)
+        parser.add_argument("name", help="of the job's lock")
+        for option in cls.action.options:
+            if option.default is False:
+                how: dict[str, Any] = {"action": "store_true"}
+            else:
+                how = {"metavar": "DURATION", "type": duration}
+            if option.default is None:
+                parser.add_argument(option.name, help=option.help, **how)
+                continue
+            how |= {"dest": option.name, "default": option.default}
+            parser.add_argument(option.flag, help=option.help, **how)
+        add_reason(parser, is_required=cls.action.needs_reason)
 
     def run(
-        self,
-        provider: LockProvider,
-        *,
-        name: str,
-        force: bool,
-        reason: str,
-        **options: Any,
+        self, provider: LockProvider, *, name: str, reason: str, **options: Any
     ) -> None:
-        """Release the lock, or say why not."""
-        status = find_status(provider, name)
-        by = {"operator": operator(), "reason": reason}
-        action = OperatorAction(provider, name, status.locked_by, **by)
-        answer = action.release(running=force)
+        chosen = {option.name: options[option.name] for option in self.action.options}
+        for option in self.action.options:
+            if option.label:
+                check_durations(name, chosen[option.name])
+        name, seen = self._find(provider, name)
+        locked_by = seen.locked_by if seen else None
+        asked = OperatorAction(provider, name, locked_by, operator(), reason)
+        answer = self.action.carry_out(asked, seen, **chosen)
         told = printable(answer.detail)
         if answer:
             self.stdout.write(told)
             return
-        exit_status = failure(answer)
-        if exit_status is ExitStatus.RUNNING:
-            told = f"{told}{WITH_FORCE}"
-        elif exit_status is ExitStatus.PAUSED:
-            told = f"{told} `shedlock resume {name}` ends the pause."
-        raise CommandError(told, returncode=exit_status)
+        if answer.result is ActionResult.REFUSED and answer.status:
+            advice = self.action.advice.get(answer.status.state, "")
+            told = f"{told} {advice.format(name=name)}".strip()
+        raise CommandError(told, returncode=_status_of(answer))
+
+    def _find(self, provider: LockProvider, name: str) -> tuple[str, LockStatus | None]:
+        if self.action.makes and not provider.statuses(name):
+            # A known job may have no record yet; a typo must not make one.
+            for job in named_jobs(provider.alias):
+                if job.name in {name, full_name(name)}:
+                    return job.name, None
+        return name, find_status(provider, name)
 
 
-WITH_FORCE = (
-    " With --force it is released all the same, and another worker may start the job "
-    "while this one goes on."
-)
+ACTION_COMMANDS: list[type[Subcommand]] = [
+    type(
+        action.kind.name,
+        (ActionCommand,),
+        {"action": action, "name": action.kind.value, "help": action.help},
+    )
+    for action in ACTIONS.values()
+    if action.help
+]
 
 
-class Extend(Subcommand):
-    """Extends somebody else's lease."""
+class TriggerJob(Subcommand):
+    """Runs a job now."""
 
-    name = "extend"
-    help = "extend the lease of a held lock; never shorten it"
+    name = "trigger"
+    help = (
+        "run a job now, under its lock, even if its tick has been run, or if "
+        "lock_at_least_for keeps the lock"
+    )
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Add the lock, and how long its lease shall last."""
-        parser.add_argument("name", help="of the lock")
-        parser.add_argument("duration", help='counts from now, as in "30s" or "1h30m"')
+        parser.add_argument("name", help="of the job's lock")
         add_reason(parser)
 
     def run(
-        self,
-        provider: LockProvider,
-        *,
-        name: str,
-        duration: str,
-        reason: str,
-        **options: Any,
+        self, provider: LockProvider, *, name: str, reason: str, **options: Any
     ) -> None:
-        """Extend the lease, or say why not."""
-        lease = parse_option(name, "duration", duration)
-        check_durations(name, lease)
-        status = find_status(provider, name)
+        """Run the job here, or say why not; pass on what it raises."""
+        known = list(named_jobs(provider.alias))
+        jobs = [job for job in known if job.name in {name, full_name(name)}]
+        if not jobs:
+            names = sorted({job.name for job in known})
+            raise CommandError(
+                f"No job with a lock {name!r} is known here.{nearest(name, names)} "
+                f"There are {', '.join(map(repr, names)) or 'none'}. Known are "
+                "decorated jobs whose locks have fixed names and, with the app "
+                "django_shedlock.contrib.crontab, entries of CRONJOBS.",
+                returncode=ExitStatus.UNKNOWN,
+            )
+        job = best_of(jobs)
+        if job.start is None:
+            raise CommandError(
+                f"The job of lock {name!r} needs arguments, so it can't be started by "
+                "name.",
+                returncode=ExitStatus.UNKNOWN,
+            )
         by = {"operator": operator(), "reason": reason}
-        answer = OperatorAction(provider, name, status.locked_by, **by).extend(lease)
+        answer = run_now(OperatorAction(provider, job.name, **by), job.start)
+        told = printable(answer.detail)
         if not answer:
-            raise CommandError(printable(answer.detail), returncode=failure(answer))
-        self.stdout.write(printable(answer.detail))
+            status = _status_of(answer)
+            if status is ExitStatus.NOT_HELD:
+                status = ExitStatus.RUNNING
+            raise CommandError(told, returncode=status)
+        self.stdout.write(told)
+
+
+def _status_of(answer: Answer) -> ExitStatus:
+    """Return the exit status for an action that was not done."""
+    if answer.result is not ActionResult.REFUSED:
+        return ExitStatus.FAILED
+    if answer.status is None:
+        return ExitStatus.NOT_HELD
+    if answer.status.pause is not None:
+        return ExitStatus.PAUSED
+    is_running = answer.status.state.may_run
+    return ExitStatus.RUNNING if is_running else ExitStatus.NOT_HELD

@@ -1,6 +1,22 @@
 """What operators do to the locks of others, and the trail of it."""
 
-from django_shedlock.console.operators.actions import OperatorAction
-from django_shedlock.console.operators.answers import Answer
+from django_shedlock.console.operators.actions import (
+    ACTIONS,
+    EXTEND,
+    PAUSE,
+    RELEASE,
+    RESUME,
+    RUN,
+)
+from django_shedlock.console.operators.trail import Answer, OperatorAction
 
-__all__ = ["Answer", "OperatorAction"]
+__all__ = [
+    "ACTIONS",
+    "EXTEND",
+    "PAUSE",
+    "RELEASE",
+    "RESUME",
+    "RUN",
+    "Answer",
+    "OperatorAction",
+]

@@ -1,20 +1,23 @@
-"""What an operator does to somebody else's lock."""
+"""What operators can do to locks: the table of their actions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from django.utils.translation import gettext_lazy, pgettext_lazy
+
 from django_shedlock.clocks import Backoff, aware
-from django_shedlock.console.operators.answers import Answer, Attempt
+from django_shedlock.console.operators import texts
+from django_shedlock.console.operators.acting import Action, Option
+from django_shedlock.console.operators.requests import NOT_STARTED
+from django_shedlock.console.operators.tasks import RunRequest
+from django_shedlock.console.operators.trail import OperatorAction
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.models.console import ActionKind
-from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import (
     lock_force_extended,
@@ -23,165 +26,224 @@ from django_shedlock.signals import (
     lock_resumed,
 )
 
-
-@dataclass(frozen=True)
-class OperatorAction:
-    """
-    An action on a lock: which lock, which operator, and why.
-
-    With ``locked_by``, the action is for that acquisition only, else for the one that
-    the lock has when the action begins. ``operator`` is a name for people, ``reason``
-    any text. The methods write the trail, and send a signal if it was done. They raise
-    ``LockProviderError`` if the store failed.
-    """
-
-    provider: LockProvider
-    name: str
-    locked_by: str | None = None
-    operator: str = ""
-    reason: str = ""
-
-    def release(self, *, running: bool = False) -> Answer:
-        """Release the lock; with ``running``, even while its job runs or is paused."""
-        before = self.status()
-        seen = self._of(before)
-        was_held = before is not None and before.state is not LockState.FREE
-        answer = seen._do(
-            ActionKind.RELEASE,
-            before,
-            lambda: seen._force_release(running=running),
-            lambda after: was_held and after.state is LockState.FREE,
-        )
-        if answer:
-            lock_force_released.send_robust(type(self.provider), action=seen)
-        return answer
-
-    def extend(self, lock_at_most_for: timedelta) -> Answer:
-        """Extend the lease of a held lock from now; never shorten it."""
-        before = self.status()
-        seen = self._of(before)
-
-        def force_extend() -> bool:
-            return self.provider.force_extend(
-                self.name, lock_at_most_for, locked_by=seen.locked_by
-            )
-
-        def is_done(after: LockStatus) -> bool:
-            if before is None or not after.state.is_held:
-                return False
-            return aware(after.lock_until) >= aware(before.clock) + lock_at_most_for
-
-        answer = seen._do(ActionKind.EXTEND, before, force_extend, is_done)
-        if answer:
-            lock_force_extended.send_robust(
-                type(self.provider),
-                action=seen,
-                lock_at_most_for=lock_at_most_for,
-                remaining=answer.status.remaining if answer.status else None,
-            )
-        return answer
-
-    def pause(
-        self,
-        lasting: timedelta = FOREVER,
-        *,
-        wait: timedelta = ZERO,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> Answer:
-        """
-        Hold the lock by an acquisition of the operator's own, so its job does not run.
-
-        A job that runs is not stopped; with ``wait``, wait so long for its end. A pause
-        with another reason or end is replaced. A lock without a record gets one.
-        """
-        before = self.status()
-        configuration = LockConfiguration(
-            self.name, lasting, start=Start(Trigger.OPERATOR)
-        )
-        lock = Lock(self.provider, configuration)
-        lock.locked_by = Pause(self.operator, self.reason).identity()
-        own = replace(self, locked_by=lock.locked_by)
-
-        def take() -> bool:
-            if self._is_stale(before) or _is_paused_so(before, lock):
-                return False
-            before_us = before.locked_by if before and before.pause else None
-            if before_us and self.provider.take_over(lock, before_us):
-                return True
-            backoff = Backoff(wait)
-            while self.provider.take(lock) is not None:
-                if backoff.is_over:
-                    return False
-                sleep(backoff.pause())
-            return True
-
-        acting = self if self._is_stale(before) else own
-        answer = acting._do(
-            ActionKind.PAUSE,
-            before,
-            take,
-            lambda after: after.state is LockState.PAUSED,
-        )
-        if answer:
-            lock_paused.send_robust(type(self.provider), action=own, lasting=lasting)
-        return answer
-
-    def resume(self) -> Answer:
-        """End the pause of a lock; the next start of its job runs it."""
-        before = self.status()
-        seen = self._of(before)
-
-        def end_pause() -> bool:
-            # A name that was forged must not release a lock that a job acquires now.
-            is_paused = before is not None and before.pause is not None
-            is_meant = is_paused and not seen._is_stale(before)
-            return is_meant and seen._force_release(running=True)
-
-        answer = seen._do(
-            ActionKind.RESUME,
-            before,
-            end_pause,
-            lambda after: after.state is LockState.FREE,
-        )
-        if answer:
-            lock_resumed.send_robust(type(self.provider), action=seen)
-        return answer
-
-    def status(self) -> LockStatus | None:
-        """Return the lock as it is now; ``None`` if it has no record."""
-        return next(iter(self.provider.statuses(self.name)), None)
-
-    def _of(self, status: LockStatus | None) -> OperatorAction:
-        # Else an action that is sent again could hit the next acquisition.
-        if self.locked_by is not None or status is None:
-            return self
-        return replace(self, locked_by=status.locked_by)
-
-    def _is_stale(self, status: LockStatus | None) -> bool:
-        if self.locked_by is None:
-            return False
-        return status is None or status.locked_by != self.locked_by
-
-    def _force_release(self, *, running: bool) -> bool:
-        return self.provider.force_release(
-            self.name, running=running, locked_by=self.locked_by
-        )
-
-    def _do(
-        self,
-        kind: ActionKind,
-        before: LockStatus | None,
-        act: Callable[[], bool],
-        is_done: Callable[[LockStatus], bool],
-    ) -> Answer:
-        attempt = Attempt(kind, self.provider, self.name, self.locked_by, before)
-        return attempt.answer(act, is_done, operator=self.operator, reason=self.reason)
+RUNNING, PAUSED, KEPT, EXPIRED, FREE = (
+    LockState.RUNNING,
+    LockState.PAUSED,
+    LockState.HELD_AT_LEAST,
+    LockState.EXPIRED,
+    LockState.FREE,
+)
 
 
-def _is_paused_so(status: LockStatus | None, lock: Lock) -> bool:
-    """Return whether a pause with this reason and this end is there already."""
-    wanted = Pause.parse(lock.locked_by)
-    if status is None or status.pause is None or wanted is None:
+def release(
+    asked: OperatorAction, before: LockStatus | None, *, running: bool = False
+) -> bool:
+    """Release the lock; with ``running``, even while its job runs or is paused."""
+    if before is None or not (running or before.state is KEPT):
         return False
-    is_forever = lock.configuration.lock_at_most_for == FOREVER
-    return status.pause.reason == wanted.reason and status.is_endless and is_forever
+    return asked.provider.force_release(
+        asked.name, running=running, locked_by=before.locked_by
+    )
+
+
+def extend(
+    asked: OperatorAction, before: LockStatus | None, *, lock_at_most_for: timedelta
+) -> bool:
+    """Extend the lease of a held lock from now; never shorten it."""
+    if before is None or not before.state.is_held:
+        return False
+    return asked.provider.force_extend(
+        asked.name, lock_at_most_for, locked_by=before.locked_by
+    )
+
+
+def is_extended(
+    before: LockStatus, after: LockStatus, *, lock_at_most_for: timedelta
+) -> bool:
+    """Return whether the lease is as long as it was asked for."""
+    lock_until = aware(before.clock) + lock_at_most_for
+    return after.state.is_held and aware(after.lock_until) >= lock_until
+
+
+def pause(
+    asked: OperatorAction,
+    before: LockStatus | None,
+    *,
+    lasting: timedelta = FOREVER,
+    wait: timedelta = ZERO,
+) -> bool:
+    """
+    Hold the lock by an acquisition of the operator's own, so its job does not run.
+
+    A job that runs is not stopped; with ``wait``, wait so long for its end. A pause
+    with another reason or end is replaced. A lock without a record gets one.
+    """
+    start = Start(Trigger.OPERATOR)
+    lock = Lock(asked.provider, LockConfiguration(asked.name, lasting, start=start))
+    lock.locked_by = str(asked.locked_by)
+    if before and before.pause:
+        wanted = Pause.parse(lock.locked_by)
+        is_endless = before.is_endless and lasting == FOREVER
+        if is_endless and wanted and wanted.reason == before.pause.reason:
+            return False
+        if asked.provider.take_over(lock, before.locked_by):
+            return True
+    backoff = Backoff(wait)
+    while asked.provider.take(lock) is not None:
+        if backoff.is_over:
+            return False
+        time.sleep(backoff.pause())
+    return True
+
+
+def resume(asked: OperatorAction, before: LockStatus | None) -> bool:
+    """End the pause of a lock; the next start of its job runs it."""
+    if before is None or before.pause is None:
+        return False
+    return asked.provider.force_release(
+        asked.name, running=True, locked_by=before.locked_by
+    )
+
+
+RELEASE = Action(
+    kind=ActionKind.RELEASE,
+    permission="release_lockrecord",
+    # Of an expired lock nobody knows whether its job still runs.
+    states=frozenset({RUNNING, KEPT, EXPIRED}),
+    label=pgettext_lazy("shedlock", "Release"),
+    question=gettext_lazy(
+        "Another worker can acquire a released lock at once. A job that still runs "
+        "under it is not stopped: make sure that it is dead, or it will run twice."
+    ),
+    refused=gettext_lazy("Lock %(name)s is not released: %(why)s."),
+    unknown=gettext_lazy("Nobody knows whether lock %(name)s is released"),
+    done=texts.released,
+    perform=release,
+    is_shown=lambda before, after, **options: (
+        before.state is not FREE and after.state is FREE
+    ),
+    signal=lock_force_released,
+    options=[
+        Option(
+            "running",
+            "--force",
+            "release it even if its job is running, or its lease is over; the job is "
+            "not stopped, and another worker may start it as well",
+            default=False,
+        )
+    ],
+    help="release a lock that lock_at_least_for keeps; with --force, any lock",
+    advice={
+        **dict.fromkeys(
+            (RUNNING, EXPIRED),
+            "With --force it is released all the same, and another worker may start "
+            "the job while this one goes on.",
+        ),
+        PAUSED: "`shedlock resume {name}` ends the pause.",
+    },
+    is_dangerous=True,
+)
+EXTEND = Action(
+    kind=ActionKind.EXTEND,
+    permission="extend_lockrecord",
+    states=frozenset({RUNNING, KEPT}),
+    label=pgettext_lazy("shedlock", "Extend"),
+    question=gettext_lazy(
+        "An extended lock stays held for longer, even if its worker is dead. A worker "
+        "learns of its longer lease when it asks the next time."
+    ),
+    refused=gettext_lazy("Lock %(name)s is not extended: %(why)s."),
+    unknown=gettext_lazy("Nobody knows whether lock %(name)s is extended"),
+    done=texts.extended,
+    perform=extend,
+    is_shown=is_extended,
+    signal=lock_force_extended,
+    options=[
+        Option(
+            "lock_at_most_for",
+            "duration",
+            'counts from now, as in "30s" or "1h30m"',
+            label=gettext_lazy("Lease from now"),
+            hint=gettext_lazy("For example 30m or 1h30m. It never becomes shorter."),
+            initial="30m",
+        )
+    ],
+    help="extend the lease of a held lock; never shorten it",
+)
+PAUSE = Action(
+    kind=ActionKind.PAUSE,
+    permission="pause_lockrecord",
+    states=frozenset(LockState) - {RUNNING},
+    label=pgettext_lazy("shedlock", "Pause job"),
+    question=gettext_lazy(
+        "A paused job is skipped on all hosts, and is not overdue, until the pause "
+        "ends or somebody resumes the job. Each skip tells who paused it and why."
+    ),
+    refused=gettext_lazy("The job of lock %(name)s is not paused: %(why)s."),
+    refused_in={
+        PAUSED: gettext_lazy("The job of lock %(name)s is paused already: %(why)s.")
+    },
+    unknown=gettext_lazy("Nobody knows whether lock %(name)s is paused"),
+    done=texts.paused,
+    perform=pause,
+    is_shown=lambda before, after, **options: after.state is PAUSED,
+    signal=lock_paused,
+    makes=lambda asked: Pause(asked.operator, asked.reason).identity(),
+    options=[
+        Option(
+            "lasting",
+            "--for",
+            'the pause ends by itself after so long, as in "2h"; without it, by '
+            "`shedlock resume` only",
+            default=FOREVER,
+            label=pgettext_lazy("shedlock", "For"),
+            hint=gettext_lazy(
+                "For example 2h. If it is empty, the pause has no end of its own."
+            ),
+        ),
+        Option(
+            "wait",
+            "--wait",
+            "wait so long for a running job to end; without it, refuse",
+            default=ZERO,
+        ),
+    ],
+    help="keep a job from running, by an acquisition of your own, until resume",
+    advice=dict.fromkeys(
+        (RUNNING, EXPIRED),
+        "With --wait 10m the pause begins when the job has ended. If its worker is "
+        "dead, release the lock first.",
+    ),
+    needs_reason=True,
+)
+RESUME = Action(
+    kind=ActionKind.RESUME,
+    permission="pause_lockrecord",
+    states=frozenset({PAUSED}),
+    label=pgettext_lazy("shedlock", "Resume job"),
+    question=gettext_lazy(
+        "The next start of a resumed job runs it. If a tick was missed meanwhile, "
+        "`shedlock catch-up` runs it once."
+    ),
+    refused=gettext_lazy("Lock %(name)s is not resumed: %(why)s."),
+    unknown=gettext_lazy("Nobody knows whether lock %(name)s is resumed"),
+    done=texts.resumed,
+    perform=resume,
+    is_shown=lambda before, after: after.state is FREE,
+    signal=lock_resumed,
+    help="end the pause of a job",
+)
+RUN = RunRequest(
+    kind=ActionKind.RUN,
+    permission="run_lockrecord",
+    states=frozenset({FREE, KEPT, EXPIRED}),
+    label=pgettext_lazy("shedlock", "Run job now"),
+    question=gettext_lazy(
+        "The job runs under its lock, even if its tick has been run, or if "
+        "lock_at_least_for keeps the lock."
+    ),
+    refused=NOT_STARTED,
+)
+
+ACTIONS = {each.kind: each for each in (RELEASE, EXTEND, PAUSE, RESUME, RUN)}
+"""All that operators can do, in the order of the admin's buttons."""

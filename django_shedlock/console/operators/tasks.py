@@ -1,24 +1,133 @@
-"""The task by which a worker of ``django.tasks`` carries out a request."""
+"""Ask for a run of a job, by a worker of ``django.tasks`` if there are any."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from django_shedlock.console.operators.enqueueing import TASKS
-from django_shedlock.console.operators.requests import carry_out, jobs_by_name
+import django
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext, gettext_lazy
+
+from django_shedlock.console.operators.acting import Action
+from django_shedlock.console.operators.requests import (
+    carry_out_request,
+    obstacles,
+    write_request,
+)
+from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
+from django_shedlock.durations import format_left
+from django_shedlock.locks.states import LockStatus
+from django_shedlock.models.console import ActionResult
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.signals import logger
 
-task: Any = import_module(TASKS).task
+TASKS = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
+"""Since version 6 Django brings what the other package brings to older ones."""
+BY_WORKER = gettext_lazy("A worker of django.tasks will run the job of lock %(name)s.")
+BY_CATCH_UP = gettext_lazy(
+    "The next `shedlock catch-up` will run the job of lock %(name)s."
+)
 
 
-@task  # type: ignore[untyped-decorator]
-def carry_out_request(provider: str, row: int) -> str:
-    """Run the requested job, unless another process has; return what came of it."""
-    known = get_provider(provider)
-    carried_out = carry_out(known, row, jobs_by_name(known))
+def worker_backend() -> Any:
+    """
+    Return the default backend of ``django.tasks`` if workers run its tasks.
+
+    ``None`` for a backend that runs a task where it is enqueued, or never, and for one
+    without the default queue.
+    """
+    if django.VERSION < (6,) and not apps.is_installed(TASKS):
+        return None
+    tasks = import_module(TASKS)
+    with suppress(ImproperlyConfigured):
+        backend = tasks.task_backends[tasks.DEFAULT_TASK_BACKEND_ALIAS]
+        without_workers = (
+            import_module(f"{TASKS}.backends.immediate").ImmediateBackend,
+            import_module(f"{TASKS}.backends.dummy").DummyBackend,
+        )
+        if isinstance(backend, without_workers):
+            return None
+        if not backend.queues or tasks.DEFAULT_TASK_QUEUE_NAME in backend.queues:
+            return backend
+    return None
+
+
+def enqueue(provider: str, row: int) -> bool:
+    """Enqueue the request in this row; return whether a worker will get it."""
+    if worker_backend() is None:
+        return False
+    try:
+        __getattr__("carry_out").enqueue(provider, row)
+    except Exception:  # the next catch-up carries it out
+        logger.exception("The request %d could not be enqueued.", row)
+        return False
+    return True
+
+
+class RunRequest(Action):
+    """
+    Asks for a run of the job, by a worker of ``django.tasks`` or the next catch-up.
+
+    Nothing runs in the process of the operator.
+    """
+
+    def obstacles(
+        self, provider: LockProvider, names: Sequence[str]
+    ) -> Mapping[str, str]:
+        return obstacles(provider, names)
+
+    def notes(self, provider: LockProvider) -> Sequence[str]:
+        if worker_backend() is not None:
+            runs = gettext("A worker of django.tasks will run it.")
+        else:
+            runs = gettext(
+                "The next `shedlock catch-up` will run it, on any host where the job "
+                "is known."
+            )
+        trail = Trail(provider)
+        seen = trail.last_catch_up()
+        if seen is None:
+            return [runs, gettext("No catch-up was ever seen.")]
+        age = {"age": format_left(trail.age(seen))}
+        return [runs, gettext("A catch-up was last seen %(age)s ago.") % age]
+
+    def carry_out(
+        self, asked: OperatorAction, seen: LockStatus | None = None, **options: Any
+    ) -> Answer:
+        before = seen or asked.status()
+        told = {"name": repr(asked.name)}
+        if asked.locked_by not in {None, before and before.locked_by}:
+            refused = partial(self.refusal, asked.name, asked.locked_by, before)
+            return Answer(ActionResult.REFUSED, refused, lambda: before)
+        if why := self.obstacles(asked.provider, [asked.name]):
+            told["why"] = why[asked.name]
+            return Answer(ActionResult.REFUSED, lambda: str(self.refused) % told)
+        is_enqueued = enqueue(asked.provider.alias, write_request(asked))
+        text = BY_WORKER if is_enqueued else BY_CATCH_UP
+        return Answer(ActionResult.REQUESTED, lambda: str(text) % told)
+
+
+def _carry_out(provider: str, row: int) -> str:
+    """Run the requested job, unless another process has; return the answer."""
+    carried_out = carry_out_request(get_provider(provider), row)
     if carried_out is None:
         return "Not carried out here: it was before, or its job is not known."
     if carried_out.error is not None:
         raise carried_out.error
     return carried_out.answer.detail
+
+
+def __getattr__(name: str) -> Any:
+    # Workers look for the task under its name. It is made when somebody asks for it,
+    # since making it reads the settings.
+    if name != "carry_out":
+        raise AttributeError(name)
+    _carry_out.__qualname__ = name
+    task = globals()[name] = import_module(TASKS).task(_carry_out)
+    return task

@@ -1,19 +1,24 @@
-"""The trail of what operators did: its rows, and when a catch-up was last seen."""
+"""What an operator does to a lock, the answer to it, and the trail of all of that."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.translation import override
 
 from django_shedlock.clocks import aware
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow, storable
 from django_shedlock.history.journal import Journal, fitting, texts
 from django_shedlock.locks.lock import new_identity
+from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import LockAction
 from django_shedlock.models.console import (
     ActionKind,
@@ -37,6 +42,61 @@ IDENTITY = ("name", "provider", "kind", "operator", "reason", "locked_by", "resu
 
 
 @dataclass(frozen=True)
+class OperatorAction:
+    """
+    One action on one lock: which lock, which operator, and why.
+
+    With ``locked_by``, it is for that acquisition only, else for the one that the lock
+    has when the action begins. ``operator`` is a name for people, ``reason`` any text.
+    """
+
+    provider: LockProvider
+    name: str
+    locked_by: str | None = None
+    operator: str = ""
+    reason: str = ""
+
+    def status(self) -> LockStatus | None:
+        """Return the lock as it is now; ``None`` if it has no record."""
+        return next(iter(self.provider.statuses(self.name)), None)
+
+    def look(self) -> LockStatus | None:
+        """Return the lock as it is now; ``None`` also if the store fails."""
+        with suppress(LockProviderError):
+            return self.status()
+        return None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """
+    The result of an action: true if it was done.
+
+    ``tell()`` says it in the active language, and what is true now; ``detail`` says it
+    in English, as the trail does. If ``result`` is ``STARTED``, the store's reply was
+    lost and nobody knows.
+    """
+
+    result: ActionResult
+    tell: Callable[[], str]
+    look: Callable[[], LockStatus | None] = lambda: None
+
+    def __bool__(self) -> bool:
+        return self.result is ActionResult.DONE
+
+    @property
+    def detail(self) -> str:
+        """The text of the trail."""
+        with override("en"):
+            return self.tell()
+
+    @cached_property
+    def status(self) -> LockStatus | None:
+        """The lock after the action; ``None`` if it has no record, or can't be read."""
+        return self.look()
+
+
+@dataclass(frozen=True)
 class Trail:
     """
     The rows of a provider's table of actions; without a database there are none.
@@ -49,30 +109,26 @@ class Trail:
     def begin(
         self,
         kind: ActionKind,
-        name: str,
-        *,
-        operator: str,
-        reason: str,
-        locked_by: str = "",
+        asked: OperatorAction,
         result: ActionResult = ActionResult.STARTED,
     ) -> int | None:
         """Write that an action begins; return the row, if there is one."""
         values = {
-            "name": name,
+            "name": asked.name,
             "provider": self.provider.alias,
             "kind": kind.value,
-            **fitting(operator=operator, reason=reason),
-            "locked_by": locked_by,
+            **fitting(operator=asked.operator, reason=asked.reason),
+            "locked_by": asked.locked_by or "",
             "result": result.value,
         }
-        return ACTIONS.begin(self.provider.history_database, values)
+        return JOURNAL.begin(self.provider.history_database, values)
 
     def end(
         self, row: int | None, name: str, result: ActionResult, detail: str
     ) -> None:
         """Write what came of the action."""
         if row is not None:
-            ACTIONS.finish(
+            JOURNAL.finish(
                 self.provider.history_database,
                 row,
                 {"name": name},
@@ -139,7 +195,7 @@ class Trail:
         return run_here(work, str(self.provider.history_database))
 
     def _write(self, work: Work[T], name: str) -> T | None:
-        return ACTIONS.write(self.provider.history_database, name, work)
+        return JOURNAL.write(self.provider.history_database, name, work)
 
 
 def _of_row(**columns: Any) -> LockActionQuerySet:
@@ -191,7 +247,7 @@ def _first_note() -> tuple[type[LockAction], dict[str, Any]]:
     return LockAction, {**whose, **nobody, **_noted()}
 
 
-ACTIONS = Journal(
+JOURNAL = Journal(
     "The trail of operators' actions lacks one on",
     Insert(_begin),
     Select(_find),

@@ -194,7 +194,7 @@ def cures(page: Any) -> dict[str, list[str]]:
     """Return the buttons below each lock."""
     rows = page.context["shedlock_rows"]
     return {
-        row.name[2:]: [f"{c.button}…" for c in row.cures] for row in rows if row.cures
+        row.name[2:]: [f"{c.label}…" for c in row.cures] for row in rows if row.cures
     }
 
 
@@ -219,7 +219,7 @@ def test_cure_asks_about_its_lock_alone(chief: Client) -> None:
     """What else is selected does not matter; then it is released as usual."""
     fields = {"_selected_action": ["d.running"], "select_across": "1"}
     page = cure(chief, "release_selected h.expired", **fields)
-    assert [lock["record"].name for lock in page.context["held"]] == ["h.expired"]
+    assert [lock["record"].name for lock in page.context["meant"]] == ["h.expired"]
     record = LockRecord.objects.get(name="h.expired")
     confirm(chief, "h.expired", record.locked_by)
     assert state("h.expired") is LockState.FREE

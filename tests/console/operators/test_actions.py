@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_shedlock import signals
-from django_shedlock.console.operators import OperatorAction
+from django_shedlock.console.operators import EXTEND, RELEASE, OperatorAction
 from django_shedlock.locks.states import LockState
 from django_shedlock.providers import get_provider
 from django_shedlock.test import locked_in_memory
@@ -51,7 +51,7 @@ def test_release_is_told_with_its_reason(
     """Whoever listens learns whose lock was freed, by whom and why; so does the log."""
     lock = take()
     asked = action(lock.locked_by)
-    assert asked.release(running=True)
+    assert RELEASE.carry_out(asked, running=True)
     assert get_provider().statuses()[0].state is LockState.FREE
     assert [call["action"] for call in told] == [asked]
     assert f"'job' was released by ada, because: 'pod is gone', held by {lock}" in (
@@ -64,7 +64,7 @@ def test_extension_is_told(
 ) -> None:
     """The signal and the log line of an extension have the new lease."""
     take()
-    assert action().extend(HOUR)
+    assert EXTEND.carry_out(action(), lock_at_most_for=HOUR)
     assert get_provider().statuses()[0].remaining > timedelta(minutes=59)
     assert [call["lock_at_most_for"] for call in told] == [HOUR]
     assert "extended to at least 1h from now by ada" in caplog.text
@@ -73,7 +73,7 @@ def test_extension_is_told(
 def test_running_job_is_spared_unless_meant(told: list[dict[str, Any]]) -> None:
     """Without `running` only a lock is freed that lock_at_least_for keeps."""
     take()
-    assert not action().release()
+    assert not RELEASE.carry_out(action())
     assert told == []
 
 
@@ -85,7 +85,9 @@ def test_next_acquisition_is_spared(told: list[dict[str, Any]], verb: str) -> No
     held = take()
     asked = action(seen.locked_by)
     assert not (
-        asked.release(running=True) if verb == "release" else asked.extend(HOUR)
+        RELEASE.carry_out(asked, running=True)
+        if verb == "release"
+        else EXTEND.carry_out(asked, lock_at_most_for=HOUR)
     )
     assert (held.provider.remaining(held) < HOUR, told) == (True, [])
 
@@ -99,6 +101,6 @@ def test_receiver_that_raises_breaks_nothing() -> None:
     signals.lock_force_released.connect(fail)
     try:
         take()
-        assert action().release(running=True)
+        assert RELEASE.carry_out(action(), running=True)
     finally:
         signals.lock_force_released.disconnect(fail)

@@ -13,7 +13,13 @@ from django.core.management import CommandError
 from django.db import connections
 
 from django_shedlock.console.cli.base import ExitStatus
-from django_shedlock.console.operators import OperatorAction, answers
+from django_shedlock.console.operators import (
+    EXTEND,
+    PAUSE,
+    RELEASE,
+    RESUME,
+    OperatorAction,
+)
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionResult, LockAction
@@ -59,7 +65,7 @@ def test_release_is_recognised(to_server: Bridge, losses: int) -> None:
     """Also if the reply to the second try is lost, the record shows that it is done."""
     take("job")
     to_server.lose_replies_to(updating(), losses)
-    assert action().release(running=True)
+    assert RELEASE.carry_out(action(), running=True)
     assert state("job") is LockState.FREE
     assert only_row().result == ActionResult.DONE
 
@@ -69,7 +75,7 @@ def test_extension_is_recognised(to_server: Bridge, losses: int) -> None:
     """The lease is as long as it was asked for."""
     take("job")
     to_server.lose_replies_to(updating(), losses)
-    answer = action().extend(HOUR)
+    answer = EXTEND.carry_out(action(), lock_at_most_for=HOUR)
     told = rounded_up(answer.detail)
     assert told == "Lock 'job' is held for 1h more at the most."
     assert only_row().detail == answer.detail
@@ -80,7 +86,7 @@ def test_pause_is_recognised(to_server: Bridge, losses: int) -> None:
     """By its own identity."""
     take("job").release()
     to_server.lose_replies_to(updating(), losses)
-    assert action().pause()
+    assert PAUSE.carry_out(action())
     [status] = get_provider().statuses("job")
     assert status.pause == Pause("ada", "the pod is gone")
     assert only_row().result == ActionResult.DONE
@@ -91,7 +97,7 @@ def test_resume_is_recognised(to_server: Bridge, losses: int) -> None:
     """The job is not told to be paused, when it is not."""
     pause("job")
     to_server.lose_replies_to(updating(), losses)
-    assert action().resume()
+    assert RESUME.carry_out(action())
     assert state("job") is LockState.FREE
     assert only_row().result == ActionResult.DONE
 
@@ -112,7 +118,7 @@ def test_next_acquisition_is_not_released(
         return take_back(self, *args, **options)
 
     monkeypatch.setattr(DatabaseLockProvider, "force_release", release)
-    assert not action().release(running=True)
+    assert not RELEASE.carry_out(action(), running=True)
     assert state("job") is LockState.RUNNING
     assert f"its job is running as {others[0].locked_by}" in only_row().detail
 
@@ -122,7 +128,7 @@ def test_reply_of_the_row_is_lost(to_server: Bridge) -> None:
     take("job")
     table = connections["default"].ops.quote_name("shedlock_action")
     to_server.lose_replies_to(f"INSERT INTO {table}")
-    assert action().release(running=True)
+    assert RELEASE.carry_out(action(), running=True)
     assert only_row().result == ActionResult.DONE
 
 
@@ -132,8 +138,8 @@ def test_what_nobody_can_know_is_told(
     """If the record does not show it either, the answer says that nobody knows."""
     take("job")
     to_server.lose_replies_to(updating(), 2)
-    monkeypatch.setattr(answers, "status_if_known", lambda *of: None)
-    answer = action().release(running=True)
+    monkeypatch.setattr(OperatorAction, "look", lambda *of: None)
+    answer = RELEASE.carry_out(action(), running=True)
     assert not answer
     told = (
         "Nobody knows whether lock 'job' is released: the store did not answer, and "
@@ -161,7 +167,7 @@ def test_command_ends_with_1_if_nobody_knows(
     if name == "pause":
         assert get_provider().force_release("job", running=True)
     to_server.lose_replies_to(updating(), 2)
-    monkeypatch.setattr(answers, "status_if_known", lambda *of: None)
+    monkeypatch.setattr(OperatorAction, "look", lambda *of: None)
     with pytest.raises(CommandError, match="Nobody knows") as caught:
         run(name, "job", *rest)
     assert caught.value.returncode == ExitStatus.FAILED
@@ -185,7 +191,7 @@ def test_admin_tells_that_nobody_knows(
     client = operator("view_lockrecord", "release_lockrecord")
     lock = take("job")
     to_server.lose_replies_to(updating(), 2)
-    monkeypatch.setattr(answers, "status_if_known", lambda *of: None)
+    monkeypatch.setattr(OperatorAction, "look", lambda *of: None)
     page = confirm(client, "job", lock.locked_by).content.decode()
     assert "Nobody knows whether lock" in page
     assert "Nobody knows" in LogEntry.objects.get().change_message
@@ -195,6 +201,6 @@ def test_lock_that_was_free_is_not_told_as_released(to_server: Bridge) -> None:
     """Nothing was done then, though the record looks as after a release."""
     take("job").release()
     to_server.lose_replies_to(updating(), 2)
-    answer = action().release(running=True)
+    answer = RELEASE.carry_out(action(), running=True)
     assert answer.result is ActionResult.STARTED
     assert "A moment later: nobody holds it." in answer.detail

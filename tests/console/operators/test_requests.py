@@ -16,15 +16,13 @@ from django.db import DatabaseError, connection
 from django.test import modify_settings, override_settings
 
 from django_shedlock import scheduler_lock
-from django_shedlock.console.operators import Answer, OperatorAction, trail
-from django_shedlock.console.operators.enqueueing import worker_backend
+from django_shedlock.console.operators import RUN, Answer, OperatorAction, trail
 from django_shedlock.console.operators.requests import (
     CarriedOut,
     carry_out_requests,
-    jobs_by_name,
-    request_run,
     run_now,
 )
+from django_shedlock.console.operators.tasks import worker_backend
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
@@ -62,8 +60,7 @@ def jobs() -> Iterator[Jobs]:
 def ask(name: str = "report", **more: Any) -> Answer:
     by = {"operator": "ada", "reason": "the mail was lost"}
     provider = get_provider()
-    action = OperatorAction(provider, name, **{**by, **more})
-    return request_run(action, jobs_by_name(provider))
+    return RUN.carry_out(OperatorAction(provider, name, **{**by, **more}))
 
 
 def carry_out() -> list[CarriedOut]:
@@ -331,8 +328,8 @@ class TestTrigger:
         def fail(*args: Any, **values: Any) -> Any:
             raise DatabaseError("the database is away")
 
-        broken = replace(trail.ACTIONS, finished=fail)
-        monkeypatch.setattr(trail, "ACTIONS", broken)
+        broken = replace(trail.JOURNAL, finished=fail)
+        monkeypatch.setattr(trail, "JOURNAL", broken)
         for statement in ("CLOSE", "run_here"):
             monkeypatch.setattr(trail, statement, fail)
         failure = pytest.raises(ZeroDivisionError)

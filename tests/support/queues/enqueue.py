@@ -19,12 +19,10 @@ def enqueue(queue: str, task: str) -> None:
 
         getattr(django_tasks, task).enqueue()
     elif queue == "request":
-        from django_shedlock.console.operators import OperatorAction
-        from django_shedlock.console.operators.requests import jobs_by_name, request_run
+        from django_shedlock.console.operators import RUN, OperatorAction
         from django_shedlock.providers import get_provider
 
-        provider = get_provider()
-        request_run(OperatorAction(provider, task), jobs_by_name(provider))
+        RUN.carry_out(OperatorAction(get_provider(), task))
     elif queue == "django-q":
         from django_q.tasks import async_task
 

@@ -25,7 +25,7 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.console.operators import OperatorAction
+from django_shedlock.console.operators import RELEASE, OperatorAction
 from django_shedlock.jobs.catch_up import catch_up
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
@@ -193,7 +193,7 @@ class SoakWorker:
             self.journal.write("force", holder=holder)
             with self.watch.call("force release"):
                 action = OperatorAction(provider, name, holder, "soak", "to see it")
-                if action.release(running=True):
+                if RELEASE.carry_out(action, running=True):
                     self.journal.write("forced", holder=holder)
 
     @contextmanager

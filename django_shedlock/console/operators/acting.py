@@ -1,0 +1,153 @@
+"""What an action of operators is, and the one way in which each is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from django.dispatch import Signal
+from django.utils.functional import Promise
+from django.utils.translation import override
+
+from django_shedlock.console.operators import texts
+from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
+from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.models.console import ActionKind, ActionResult
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.signals import logger
+
+
+@dataclass(frozen=True)
+class Option:
+    """
+    What an action asks for besides the reason: a duration or, with ``False``, a yes.
+
+    ``name`` is the keyword of ``perform``, ``flag`` what a command line has. The
+    admin's form asks for durations with a ``label``; its page has asked for a yes.
+    """
+
+    name: str
+    flag: str
+    help: str
+    default: timedelta | bool | None = None
+    """``None`` for what must be given."""
+    label: Promise | None = None
+    hint: Promise | str = ""
+    initial: str = ""
+
+
+@dataclass(frozen=True)
+class Action:
+    """
+    One thing that operators can do to a lock: a row of the table ``ACTIONS``.
+
+    The admin offers it to users with ``permission`` for locks in ``states``; a command
+    line has a subcommand for each with a ``help``. ``refused`` and ``unknown`` say with
+    the lock's name what was not done, ``done`` what is true now.
+    """
+
+    kind: ActionKind
+    permission: str
+    states: frozenset[LockState]
+    label: Promise
+    question: Promise
+    refused: Promise
+    unknown: Promise | str = ""
+    done: Callable[[str, LockStatus | None, texts.Look], str] = texts.released
+    perform: Callable[..., bool] = bool
+    """Does it to ``(asked, before, **options)``; returns whether it was done."""
+    is_shown: Callable[..., bool] = bool
+    """Does the lock, read after a lost reply, show that it was done?"""
+    signal: Signal | None = None
+    makes: Callable[[OperatorAction], str] | None = None
+    """Returns the identity of the acquisition that it makes."""
+    options: Sequence[Option] = ()
+    help: str = ""
+    advice: Mapping[LockState, str] = field(default_factory=dict)
+    """What a command line adds to a refusal because of this state."""
+    refused_in: Mapping[LockState, Promise] = field(default_factory=dict)
+    """Other words than ``refused``, for this state."""
+    needs_reason: bool = False
+    """Must a command line have a reason? The admin's form must always."""
+    is_dangerous: bool = False
+    """Are its buttons red?"""
+
+    @property
+    def name(self) -> str:
+        """What the forms of the admin call it."""
+        return f"{self.kind}_selected"
+
+    def obstacles(
+        self, provider: LockProvider, names: Sequence[str]
+    ) -> Mapping[str, str]:
+        """Return why it can't be done to some of these locks, whatever their states."""
+        return {}
+
+    def notes(self, provider: LockProvider) -> Sequence[str]:
+        """Return what else an operator should know before."""
+        return ()
+
+    def refusal(
+        self, name: str, locked_by: str | None, status: LockStatus | None
+    ) -> str:
+        """Say why it is not done to the acquisition ``locked_by``."""
+        text = self.refused
+        if status is not None:
+            text = self.refused_in.get(status.state, text)
+        return texts.refused(text, name, locked_by, status)
+
+    def carry_out(
+        self, asked: OperatorAction, seen: LockStatus | None = None, **options: Any
+    ) -> Answer:
+        """
+        Do it to the acquisition that is meant, with a row of the trail and a signal.
+
+        ``seen`` is the lock, if it was read before. Raises ``LockProviderError`` if the
+        store failed.
+        """
+        before = seen or asked.status()
+        meant = asked.locked_by
+        is_meant = meant in {None, before and before.locked_by}
+        if is_meant:
+            own = before.locked_by if before else None
+            asked = replace(asked, locked_by=self.makes(asked) if self.makes else own)
+        trail = Trail(asked.provider)
+        row = trail.begin(self.kind, asked)
+        look = cache(asked.look)
+        result = ActionResult.REFUSED
+        try:
+            if is_meant and self.perform(asked, before, **options):
+                result = ActionResult.DONE
+        except BaseException as error:
+            if not getattr(error, "is_uncertain", False):
+                detail = described(error)
+                if not isinstance(error, LockProviderError):
+                    with override("en"):  # interrupted, perhaps after it was done
+                        detail = f"{detail}; {texts.condition(look())}"
+                trail.end(row, asked.name, ActionResult.FAILED, detail)
+                raise
+            after = look()
+            is_ours = after is not None and after.locked_by == asked.locked_by
+            is_done = is_ours and self.is_shown(before, after, **options)
+            result = ActionResult.DONE if is_done else ActionResult.STARTED
+
+        def tell() -> str:
+            if result is ActionResult.DONE:
+                return self.done(asked.name, before, look)
+            if result is ActionResult.STARTED:
+                return texts.unknown(self.unknown, asked.name, look())
+            return self.refusal(asked.name, meant, look())
+
+        answer = Answer(result, tell, look)
+        trail.end(row, asked.name, result, answer.detail)
+        if answer and self.signal:
+            told = {"action": asked, "answer": answer, **options}
+            self.signal.send_robust(type(asked.provider), **told)
+        elif result is ActionResult.STARTED:
+            by = asked.operator or "an operator"
+            logger.warning("%s %s asked for it: %r", answer.detail, by, asked.reason)
+        return answer
