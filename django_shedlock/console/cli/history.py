@@ -12,25 +12,7 @@ from typing import Any
 from django.core.management.color import Style
 from django.utils.text import Truncator
 
-from django_shedlock.console.cli import terminal
-from django_shedlock.console.cli.base import (
-    Subcommand,
-    add_names,
-    add_output,
-    duration,
-    find_status,
-    history_database,
-    positive,
-)
-from django_shedlock.console.cli.terminal import (
-    OUTCOME_ROLES,
-    Cell,
-    instant,
-    lock_name,
-    more,
-    table,
-    write_json,
-)
+from django_shedlock.console.cli import base, terminal
 from django_shedlock.durations import format_measured
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
@@ -38,13 +20,19 @@ from django_shedlock.patterns import WILDCARD, matches, may_match
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import run_here
 
+COLUMNS = (
+    *("started", "finished", "duration", "locked_by", "host", "pid"),
+    *("fencing_token", "skips", "exception_type", "exception_message"),
+    *("exception_traceback", "trigger", "operator", "reason"),
+)
+"""What programs get of a run, beside the name and the outcome."""
 LONGEST_EXCEPTION = 100
 LIMIT = 20
 PAGE = 500
 """Runs that are read at once."""
 
 
-class History(Subcommand):
+class History(base.Subcommand):
     """Shows runs."""
 
     name = "history"
@@ -52,7 +40,7 @@ class History(Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        add_names(parser)
+        base.add_names(parser)
         parser.add_argument(
             "--outcome", choices=[outcome.value for outcome in RunOutcome]
         )
@@ -64,16 +52,16 @@ class History(Subcommand):
         parser.add_argument(
             "--since",
             metavar="DURATION",
-            type=duration,
+            type=base.duration,
             help="only runs that began no longer ago than this",
         )
         parser.add_argument(
             "--limit",
-            type=positive,
+            type=base.positive,
             default=LIMIT,
             help=f"show no more runs; {LIMIT} by default",
         )
-        add_output(parser)
+        base.add_output(parser)
 
     def run(
         self,
@@ -88,8 +76,7 @@ class History(Subcommand):
         wide: bool,
         **options: Any,
     ) -> None:
-        """Print a table of runs, or JSON."""
-        all_runs = LockRun.objects.using(history_database(provider))
+        all_runs = LockRun.objects.using(base.history_database(provider))
         runs = all_runs.filter(provider=provider.alias)
         if attention:
             runs = runs.bad()
@@ -104,14 +91,14 @@ class History(Subcommand):
             # A lock that has been pruned, or has no such run, is not unknown.
             known = all_runs.of_lock(each, provider.alias)
             if not WILDCARD.search(each) and not run_here(known.exists, runs.db):
-                find_status(provider, each)
+                base.find_status(provider, each)
         if json:
-            write_json(self.stdout, map(run_as_dict, shown))
+            terminal.write_json(self.stdout, map(run_as_dict, shown))
         elif shown:
             is_full = len(shown) == limit
             rest = _names_before(runs, name, shown[-1]) if is_full else iter(())
             rows = runs_table(self.style, shown, wide=wide)
-            self.write("\n".join([rows, *more(rest)]))
+            self.write("\n".join([rows, *terminal.more(rest)]))
         else:
             is_filtered = name or outcome or attention or since
             self.write("There are no such runs." if is_filtered else "No runs yet.")
@@ -147,21 +134,22 @@ def runs_table(
     """Return a table of runs, with the names of their locks or without."""
     rows = []
     for run in runs:
-        row: dict[str, Cell | str] = {"STARTED": instant(run.started, wide=wide)}
+        row: dict[str, str | terminal.Cell] = {
+            "STARTED": terminal.instant(run.started, wide=wide)
+        }
         if named:
-            row["NAME"] = lock_name(run.name, wide=wide)
-        outcome = run.current_outcome
-        row["OUTCOME"] = Cell(outcome, OUTCOME_ROLES.get(outcome, ""))
-        row["DURATION"] = "-" if run.duration is None else format_measured(run.duration)
+            row["NAME"] = terminal.lock_name(run.name, wide=wide)
+        row["OUTCOME"] = terminal.coloured(run.current_outcome)
+        row["DURATION"] = ""
+        if run.duration is not None:
+            row["DURATION"] = format_measured(run.duration)
+        told = run.exception_type.rpartition(".")[2]
         if wide:
             row["LOCKED BY"] = run.locked_by
-            told = f"{run.exception_type}: {run.exception_message}"
-            told = Truncator(told).chars(LONGEST_EXCEPTION)
-        else:
-            told = run.exception_type.rpartition(".")[2]
-        row["EXCEPTION"] = told if run.exception_type else "-"
+            told = f"{run.exception_type}: {run.exception_message}" if told else ""
+        row["EXCEPTION"] = Truncator(told).chars(LONGEST_EXCEPTION)
         rows.append(row)
-    return table(style, rows)
+    return terminal.table(style, rows)
 
 
 def run_as_dict(run: Any) -> dict[str, Any]:
@@ -169,18 +157,5 @@ def run_as_dict(run: Any) -> dict[str, Any]:
     return {
         "name": run.name,
         "outcome": run.current_outcome,
-        "started": run.started,
-        "finished": run.finished,
-        "duration": run.duration,
-        "locked_by": run.locked_by,
-        "host": run.host,
-        "pid": run.pid,
-        "fencing_token": run.fencing_token,
-        "skips": run.skips,
-        "exception_type": run.exception_type,
-        "exception_message": run.exception_message,
-        "exception_traceback": run.exception_traceback,
-        "trigger": run.trigger,
-        "operator": run.operator,
-        "reason": run.reason,
+        **{column: getattr(run, column) for column in COLUMNS},
     }

@@ -7,33 +7,13 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import Error
 
 from django_shedlock import conf
-from django_shedlock.console.cli.base import (
-    Subcommand,
-    add_names,
-    add_output,
-    find_status,
-    interval,
-    positive,
-)
-from django_shedlock.console.cli.terminal import (
-    OUTCOME_ROLES,
-    STATE_ROLES,
-    Cell,
-    Row,
-    finding_line,
-    instant,
-    lock_name,
-    more,
-    status_as_dict,
-    table,
-    write_json,
-)
+from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.monitoring.findings import Finding, Kind, Search
 from django_shedlock.console.monitoring.summaries import with_last_runs
 from django_shedlock.durations import format_seconds
@@ -51,7 +31,7 @@ PAGE = 500
 """Locks whose last runs are read at once."""
 
 
-class Listing(Subcommand):
+class Listing(base.Subcommand):
     """Shows locks."""
 
     name = "list"
@@ -59,22 +39,22 @@ class Listing(Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        add_names(parser)
+        base.add_names(parser)
         parser.add_argument("--state", choices=STATES, help="only locks in this state")
         parser.add_argument(
             "--attention", action="store_true", help="only locks with findings"
         )
         parser.add_argument(
             "--limit",
-            type=positive,
+            type=base.positive,
             help=f"show no more locks; {LIMIT} by default, and all with --json",
         )
-        add_output(parser)
+        base.add_output(parser)
         parser.add_argument(
             "--watch",
             metavar="INTERVAL",
             nargs="?",
-            type=interval,
+            type=base.interval,
             const="2s",
             help="show them repeatedly until Ctrl-C; every 2s by default",
         )
@@ -92,17 +72,30 @@ class Listing(Subcommand):
         watch: float | None,
         **options: Any,
     ) -> None:
-        """Print a table of locks, or JSON; with ``watch`` until interrupted."""
         wanted = LockFilter(tuple(name), STATES[state] if state else None)
-        selection = Selection(provider, wanted, only_attention=attention)
 
         def write(before: str = "") -> None:
+            selection = Selection(provider, wanted, only_attention=attention)
+            found = selection.statuses()
             if json:
-                locks = selection.locks(islice(selection.statuses(), limit))
-                write_json(self.stdout, map(selection.as_dict, locks))
+                locks = selection.with_outcomes(islice(found, limit))
+                terminal.write_json(self.stdout, selection.dicts(locks))
+                return
+            locks = selection.with_outcomes(islice(found, limit or LIMIT))
+            rows = list(selection.rows(list(locks), wide=wide))
+            lines = [terminal.finding_line(self.style, e) for e in selection.of_store]
+            if rows:
+                lines += [terminal.table(self.style, rows), *terminal.more(found)]
+            elif name or state or attention:
+                lines.append("There are no such locks.")
             else:
-                shown = self._text(selection, limit or LIMIT, wide=wide)
-                self.write(before + shown)
+                lines.append("There are no locks yet.")
+            if rows and selection.findings:
+                count = len(selection.findings)
+                have = "1 lock has" if count == 1 else f"{count} locks have"
+                advice = "`shedlock check`, or `show NAME`, says what to do."
+                lines.append(f"{have} findings. {advice}")
+            self.write(before + "\n".join(lines))
 
         if watch is None:
             write()
@@ -117,28 +110,9 @@ class Listing(Subcommand):
                 self.stdout.flush()
                 time.sleep(watch)
 
-    def _text(self, selection: Selection, limit: int, *, wide: bool) -> str:
-        found = selection.statuses()
-        locks = list(selection.locks(islice(found, limit)))
-        lines = [finding_line(self.style, each) for each in selection.of_store]
-        if not locks:
-            return "\n".join([*lines, selection.nothing()])
-        lines.append(table(self.style, selection.rows(locks, wide=wide)))
-        lines += more(found)
-        if count := len(selection.findings):
-            have = "1 lock has" if count == 1 else f"{count} locks have"
-            lines.append(
-                f"{have} findings. `shedlock check`, or `show NAME`, says what to do."
-            )
-        return "\n".join(lines)
 
-
-class Lock(NamedTuple):
-    """A lock that is shown, with its last run and its findings."""
-
-    status: LockStatus
-    last_outcome: RunOutcome | None
-    findings: list[Finding]
+Lock = tuple[LockStatus, RunOutcome | None]
+"""A lock that is shown, and how its last run ended."""
 
 
 class Selection:
@@ -155,7 +129,6 @@ class Selection:
 
     def statuses(self) -> Iterator[LockStatus]:
         """Read them as they are asked for; raise an error for an unknown name."""
-        self.findings, self.of_store = {}, []
         for found in Search(self.grace).findings(self.provider):
             if found.kind is Kind.UNREACHABLE:
                 raise LockProviderError(found.sentence)
@@ -166,7 +139,7 @@ class Selection:
         patterns = self.wanted.patterns
         for name in patterns:
             if not WILDCARD.search(name):
-                find_status(self.provider, name)
+                base.find_status(self.provider, name)
         urgent = (name for name in self.findings if matches(name, patterns))
         while some := list(islice(urgent, PAGE)):
             read = {each.name: each for each in self.provider.statuses_of(some)}
@@ -177,66 +150,50 @@ class Selection:
                 if status.name not in self.findings:
                     yield status
 
-    def locks(self, statuses: Iterator[LockStatus]) -> Iterator[Lock]:
-        """Add their last runs, which are read for some locks at a time."""
+    def with_outcomes(self, statuses: Iterator[LockStatus]) -> Iterator[Lock]:
+        """Add how their last runs ended, which is read for some locks at a time."""
         while page := list(islice(statuses, PAGE)):
             names = [status.name for status in page]
             summaries = with_last_runs(self.provider, page, names)
             outcomes = {each.name: each.last_outcome for each in summaries}
-            for status in page:
-                found = self.findings.get(status.name, [])
-                yield Lock(status, outcomes[status.name], found)
+            yield from ((status, outcomes[status.name]) for status in page)
 
-    def as_dict(self, lock: Lock) -> dict[str, Any]:
-        """Return a lock for programs."""
-        shown = status_as_dict(lock.status, self.grace, lock.findings)
-        return {**shown, "last_outcome": lock.last_outcome}
+    def dicts(self, locks: Iterator[Lock]) -> Iterator[dict[str, Any]]:
+        """Return the locks for programs."""
+        for status, outcome in locks:
+            found = self.findings.get(status.name, [])
+            shown = terminal.status_as_dict(status, self.grace, found)
+            yield {**shown, "last_outcome": outcome}
 
-    def rows(self, locks: list[Lock], *, wide: bool) -> list[Row]:
+    def rows(self, locks: list[Lock], *, wide: bool) -> Iterator[terminal.Row]:
         """Return the rows of a table."""
-        has_schedules = any(lock.status.schedule for lock in locks)
-        has_findings = any(lock.findings for lock in locks)
-        rows = []
-        for status, outcome, findings in locks:
-            role = STATE_ROLES.get(status.state, "")
-            row: dict[str, Cell | str] = {
-                "NAME": lock_name(status.name, wide=wide),
-                "STATE": Cell(status.state, role),
+        has_schedules = any(status.schedule for status, _ in locks)
+        has_findings = any(status.name in self.findings for status, _ in locks)
+        for status, outcome in locks:
+            row: dict[str, str | terminal.Cell] = {
+                "NAME": terminal.lock_name(status.name, wide=wide),
+                "STATE": terminal.coloured(status.state),
             }
             if wide:
-                locked_at = instant(status.locked_at, wide=True)
-                remaining = format_seconds(status.remaining)
-                row["LOCKED BY"] = status.locked_by or "-"
-                row["LOCKED AT"] = locked_at if status.locked_by else "-"
-                row["REMAINING"] = remaining if status.state.is_held else "-"
-            role = OUTCOME_ROLES.get(outcome, "") if outcome else ""
-            row["LAST RUN"] = Cell(outcome or "-", role)
+                by, is_held = status.locked_by, status.state.is_held
+                row["LOCKED BY"] = by
+                row["LOCKED AT"] = terminal.instant(status.locked_at) if by else ""
+                row["REMAINING"] = format_seconds(status.remaining) if is_held else ""
+            row["LAST RUN"] = terminal.coloured(outcome or "")
             if has_schedules:
                 row["NEXT"] = self._next(status, wide=wide)
             if has_findings:
-                kinds = [found.kind.value for found in findings] or ["-"]
+                kinds = [found.kind for found in self.findings.get(status.name, [])]
+                told = ", ".join(kinds)
                 if len(kinds) > 1 and not wide:
-                    kinds = [f"{kinds[0]} +{len(kinds) - 1}"]
-                row["FINDINGS"] = Cell(", ".join(kinds), "ERROR" if findings else "")
-            rows.append(row)
-        return rows
+                    told = f"{kinds[0]} +{len(kinds) - 1}"
+                row["FINDINGS"] = terminal.Cell(told, "ERROR")
+            yield row
 
-    def _next(self, status: LockStatus, *, wide: bool) -> Cell:
+    def _next(self, status: LockStatus, *, wide: bool) -> str | terminal.Cell:
         if status.next_tick is None:
-            return Cell("-")
-        shown = instant(status.next_tick, wide=wide)
+            return ""
+        shown = terminal.instant(status.next_tick, wide=wide)
         if status.overdue_since(self.grace) is None:
-            return Cell(shown)
-        return Cell(f"{shown} (overdue)" if wide else shown, "ERROR")
-
-    def nothing(self) -> str:
-        """Say that there is no lock to show."""
-        wanted = self.wanted
-        if wanted.patterns:
-            lock = "such lock" if wanted.state or self.only_attention else "lock"
-            return f"No {lock} has a name like {' or '.join(wanted.patterns)}."
-        if wanted.state:
-            return f"No lock is {wanted.state}."
-        if self.only_attention:
-            return "No lock has findings."
-        return "There are no locks yet."
+            return shown
+        return terminal.Cell(f"{shown} (overdue)" if wide else shown, "ERROR")

@@ -19,7 +19,6 @@ from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.history.pruning import prune_actions, prune_locks, prune_runs
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 
 
@@ -31,7 +30,6 @@ class Prune(Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Add what to delete, and how old it must be."""
         parser.add_argument(
             "--older-than",
             metavar="DURATION",
@@ -58,20 +56,26 @@ class Prune(Subcommand):
 
     def handle(self, alias: str | None, **options: Any) -> None:
         """Prune what is of this provider, of the default one, or of all."""
-        if not options["all_providers"]:
-            provider = get_provider(alias or "default")
-            if options["unused_for"] is not None:
-                _require_records(provider)
-            self.run(history_database(provider), provider.alias, **options)
+        if options["all_providers"]:
+            if alias is not None:
+                problem = "Give --provider or --all-providers, but not both."
+                raise CommandError(problem, returncode=ExitStatus.WRONG_CALL)
+            found = [get_provider(each).history_database for each in provider_aliases()]
+            databases = [each for each in dict.fromkeys(found) if each is not None]
+            for using in databases:
+                where = f"Database {using!r}: " if len(databases) > 1 else ""
+                self.run(using, None, where=where, **options)
             return
-        if alias is not None:
-            problem = "Give --provider or --all-providers, but not both."
-            raise CommandError(problem, returncode=ExitStatus.WRONG_CALL)
-        found = [get_provider(each).history_database for each in provider_aliases()]
-        databases = [each for each in dict.fromkeys(found) if each is not None]
-        for using in databases:
-            where = f"Database {using!r}: " if len(databases) > 1 else ""
-            self.run(using, None, where=where, **options)
+        provider = get_provider(alias or "default")
+        is_database = isinstance(provider, DatabaseLockProvider)
+        if options["unused_for"] is not None and not is_database:
+            # The records in the database of its history are another provider's.
+            raise CommandError(
+                f"The provider {provider.alias!r} has no records of locks in a "
+                "database. Leave --unused-for out.",
+                returncode=ExitStatus.WRONG_CALL,
+            )
+        self.run(history_database(provider), provider.alias, **options)
 
     def run(
         self,
@@ -84,7 +88,6 @@ class Prune(Subcommand):
         where: str = "",
         **options: Any,
     ) -> None:
-        """Delete the rows, and print how many."""
         if older_than is None:
             older_than = default_duration(conf.HISTORY_RETENTION)
         if older_than < ZERO:
@@ -102,13 +105,3 @@ class Prune(Subcommand):
         actions = prune_actions(using, older_than, provider, dry_run=dry_run)
         if actions:
             self.stdout.write(f"{done} actions of operators: {actions}.")
-
-
-def _require_records(provider: LockProvider) -> None:
-    # The records in the database of its history are another provider's.
-    if not isinstance(provider, DatabaseLockProvider):
-        raise CommandError(
-            f"The provider {provider.alias!r} has no records of locks in a database. "
-            "Leave --unused-for out.",
-            returncode=ExitStatus.WRONG_CALL,
-        )

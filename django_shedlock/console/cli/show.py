@@ -11,18 +11,8 @@ from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.cli.base import Subcommand, add_output, find_status
+from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.cli.history import run_as_dict, runs_table
-from django_shedlock.console.cli.terminal import (
-    STATE_ROLES,
-    as_json,
-    finding_line,
-    instant,
-    printable,
-    status_as_dict,
-    styled,
-    table,
-)
 from django_shedlock.console.monitoring.findings import Search
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.configuration import default_duration
@@ -35,9 +25,11 @@ from django_shedlock.providers.database.errors import describe
 
 RUNS = 5
 ACTIONS = 5
+COLUMNS = ("operator", "kind", "reason", "began", "ended", "result", "detail")
+"""What programs get of an action."""
 
 
-class Show(Subcommand):
+class Show(base.Subcommand):
     """Shows all that is known of a lock."""
 
     name = "show"
@@ -46,7 +38,7 @@ class Show(Subcommand):
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="of the lock")
-        add_output(parser)
+        base.add_output(parser)
 
     def run(
         self,
@@ -57,23 +49,27 @@ class Show(Subcommand):
         wide: bool,
         **options: Any,
     ) -> None:
-        """Print the lock, its findings, its last runs, and what operators did."""
-        status = find_status(provider, name)
+        status = base.find_status(provider, name)
         grace = default_duration(conf.GRACE)
         findings = Search(grace).of_locks(provider, [name]).get(name, [])
         runs, actions = self._history(provider, name)
         if json:
             shown = {
-                **status_as_dict(status, grace, findings),
+                **terminal.status_as_dict(status, grace, findings),
                 "runs": [run_as_dict(run) for run in runs or ()],
-                "actions": [_action_as_dict(action) for action in actions],
+                "actions": [
+                    {column: getattr(action, column) for column in COLUMNS}
+                    for action in actions
+                ],
             }
-            self.write(as_json(shown))
+            self.write(terminal.as_json(shown))
             return
-        lines = [finding_line(self.style, finding) for finding in findings]
-        for title, text, *role in _facts(provider, status):
-            title = styled(self.style, "MIGRATE_LABEL", f"{title:<12}")
-            lines.append(title + styled(self.style, "".join(role), printable(text)))
+        lines = [terminal.finding_line(self.style, finding) for finding in findings]
+        for title, fact in _facts(provider, status):
+            text, role = (fact, "") if isinstance(fact, str) else fact
+            shown_title = terminal.styled(self.style, "MIGRATE_LABEL", f"{title:<12}")
+            text = terminal.styled(self.style, role, terminal.printable(text))
+            lines.append(shown_title + text)
         if runs:
             lines += ["", runs_table(self.style, runs, wide=wide, named=False)]
         elif runs is not None:
@@ -81,15 +77,15 @@ class Show(Subcommand):
         if actions:
             rows = [
                 {
-                    "WHEN": instant(action.began, wide=wide),
-                    "OPERATOR": action.operator or "-",
+                    "WHEN": terminal.instant(action.began, wide=wide),
+                    "OPERATOR": action.operator,
                     "ACTION": action.kind,
-                    "RESULT": action.result or "-",
-                    "REASON": action.reason or "-",
+                    "RESULT": action.result,
+                    "REASON": action.reason,
                 }
                 for action in actions
             ]
-            lines += ["", table(self.style, rows)]
+            lines += ["", terminal.table(self.style, rows)]
         self.write("\n".join(lines))
 
     def _history(
@@ -115,14 +111,14 @@ class Show(Subcommand):
             return None, []
 
 
-Fact = tuple[str, str] | tuple[str, str, str]
-"""A title, a text, and the role of its style."""
+Fact = tuple[str, str | terminal.Cell]
+"""A title, and what stands after it."""
 
 
 def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
     yield "Lock", status.name
     yield "Provider", provider.alias
-    yield "State", status.state.value, STATE_ROLES.get(status.state, "")
+    yield "State", terminal.coloured(status.state)
     if status.unreadable:
         return
     if status.locked_by:
@@ -136,7 +132,7 @@ def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
             yield "Next tick", local_text(status.next_tick)
         since = status.overdue_since(default_duration(conf.GRACE))
         if since is not None:
-            yield "Overdue", f"since {local_text(since)}", "ERROR"
+            yield "Overdue", terminal.Cell(f"since {local_text(since)}", "ERROR")
 
 
 def _holder(status: LockStatus) -> Iterator[Fact]:
@@ -154,15 +150,7 @@ def _holder(status: LockStatus) -> Iterator[Fact]:
     if status.is_endless:
         yield "Until", "it is resumed"
     elif is_held:
-        left = format_seconds(status.remaining)
-        yield (
-            "Until",
-            f"{local_text(status.lock_until)}, in {left}, unless it is extended",
-        )
+        left = f"in {format_seconds(status.remaining)}, unless it is extended"
+        yield "Until", f"{local_text(status.lock_until)}, {left}"
     elif status.state.may_run:
         yield "Expired at", local_text(status.lock_until)
-
-
-def _action_as_dict(action: LockAction) -> dict[str, Any]:
-    columns = ("operator", "kind", "reason", "began", "ended", "result", "detail")
-    return {column: getattr(action, column) for column in columns}

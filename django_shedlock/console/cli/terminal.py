@@ -24,16 +24,17 @@ NAME_WIDTH = 34
 """Columns of a lock's name in a narrow table."""
 MOST_COUNTED = 1000
 """Rows that are not shown are counted up to this number."""
-OUTCOME_ROLES = {
-    RunOutcome.SUCCEEDED: "SUCCESS",
-    **dict.fromkeys(filter(lambda each: each.is_bad, RunOutcome), "ERROR"),
-}
-STATE_ROLES = {
+ROLES: dict[str, str] = {
     LockState.RUNNING: "SUCCESS",
     LockState.HELD_AT_LEAST: "HTTP_NOT_MODIFIED",
     LockState.PAUSED: "WARNING",
     LockState.EXPIRED: "ERROR",
+    RunOutcome.SUCCEEDED: "SUCCESS",
+    RunOutcome.FAILED: "ERROR",
+    RunOutcome.LOST: "ERROR",
+    RunOutcome.ABANDONED: "ERROR",
 }
+"""The roles in Django's styles of states and outcomes."""
 
 
 class Cell(NamedTuple):
@@ -48,12 +49,13 @@ Row = Mapping[str, Cell | str]
 
 
 def table(style: Style, rows: Sequence[Row]) -> str:
-    """Return the rows below the titles, which are the same for all of them."""
-    titles = [Cell(title, "MIGRATE_LABEL") for title in rows[0]]
-    lines = [titles]
-    for row in rows:
-        cells = (Cell(cell) if isinstance(cell, str) else cell for cell in row.values())
-        lines.append([Cell(printable(cell.text), cell.role) for cell in cells])
+    """
+    Return the rows below the titles, which are the same for all of them.
+
+    An empty cell is shown as ``-``.
+    """
+    lines = [[Cell(title, "MIGRATE_LABEL") for title in rows[0]]]
+    lines += [[_cell(value) for value in row.values()] for row in rows]
     columns = zip(*lines, strict=True)
     widths = [max(display_width(cell.text) for cell in column) for column in columns]
     shown = []
@@ -64,6 +66,11 @@ def table(style: Style, rows: Sequence[Row]) -> str:
             spaces = " " * (width - display_width(cell.text)) + GAP
         shown.append(text)
     return "\n".join(shown)
+
+
+def _cell(value: Cell | str) -> Cell:
+    text, role = (value, "") if isinstance(value, str) else value
+    return Cell(printable(text), role) if text else Cell("-")
 
 
 def styled(style: Style, role: str, text: str) -> str:
@@ -110,7 +117,12 @@ def lock_name(name: str, *, wide: bool) -> str:
     return name if wide else shortened(printable(name), NAME_WIDTH)
 
 
-def instant(moment: datetime, *, wide: bool) -> str:
+def coloured(value: str) -> Cell:
+    """Return a state or an outcome in its style."""
+    return Cell(value, ROLES.get(value, ""))
+
+
+def instant(moment: datetime, *, wide: bool = True) -> str:
     """Return an instant for a table; a narrow one has no year, seconds and zone."""
     text = local_text(moment)
     return text if wide else text[5:16]

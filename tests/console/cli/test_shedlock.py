@@ -175,9 +175,9 @@ def test_list_of_one_state(wanted: str, name: str) -> None:
 
 
 def test_list_of_a_state_that_no_lock_has() -> None:
-    """It is said in words that no lock is in the state, and not that there are none."""
+    """It is said in words, and not that there are none at all."""
     take("runs")
-    assert run("list", "--state", "free") == "No lock is free.\n"
+    assert run("list", "--state", "free") == "There are no such locks.\n"
 
 
 def test_list_of_an_unknown_state() -> None:
@@ -203,7 +203,7 @@ def test_list_of_some_names() -> None:
         "nightly",
     ]
     assert listed("[!i]*:3", "*ght*") == ["Import:3", "nightly"]
-    assert run("list", "none:*") == "No lock has a name like none:*.\n"
+    assert run("list", "none:*") == "There are no such locks.\n"
 
 
 def test_list_of_an_unknown_name() -> None:
@@ -233,7 +233,7 @@ def test_list_begins_with_what_needs_somebody() -> None:
     assert "\n2 locks have findings." in run("list")
     LockRecord.objects.exclude(name="a").delete()
     LockRun.objects.all().delete()
-    assert run("list", "--attention") == "No lock has findings.\n"
+    assert run("list", "--attention") == "There are no such locks.\n"
 
 
 def test_list_has_a_limit() -> None:
