@@ -69,7 +69,7 @@ CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](
     "SHEDLOCK_METRICS_LABEL",
     (str, Callable),  # type: ignore[arg-type]
-    "django_shedlock.contrib.prometheus.labels.own_name",
+    "django_shedlock.contrib.prometheus.own_name",
 )
 METRICS_MAX_LOCKS = Setting[int]("SHEDLOCK_METRICS_MAX_LOCKS", (int,), 1000)
 

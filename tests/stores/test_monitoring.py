@@ -11,7 +11,7 @@ from django.urls import path
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Kind, Search
 from django_shedlock.console.monitoring.health import HealthView
-from django_shedlock.contrib.prometheus.collectors import StoreCollector
+from django_shedlock.contrib.prometheus.views import StoreCollector
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.providers import get_provider
 from tests.support.lateness import HOUR

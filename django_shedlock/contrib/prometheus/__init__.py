@@ -1,0 +1,30 @@
+"""Metrics for Prometheus. Here: the label of a lock, which many names may share."""
+
+from __future__ import annotations
+
+from django.utils.module_loading import import_string
+
+from django_shedlock import conf
+from django_shedlock.signals import logger
+
+LABELS = ("provider", "lock")
+UNLABELLED = "(unlabelled)"
+"""The label of names for which ``SHEDLOCK_METRICS_LABEL`` fails."""
+OTHERS = "(others)"
+"""The label of names for which the counts of a process have no room."""
+
+
+def own_name(name: str) -> str:
+    """Return the name itself: the default of ``SHEDLOCK_METRICS_LABEL``."""
+    return name
+
+
+def label_of(name: str) -> str:
+    """Return the label that ``SHEDLOCK_METRICS_LABEL`` gives to this name."""
+    chosen = conf.METRICS_LABEL.value
+    try:
+        function = import_string(chosen) if isinstance(chosen, str) else chosen
+        return str(function(name))
+    except Exception as error:  # whatever the project's function raises
+        logger.warning("SHEDLOCK_METRICS_LABEL failed for lock %r: %s", name, error)
+        return UNLABELLED

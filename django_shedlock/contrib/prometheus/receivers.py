@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,7 +10,7 @@ from django.dispatch import receiver
 from prometheus_client import Counter, Gauge, Histogram
 
 from django_shedlock import conf
-from django_shedlock.contrib.prometheus.labels import LABELS, OTHERS, label_of
+from django_shedlock.contrib.prometheus import LABELS, OTHERS, label_of
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
@@ -45,15 +44,11 @@ RUNNING = Gauge(
 )
 
 
-@dataclass(frozen=True)
-class _Beginning:
-    at: float
-    labels: tuple[str, str]
-
-
 _known: set[tuple[str, str]] = set()
-_begun: WeakKeyDictionary[Lock, _Beginning] = WeakKeyDictionary()
-_known_mutex = ForkSafeMutex()
+"""The labels that have counts."""
+_begun: WeakKeyDictionary[Lock, tuple[float, tuple[str, str]]] = WeakKeyDictionary()
+"""When each run began, and its labels."""
+_counting = ForkSafeMutex()
 
 
 @receiver(lock_acquired)
@@ -62,8 +57,8 @@ def count_acquired(*, lock: Lock, **kwargs: Any) -> None:
     labels = _labels(lock.provider, lock.name)
     ATTEMPTS.labels(*labels).inc()
     ACQUIRED.labels(*labels).inc()
-    with _known_mutex.mutex:
-        _begun[lock] = _Beginning(time.monotonic(), labels)
+    with _counting.mutex:
+        _begun[lock] = time.monotonic(), labels
         _count_running(labels)
 
 
@@ -86,12 +81,12 @@ def count_lost(*, lock: Lock, **kwargs: Any) -> None:
 @receiver(lock_released)
 def observe_duration(*, lock: Lock, **kwargs: Any) -> None:
     """Observe how long the run took; its job no longer counts as running."""
-    with _known_mutex.mutex:
-        begun = _begun.pop(lock, None)
-        if begun is None:
+    with _counting.mutex:
+        if lock not in _begun:
             return
-        _count_running(begun.labels)
-    DURATION.labels(*begun.labels).observe(time.monotonic() - begun.at)
+        begun, labels = _begun.pop(lock)
+        _count_running(labels)
+    DURATION.labels(*labels).observe(time.monotonic() - begun)
 
 
 def _labels(provider: Any, name: str) -> tuple[str, str]:
@@ -107,5 +102,5 @@ def _labels(provider: Any, name: str) -> tuple[str, str]:
 def _count_running(labels: tuple[str, str]) -> None:
     # Counted afresh, not up and down: no signal reports a release that failed, and a
     # forked process inherits its parent's locks.
-    same = [lock for lock, begun in list(_begun.items()) if begun.labels == labels]
+    same = [lock for lock, (_, own) in list(_begun.items()) if own == labels]
     RUNNING.labels(*labels).set(sum(lock.is_active for lock in same))

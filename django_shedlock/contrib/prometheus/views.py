@@ -1,18 +1,43 @@
-"""The page that Prometheus scrapes."""
+"""The page that Prometheus scrapes, and the metrics that it reads from the stores."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
+from django_shedlock import conf
+from django_shedlock.clocks import aware, timestamp
+from django_shedlock.console.monitoring.findings import history_is_outgrown
 from django_shedlock.console.monitoring.health import MonitoringView
-from django_shedlock.contrib.prometheus.collectors import StoreCollector
+from django_shedlock.console.monitoring.selection import select
+from django_shedlock.console.monitoring.summaries import (
+    LockSummary,
+    RecentRuns,
+    recent_runs,
+)
+from django_shedlock.contrib.prometheus import label_of
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.states import LockState, log_unreadable
+from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.signals import logger
+
+RECENT = timedelta(hours=1)
+"""Runs that began since then are added up."""
+
+Sample = tuple[str, list[str], float]
+"""The name of a metric, its labels after the provider's, and its value."""
 
 
 class MetricsView(MonitoringView):
@@ -27,15 +52,188 @@ class MetricsView(MonitoringView):
         """Return the metrics in the format that the request accepts."""
         if not self.is_allowed:
             raise PermissionDenied
+        registry = CollectorRegistry()
+        if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        else:
+            registry.register(REGISTRY)
+        registry.register(StoreCollector())
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return HttpResponse(encode(_registry()), content_type=content_type)
+        return HttpResponse(encode(registry), content_type=content_type)
 
 
-def _registry() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    else:
-        registry.register(REGISTRY)
-    registry.register(StoreCollector())
-    return registry
+class StoreCollector(Collector):
+    """
+    The locks of all providers, also those of processes that nobody scrapes.
+
+    Seven statements for each provider, and eleven at the most: if it has more locks
+    than ``SHEDLOCK_METRICS_MAX_LOCKS``, or runs that have outlived the retention. Of
+    more locks it reads the most urgent ones, then those of the project's jobs. A store
+    that fails is logged, and ``shedlock_store_up`` is 0. Where names share a label, the
+    metrics are the number of locks held or expired, the longest time, the newest
+    success, the most failures, and the soonest tick.
+    """
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Read the stores; never raise."""
+        families = _families()
+        for alias in provider_aliases():
+            try:
+                samples = list(_samples(get_provider(alias)))
+            except Exception as error:  # a broken store breaks no other metric
+                logger.warning("The locks of provider %r: %s", alias, error)
+                samples = [("shedlock_store_up", [], 0)]
+            for name, labels, value in samples:
+                families[name].add_metric([alias, *labels], value)
+        return families.values()
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metrics without values, and ask no store."""
+        return _families().values()
+
+
+class Metric(NamedTuple):
+    """A metric of the stores, its labels, and how locks of one label are combined."""
+
+    documentation: str
+    labels: tuple[str, ...] = ("lock",)
+    combine: Callable[[list[float]], float] = max
+
+
+METRICS = {
+    "shedlock_store_up": Metric("Whether the locks can be read.", ()),
+    "shedlock_locks": Metric("Locks in each state.", ("state",)),
+    "shedlock_locks_left_out": Metric(
+        "Locks without metrics of their own: see SHEDLOCK_METRICS_MAX_LOCKS.", ()
+    ),
+    "shedlock_unreadable": Metric("Locks whose record can't be read.", ()),
+    "shedlock_history_outgrown": Metric(
+        "Whether runs that nobody needs are older than their retention and a week.", ()
+    ),
+    "shedlock_held": Metric("Locks that nobody can acquire now.", combine=sum),
+    "shedlock_held_seconds": Metric(
+        "How long ago the lock was acquired; 0 if it is not held."
+    ),
+    "shedlock_running_seconds": Metric(
+        "How long the job has run under the lock; 0 if it does not run."
+    ),
+    "shedlock_usual_duration_seconds": Metric(
+        "How long the last run took that succeeded."
+    ),
+    "shedlock_expired": Metric(
+        "Locks whose lease is over, and that nobody released.", combine=sum
+    ),
+    "shedlock_since_success_seconds": Metric(
+        "How long ago the last success ended, by the clock of the store.", combine=min
+    ),
+    "shedlock_last_success_timestamp_seconds": Metric("When the last success ended."),
+    "shedlock_last_duration_seconds": Metric("How long the last run took that ended."),
+    "shedlock_consecutive_failures": Metric("Runs in a row that did not succeed."),
+    "shedlock_overdue_seconds": Metric(
+        "How long ago the first tick was that should have succeeded; 0 if none is late."
+    ),
+    "shedlock_next_tick_timestamp_seconds": Metric(
+        "When the next tick is due.", combine=min
+    ),
+    "shedlock_recent_runs": Metric(
+        "Runs in the history that began within the last hour.", ("lock", "outcome")
+    ),
+    "shedlock_recent_skips": Metric("Skips that the runs of the last hour report."),
+    "shedlock_recent_run_seconds": Metric(
+        "How long the ended runs of the last hour took together."
+    ),
+}
+
+
+def _families() -> dict[str, GaugeMetricFamily]:
+    return {
+        name: GaugeMetricFamily(
+            name, metric.documentation, labels=["provider", *metric.labels]
+        )
+        for name, metric in METRICS.items()
+    }
+
+
+def _samples(provider: LockProvider) -> Iterator[Sample]:
+    grace = default_duration(conf.GRACE)
+    selection = select(provider, grace, max(0, conf.METRICS_MAX_LOCKS.value))
+    yield "shedlock_store_up", [], 1
+    for state, count in selection.states.items():
+        yield "shedlock_locks", [state.value], count
+    yield "shedlock_locks_left_out", [], selection.left_out
+    yield "shedlock_history_outgrown", [], history_is_outgrown(provider)
+    yield from _of_locks(selection.locks, grace)
+    names = [lock.name for lock in selection.locks]
+    yield from _of_recent_runs(recent_runs(provider, names, RECENT))
+
+
+def _of_locks(locks: Iterable[LockSummary], grace: timedelta) -> Iterator[Sample]:
+    combined: dict[tuple[str, str], list[float]] = defaultdict(list)
+    unreadable = 0
+    for lock in locks:
+        label = label_of(lock.name)
+        try:
+            values = _values(lock, grace)
+        except Exception as error:  # what somebody wrote into one record
+            log_unreadable(lock.name, f"{type(error).__name__}: {error}")
+            unreadable += 1
+            continue
+        unreadable += lock.is_unreadable
+        for name, value in values.items():
+            # What never happened has no value, so an alert can ask for absent().
+            if value is not None:
+                combined[label, name].append(value)
+    yield "shedlock_unreadable", [], unreadable
+    for (label, name), of_label in sorted(combined.items()):
+        yield name, [label], METRICS[name].combine(of_label)
+
+
+def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
+    values: dict[str, float | None] = {
+        "shedlock_held": lock.is_held,
+        "shedlock_held_seconds": 0,
+        "shedlock_expired": False,
+        "shedlock_usual_duration_seconds": _seconds(lock.usual_duration),
+        "shedlock_last_success_timestamp_seconds": _timestamp(lock.last_success),
+        "shedlock_last_duration_seconds": _seconds(lock.last_duration),
+        "shedlock_consecutive_failures": lock.failures,
+    }
+    if (status := lock.status) is None:
+        return values
+    held_for = status.held_for.total_seconds()
+    values |= {
+        "shedlock_held_seconds": held_for,
+        "shedlock_running_seconds": held_for if status.state.is_running else 0,
+        "shedlock_expired": status.state is LockState.EXPIRED,
+        "shedlock_next_tick_timestamp_seconds": _timestamp(status.next_tick),
+    }
+    if lock.last_success is not None:
+        since = aware(status.clock) - aware(lock.last_success)
+        values["shedlock_since_success_seconds"] = since.total_seconds()
+    if status.schedule_state.due_at is not None:
+        values["shedlock_overdue_seconds"] = _seconds(status.overdue_for(grace))
+    return values
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
+
+
+def _timestamp(moment: datetime | None) -> float | None:
+    return None if moment is None else timestamp(moment)
+
+
+def _of_recent_runs(recent: Iterable[RecentRuns]) -> Iterator[Sample]:
+    runs: Counter[tuple[str, str]] = Counter()
+    skips: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for each in recent:
+        label = label_of(each.name)
+        runs[label, each.outcome.value] += each.runs
+        skips[label] += each.skips
+        seconds[label] += each.duration.total_seconds()
+    for (label, outcome), count in sorted(runs.items()):
+        yield "shedlock_recent_runs", [label, outcome], count
+    for label in sorted(skips):
+        yield "shedlock_recent_skips", [label], skips[label]
+        yield "shedlock_recent_run_seconds", [label], seconds[label]
