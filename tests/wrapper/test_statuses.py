@@ -125,7 +125,7 @@ def test_wrong_options(args: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("command", [[], ["--"], ["--", ""], ["--", "", "argument"]])
 def test_missing_command(command: list[str]) -> None:
-    """Without a command the usage is shown."""
+    """Without a command the call is wrong."""
     with pytest.raises(CommandError, match="COMMAND"):
         run("run", "job", *command)
 
@@ -135,7 +135,7 @@ def test_status_of_a_missing_command(runner: Runner, command: list[str]) -> None
     """The call is wrong; nothing was looked for."""
     status, out, err = runner.run("job", *command)
     assert (status, out) == (2, "")
-    assert "usage" in err
+    assert "COMMAND" in err
     assert not LockRecord.objects.exists()
 
 

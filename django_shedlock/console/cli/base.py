@@ -114,14 +114,6 @@ def duration(text: str) -> timedelta:
     return parsed
 
 
-def interval(text: str) -> float:
-    """Return the seconds of a positive duration."""
-    parsed = duration(text)
-    if not parsed:
-        raise ArgumentTypeError(f"{text!r} must be positive")
-    return parsed.total_seconds()
-
-
 def positive(text: str) -> int:
     """Return a positive whole number."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:

@@ -86,7 +86,8 @@ class History(base.Subcommand):
             runs = runs.since(since)
         runs = runs.with_outcome()
         runs = runs if json else runs.defer("exception_traceback")
-        shown = list(islice(_iter_runs(runs, name, limit), limit))
+        found = list(islice(_iter_runs(runs, name, limit + 1), limit + 1))
+        shown = found[:limit]
         for each in set(name).difference(run.name for run in shown):
             # A lock that has been pruned, or has no such run, is not unknown.
             known = all_runs.of_lock(each, provider.alias)
@@ -95,10 +96,9 @@ class History(base.Subcommand):
         if json:
             terminal.write_json(self.stdout, map(run_as_dict, shown))
         elif shown:
-            is_full = len(shown) == limit
-            rest = _names_before(runs, name, shown[-1]) if is_full else iter(())
-            rows = runs_table(self.style, shown, wide=wide)
-            self.write("\n".join([rows, *terminal.more(rest)]))
+            self.write(runs_table(self.style, shown, wide=wide))
+            if len(found) > limit:
+                self.write("There are more runs: see --limit.")
         else:
             is_filtered = name or outcome or attention or since
             self.write("There are no such runs." if is_filtered else "No runs yet.")
@@ -116,16 +116,6 @@ def _iter_runs(
         if len(read) < size:
             return
         page = runs.filter(pk__lt=read[-1].pk)
-
-
-def _names_before(
-    runs: LockRunQuerySet, names: Sequence[str], last: LockRun
-) -> Iterator[str]:
-    older = runs.filter(may_match(names), pk__lt=last.pk).values_list("name", flat=True)
-    page = older.order_by("-pk")[: terminal.MOST_COUNTED + 1]
-    return (
-        name for name in run_here(partial(list, page), runs.db) if matches(name, names)
-    )
 
 
 def runs_table(

@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -18,7 +19,7 @@ from django_shedlock.console.monitoring.findings import Finding, Kind, Search
 from django_shedlock.console.monitoring.summaries import with_last_runs
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.patterns import WILDCARD, matches
 from django_shedlock.providers.base import LockFilter, LockProvider
@@ -54,7 +55,7 @@ class Listing(base.Subcommand):
             "--watch",
             metavar="INTERVAL",
             nargs="?",
-            type=base.interval,
+            type=base.duration,
             const="2s",
             help="show them repeatedly until Ctrl-C; every 2s by default",
         )
@@ -69,32 +70,36 @@ class Listing(base.Subcommand):
         limit: int | None,
         json: bool,
         wide: bool,
-        watch: float | None,
+        watch: timedelta | None,
         **options: Any,
     ) -> None:
+        if watch == ZERO:
+            problem = "--watch needs a positive duration."
+            raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
         wanted = LockFilter(tuple(name), STATES[state] if state else None)
 
         def write(before: str = "") -> None:
             selection = Selection(provider, wanted, only_attention=attention)
             found = selection.statuses()
             if json:
-                locks = selection.with_outcomes(islice(found, limit))
-                terminal.write_json(self.stdout, selection.dicts(locks))
+                all_of_them = selection.with_outcomes(islice(found, limit))
+                terminal.write_json(self.stdout, selection.dicts(all_of_them))
                 return
-            locks = selection.with_outcomes(islice(found, limit or LIMIT))
-            rows = list(selection.rows(list(locks), wide=wide))
+            locks = list(selection.with_outcomes(islice(found, limit or LIMIT)))
             lines = [terminal.finding_line(self.style, e) for e in selection.of_store]
-            if rows:
-                lines += [terminal.table(self.style, rows), *terminal.more(found)]
+            if locks:
+                rows = list(selection.rows(locks, wide=wide))
+                lines.append(terminal.table(self.style, rows))
+                if any(found):
+                    lines.append("There are more locks: see --limit.")
+                if count := len(selection.findings):
+                    have = "1 lock has" if count == 1 else f"{count} locks have"
+                    advice = "`shedlock check`, or `show NAME`, says what to do."
+                    lines.append(f"{have} findings. {advice}")
             elif name or state or attention:
                 lines.append("There are no such locks.")
             else:
                 lines.append("There are no locks yet.")
-            if rows and selection.findings:
-                count = len(selection.findings)
-                have = "1 lock has" if count == 1 else f"{count} locks have"
-                advice = "`shedlock check`, or `show NAME`, says what to do."
-                lines.append(f"{have} findings. {advice}")
             self.write(before + "\n".join(lines))
 
         if watch is None:
@@ -108,7 +113,7 @@ class Listing(base.Subcommand):
                 except (ShedLockError, CommandError, Error) as error:
                     self.write(str(error).strip())
                 self.stdout.flush()
-                time.sleep(watch)
+                time.sleep(watch.total_seconds())
 
 
 Lock = tuple[LockStatus, RunOutcome | None]

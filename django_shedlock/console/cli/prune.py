@@ -9,12 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
-from django_shedlock.console.cli.base import (
-    ExitStatus,
-    Subcommand,
-    duration,
-    history_database,
-)
+from django_shedlock.console.cli import base
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.history.pruning import prune_actions, prune_locks, prune_runs
 from django_shedlock.locks.configuration import ZERO, default_duration
@@ -22,7 +17,7 @@ from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.database import DatabaseLockProvider
 
 
-class Prune(Subcommand):
+class Prune(base.Subcommand):
     """Deletes old rows."""
 
     name = "prune"
@@ -33,14 +28,14 @@ class Prune(Subcommand):
         parser.add_argument(
             "--older-than",
             metavar="DURATION",
-            type=duration,
+            type=base.duration,
             help="delete runs and operators' actions that began longer ago than this; "
             "SHEDLOCK_HISTORY_RETENTION by default",
         )
         parser.add_argument(
             "--unused-for",
             metavar="DURATION",
-            type=duration,
+            type=base.duration,
             help="also delete records of locks whose last lease ended longer ago than "
             "this, but not of decorated jobs with fixed names",
         )
@@ -59,7 +54,7 @@ class Prune(Subcommand):
         if options["all_providers"]:
             if alias is not None:
                 problem = "Give --provider or --all-providers, but not both."
-                raise CommandError(problem, returncode=ExitStatus.WRONG_CALL)
+                raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
             found = [get_provider(each).history_database for each in provider_aliases()]
             databases = [each for each in dict.fromkeys(found) if each is not None]
             for using in databases:
@@ -73,9 +68,9 @@ class Prune(Subcommand):
             raise CommandError(
                 f"The provider {provider.alias!r} has no records of locks in a "
                 "database. Leave --unused-for out.",
-                returncode=ExitStatus.WRONG_CALL,
+                returncode=base.ExitStatus.WRONG_CALL,
             )
-        self.run(history_database(provider), provider.alias, **options)
+        self.run(base.history_database(provider), provider.alias, **options)
 
     def run(
         self,

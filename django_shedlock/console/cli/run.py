@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import Action, ArgumentError, ArgumentParser
+from argparse import ArgumentParser
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,28 +11,22 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_shedlock.clocks import host_now
-from django_shedlock.console.cli.base import (
-    ExitStatus,
-    Subcommand,
-    duration,
-    exit_status,
-)
+from django_shedlock.console.cli import base
 from django_shedlock.durations import format_duration
 from django_shedlock.locks.configuration import ZERO, make_request, make_schedule
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.wrapper.run import run
 
-EPILOG = f"""
+EPILOG = """
 The exit status is the command's own. If a signal ended it, 128 plus the signal's
-number; 2, wrong arguments or settings; {ExitStatus.LOST}, the lock was lost, so the
-command was ended; {ExitStatus.STORE_FAILED}, the store failed, so the command did not
-run; {ExitStatus.CANNOT_START} and {ExitStatus.NOT_FOUND}, as in a shell, the command
-can't be started, or is not found.
+number; 2, wrong arguments or settings; 123, the lock was lost, so the command was
+ended; 125, the store failed, so the command did not run; 126 and 127, as in a shell,
+the command can't be started, or is not found.
 """
 
 
-class Run(Subcommand):
+class Run(base.Subcommand):
     """Runs any program under a lock, and keeps the lock alive."""
 
     name = "run"
@@ -70,25 +64,25 @@ class Run(Subcommand):
         parser.add_argument(
             "--jitter",
             metavar="DURATION",
-            type=duration,
+            type=base.duration,
             default=ZERO,
             help="start after a random delay of at most this; 0s by default",
         )
         parser.add_argument(
             "--on-skip-exit",
             metavar="STATUS",
-            type=exit_status,
+            type=base.exit_status,
             default=0,
             help="the exit status if the lock is held; 0 by default",
         )
         parser.add_argument(
             "--grace",
             metavar="DURATION",
-            type=duration,
+            type=base.duration,
             default=timedelta(seconds=10),
             help="time between SIGTERM and SIGKILL if the lock is lost; 10s by default",
         )
-        parser.add_argument("command", metavar="COMMAND", nargs="+", action=_Command)
+        parser.add_argument("command", metavar="COMMAND", nargs="+")
 
     def run(
         self,
@@ -104,11 +98,12 @@ class Run(Subcommand):
         on_skip_exit: int,
         **options: Any,
     ) -> None:
-        """Exit with the command's status, or with that of a skip."""
+        if not command[0]:
+            problem = "COMMAND must not be empty."
+            raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
         if time_zone is not None and schedule is None:
-            raise CommandError(
-                "--time-zone needs a --schedule.", returncode=ExitStatus.WRONG_CALL
-            )
+            problem = "--time-zone needs a --schedule."
+            raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
         of_lock = ("lock_at_most_for", "lock_at_least_for", "wait")
         request = make_request(name, {option: options[option] for option in of_lock})
         ticks = make_schedule(name, schedule, time_zone)
@@ -119,7 +114,7 @@ class Run(Subcommand):
                     f"--jitter ({format_duration(jitter)}) must be shorter than the "
                     "shortest time between two ticks of the --schedule "
                     f"({format_duration(ticks.interval)}).",
-                    returncode=ExitStatus.WRONG_CALL,
+                    returncode=base.ExitStatus.WRONG_CALL,
                 )
             if not force:  # a start after the jitter is still for the tick of now
                 start = Start(asked_at=host_now())
@@ -133,13 +128,3 @@ class Run(Subcommand):
         sys.exit(
             run(command, request, grace=grace, jitter=jitter, on_skip_exit=on_skip_exit)
         )
-
-
-class _Command(Action):
-    # Refuses an empty command; the command's own arguments may be empty.
-    def __call__(
-        self, parser: Any, namespace: Any, values: Any, option: str | None = None
-    ) -> None:
-        if not values[0]:
-            raise ArgumentError(self, "must not be empty")
-        setattr(namespace, self.dest, values)

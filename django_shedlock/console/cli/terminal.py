@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any, NamedTuple
 
 from django.core.management.base import OutputWrapper
@@ -22,8 +21,6 @@ ELLIPSIS = "…"
 GAP = "  "
 NAME_WIDTH = 34
 """Columns of a lock's name in a narrow table."""
-MOST_COUNTED = 1000
-"""Rows that are not shown are counted up to this number."""
 ROLES: dict[str, str] = {
     LockState.RUNNING: "SUCCESS",
     LockState.HELD_AT_LEAST: "HTTP_NOT_MODIFIED",
@@ -126,15 +123,6 @@ def instant(moment: datetime, *, wide: bool = True) -> str:
     """Return an instant for a table; a narrow one has no year, seconds and zone."""
     text = local_text(moment)
     return text if wide else text[5:16]
-
-
-def more(rest: Iterator[Any]) -> list[str]:
-    """Return a line that says how many rows are left, if there are any."""
-    count = sum(1 for _ in islice(rest, MOST_COUNTED + 1))
-    if not count:
-        return []
-    number = f"More than {MOST_COUNTED}" if count > MOST_COUNTED else str(count)
-    return [f"{number} more: see --limit."]
 
 
 def finding_line(style: Style, found: Finding) -> str:

@@ -11,7 +11,7 @@ from django.core.management import CommandError
 from django.db import connection
 from django.test import override_settings
 
-from django_shedlock.console.cli import history, terminal
+from django_shedlock.console.cli import history
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
@@ -205,13 +205,14 @@ def test_provider_without_history() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_history_reads_only_what_it_shows(django_assert_num_queries: Any) -> None:
-    """One statement fetches the runs that are shown, one counts some that are not."""
+    """One statement fetches the runs that are shown, and tells if there are more."""
     for number in range(25):
         add_run(f"job-{number}")
-    with django_assert_num_queries(2):
-        assert run("history").endswith("\n5 more: see --limit.\n")
     with django_assert_num_queries(1):
-        assert "more" not in run("history", "--limit", "26")
+        shown = run("history")
+    assert len(shown.splitlines()) == 22
+    assert shown.endswith("\nThere are more runs: see --limit.\n")
+    assert "more" not in run("history", "--limit", "25")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -222,15 +223,6 @@ def test_history_of_a_name_reads_no_other(django_assert_num_queries: Any) -> Non
         add_run(f"import:{number}")
     with django_assert_num_queries(1):
         assert names("import") == ["import"]
-
-
-def test_history_counts_the_rest_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a million runs nobody needs to know the number."""
-    monkeypatch.setattr(terminal, "MOST_COUNTED", 2)
-    for _ in range(5):
-        add_run("job")
-    assert "\n2 more: see" in run("history", "--limit", "3")
-    assert "\nMore than 2 more: see" in run("history", "--limit", "2")
 
 
 def test_history_of_several_locks_and_patterns(monkeypatch: pytest.MonkeyPatch) -> None:

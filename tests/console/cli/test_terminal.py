@@ -172,8 +172,8 @@ def test_real_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_long_list_says_how_much_is_left() -> None:
-    """Of three hundred locks a screenful is shown, and how many more there are."""
+def test_long_list_says_that_there_is_more() -> None:
+    """Of three hundred locks a screenful is shown, and that there are more."""
     now = DatabaseNow()
     LockRecord.objects.bulk_create(
         LockRecord(
@@ -186,6 +186,6 @@ def test_long_list_says_how_much_is_left() -> None:
         for number in range(300)
     )
     lines = run("list").splitlines()
-    assert lines[-1] == "250 more: see --limit."
+    assert lines[-1] == "There are more locks: see --limit."
     assert len(lines) == 52
     assert len(set(lines[1:-1])) == 50
