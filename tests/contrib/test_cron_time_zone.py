@@ -7,20 +7,25 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from django_shedlock.contrib.crontab import zones
-from django_shedlock.contrib.crontab.zones import (
-    cron_time_zone,
-    is_misnamed,
-    is_time_zone,
-)
+from django_shedlock.contrib.crontab import checks, entries
+from django_shedlock.contrib.crontab.checks import check_crontab
+from django_shedlock.contrib.crontab.entries import cron_time_zone, is_time_zone
 from tests.support.zones import zone_file
+
+APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host that does not tell its time zone yet."""
-    monkeypatch.setattr(zones, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(checks, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(entries, "LOCALTIME", tmp_path / "localtime")
     return tmp_path
+
+
+def is_misnamed() -> bool:
+    with override_settings(INSTALLED_APPS=APPS, CRONJOBS=[]):
+        return "shedlock.W014" in [message.id for message in check_crontab()]
 
 
 def test_utc_if_nobody_knows() -> None:

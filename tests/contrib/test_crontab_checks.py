@@ -22,7 +22,7 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock import scheduler_lock
 from django_shedlock.checks import check_jobs
-from django_shedlock.contrib.crontab import zones
+from django_shedlock.contrib.crontab import checks, entries
 from django_shedlock.contrib.crontab.checks import check_crontab
 from django_shedlock.contrib.crontab.entries import target_modules
 from tests.support import crontabs
@@ -307,7 +307,8 @@ def test_w014_time_zone_that_the_host_does_not_name(
 ) -> None:
     """W014 finds that cron counts in another zone than the app."""
     (tmp_path / "localtime").write_bytes(zone_file("Asia/Tokyo"))
-    monkeypatch.setattr(zones, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(checks, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(entries, "LOCALTIME", tmp_path / "localtime")
     assert messages(INSTALLED_APPS=ZERO_EDIT) == []
     with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=""):
         [message] = messages(INSTALLED_APPS=ZERO_EDIT)

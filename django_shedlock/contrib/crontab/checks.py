@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from asgiref.sync import iscoroutinefunction
 from django.apps import apps
@@ -20,17 +23,16 @@ from django.core.management import call_command
 
 from django_shedlock import conf
 from django_shedlock.checks import find_too_long, invalid_lock, shared_name
+from django_shedlock.clocks import host_now
 from django_shedlock.contrib.crontab import locked_command
 from django_shedlock.contrib.crontab.entries import (
     APP,
     FORMS,
+    LOCALTIME,
     Entry,
-    locks_all_entries,
-)
-from django_shedlock.contrib.crontab.zones import (
     cron_time_zone,
-    is_misnamed,
     is_time_zone,
+    locks_all_entries,
 )
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import ZERO
@@ -55,7 +57,8 @@ def _check_settings() -> Iterator[CheckMessage]:
     for name in ("CRONTAB_COMMAND_PREFIX", "CRONTAB_COMMAND_SUFFIX"):
         yield from _check_line(name, getattr(settings, name, ""))
     zone = conf.CRONTAB_TIME_ZONE.value
-    if zone and not is_time_zone(zone):
+    has_zone = is_time_zone(zone)
+    if zone and not has_zone:
         yield Error(
             f"SHEDLOCK_CRONTAB_TIME_ZONE: there is no time zone {zone!r}.",
             hint='Give a name such as "Europe/Berlin", or leave the setting empty.',
@@ -68,7 +71,7 @@ def _check_settings() -> Iterator[CheckMessage]:
                 hint=f"{FIRST}.",
                 id="shedlock.W010",
             )
-    elif is_misnamed():
+    elif not has_zone and _has_unnamed_zone():
         yield Warning(
             f"Ticks of CRONJOBS are counted in {cron_time_zone()!r}, but cron uses "
             "this host's /etc/localtime, which is another time zone.",
@@ -76,6 +79,22 @@ def _check_settings() -> Iterator[CheckMessage]:
             '"Europe/Berlin".',
             id="shedlock.W014",
         )
+
+
+def _has_unnamed_zone() -> bool:
+    """Return whether cron uses another time zone than ``cron_time_zone()``."""
+    try:
+        with LOCALTIME.open("rb") as file:
+            actual = ZoneInfo.from_file(file)
+    except (OSError, ValueError, struct.error):
+        actual = ZoneInfo("UTC")  # cron can't read it either, and counts in UTC
+    # Compared in both halves of the year, because of daylight saving time.
+    year, named = host_now().year, ZoneInfo(cron_time_zone())
+    return any(
+        datetime(year, month, 15, tzinfo=actual).utcoffset()
+        != datetime(year, month, 15, tzinfo=named).utcoffset()
+        for month in (1, 7)
+    )
 
 
 def _check_line(where: str, text: str) -> Iterator[CheckMessage]:

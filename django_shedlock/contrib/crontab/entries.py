@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.apps import apps
@@ -24,7 +26,6 @@ from django.utils.module_loading import import_string
 
 from django_shedlock import conf
 from django_shedlock.contrib.crontab import locked_command, parse_command
-from django_shedlock.contrib.crontab.zones import cron_time_zone
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.jobs import registry
 from django_shedlock.jobs.named import NamedJob, named_job, run_locked
@@ -43,6 +44,7 @@ APP = "django_shedlock.contrib.crontab"
 """The app whose command ``crontab`` locks all entries."""
 FORMS = "(time, path), (time, path, suffix) or (time, path, [args], {kwargs}, suffix)"
 KINDS: tuple[Any, ...] = (str, str, (list, tuple), dict, (str, type(None)))
+LOCALTIME = Path("/etc/localtime")
 LONGEST_AT_LEAST = timedelta(minutes=1)
 """Hosts whose clocks raise no warning start a tick within this time."""
 
@@ -52,6 +54,31 @@ def locks_all_entries() -> bool:
     names = [app.name for app in apps.get_app_configs()]
     both = {APP, "django_crontab"} <= set(names)
     return both and names.index(APP) < names.index("django_crontab")
+
+
+def cron_time_zone() -> str:
+    """
+    Return the name of the time zone in which cron counts.
+
+    It is ``SHEDLOCK_CRONTAB_TIME_ZONE``, else what ``/etc/localtime`` links to, else
+    UTC. A wrong setting stops no job; a check reports it. The process's own zone is no
+    help: Django has set it to the project's.
+    """
+    names = [conf.CRONTAB_TIME_ZONE.value]
+    with suppress(OSError):
+        linked = str(LOCALTIME.readlink()).partition("zoneinfo/")[2]
+        # These two folders repeat all zones, without and with leap seconds.
+        names.append(linked.removeprefix("posix/").removeprefix("right/"))
+    return next(filter(is_time_zone, names), "UTC")
+
+
+def is_time_zone(name: str) -> bool:
+    """Return whether there is a time zone of that name."""
+    try:
+        ZoneInfo(name)
+    except (LookupError, OSError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
