@@ -12,7 +12,6 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
-    nullcontext,
     suppress,
 )
 from dataclasses import dataclass
@@ -78,26 +77,22 @@ def ahold(
     name: str, /, **options: Unpack[LockOptions]
 ) -> AbstractAsyncContextManager[Lock]:
     """See hold()."""
-    return _AsyncHold(make_request(name, options))
+    return _Hold(make_request(name, options))
 
 
-class _NoDecorator:
-    # contextlib would let it decorate a generator or a coroutine function, too, whose
-    # body runs after the release.
-    def __init__(self, name: str):
-        self._name = name
+class _Hold(AbstractContextManager[Lock], AbstractAsyncContextManager[Lock]):
+    # Made by contextlib it would decorate generators and coroutine functions, too, and
+    # their bodies would run after the release.
+    def __init__(self, request: LockRequest):
+        self._name = request.name
+        self._attempt = attempt(request)
+        self._aattempt = aattempt(request)
 
     def __call__(self, target: object) -> NoReturn:
         raise InvalidLockConfiguration(
             f"Lock {self._name!r} on {target!r}: hold() and ahold() are no decorators. "
             f"Use @scheduler_lock({self._name!r}), or a `with` statement in the body."
         )
-
-
-class _Hold(_NoDecorator, AbstractContextManager[Lock]):
-    def __init__(self, request: LockRequest):
-        super().__init__(request.name)
-        self._attempt = attempt(request)
 
     def __enter__(self) -> Lock:
         lock = self._attempt.__enter__()
@@ -109,21 +104,15 @@ class _Hold(_NoDecorator, AbstractContextManager[Lock]):
     def __exit__(self, *error: Any) -> bool | None:
         return self._attempt.__exit__(*error)
 
-
-class _AsyncHold(_NoDecorator, AbstractAsyncContextManager[Lock]):
-    def __init__(self, request: LockRequest):
-        super().__init__(request.name)
-        self._attempt = aattempt(request)
-
     async def __aenter__(self) -> Lock:
-        lock = await self._attempt.__aenter__()
+        lock = await self._aattempt.__aenter__()
         if isinstance(lock, LockHolder):
-            await self._attempt.__aexit__(None, None, None)
+            await self._aattempt.__aexit__(None, None, None)
             raise await sync_to_async(_refusal)(self._name, lock)
         return lock
 
     async def __aexit__(self, *error: Any) -> bool | None:
-        return await self._attempt.__aexit__(*error)
+        return await self._aattempt.__aexit__(*error)
 
 
 def _refusal(name: str, holder: LockHolder) -> LockNotAcquired:
@@ -246,9 +235,7 @@ def attempt(
             holder = provider.take(lock)
         if holder is None:
             is_acquired = True
-            keep_alive = _is_to_be_kept_alive(request, provider)
-            guard = guarded(lock, keep_alive=True) if keep_alive else nullcontext()
-            with activated(lock, is_acquired=True), guard:
+            with activated(lock, is_acquired=True), guarded(lock, request.keep_alive):
                 lock_acquired.send_robust(type(provider), lock=lock)
                 _refuse_if_lost(lock)
                 yield lock
@@ -260,7 +247,9 @@ def attempt(
         elif holder is None:
             _release_if_acquired(lock, error)
         raise
-    lock_not_acquired.send_robust(type(provider), **_refused(lock, holder))
+    lock_not_acquired.send_robust(
+        type(provider), configuration=configuration, holder=holder, provider=provider
+    )
     yield holder
 
 
@@ -270,7 +259,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     configuration = request.configuration()
     active = _without_store(request, configuration)
     if active is not None:
-        with activated(active), guarded(active, keep_alive=False):
+        with activated(active), guarded(active, is_async=True):
             async with cancelled_when_lost(active):
                 yield active
         return
@@ -287,12 +276,16 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         lock = Lock(provider, configuration)
         holder = await _aacquire(provider, lock)
     if holder is not None:
-        refused = _refused(lock, holder)
-        await lock_not_acquired.asend_robust(type(provider), **refused)
+        await lock_not_acquired.asend_robust(
+            type(provider),
+            configuration=configuration,
+            holder=holder,
+            provider=provider,
+        )
         yield holder
         return
     try:
-        guard = guarded(lock, keep_alive=_is_to_be_kept_alive(request, provider))
+        guard = guarded(lock, request.keep_alive, is_async=True)
         with activated(lock, is_acquired=True), guard:
             await lock_acquired.asend_robust(type(provider), lock=lock)
             _refuse_if_lost(lock)
@@ -320,19 +313,6 @@ def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
         return None
     lease = holder.remaining.total_seconds()
     return backoff.pause(lease if lease > 0 else math.inf)
-
-
-def _refused(lock: Lock, holder: LockHolder) -> dict[str, Any]:
-    return {
-        "configuration": lock.configuration,
-        "holder": holder,
-        "provider": lock.provider,
-    }
-
-
-def _is_to_be_kept_alive(request: LockRequest, provider: LockProvider) -> bool:
-    is_wanted = request.keep_alive
-    return provider.keeps_alive if is_wanted is None else is_wanted
 
 
 def _refuse_if_lost(lock: Lock) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from django_shedlock.clocks import Backoff
-from django_shedlock.exceptions import LockLost, LockProviderError, message_of
+from django_shedlock.exceptions import LockLost, message_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.signals import logger
 from django_shedlock.threads import Timetable, run_in_background
@@ -46,28 +46,20 @@ class Beat:
         due = time.monotonic() + self.interval
         try:
             self._lock.beat()
-        except LockLost as error:
-            if error.__cause__ is not None:
-                self._warn(error.__cause__)
-            return None
         except BaseException as error:  # whatever a provider raises
-            left = self._warn(error)
+            failure = error.__cause__ if isinstance(error, LockLost) else error
+            left = self._lock.remaining().total_seconds()
+            text = "Lock %r could not be extended, and is lost in %.1f s: %s"
+            if failure is not None:
+                logger.warning(text, self._lock.name, left, failure)
+            if failure is not error:
+                return None
             due = time.monotonic() + self._backoff.pause(left)
         else:
             self._backoff = Backoff()
             with suppress(RuntimeError):  # no room for a thread
                 receivers.add(self._lock, self._lock.tell_extended)
         return None if self._lock.lost.is_set() else due
-
-    def _warn(self, error: BaseException) -> float:
-        left = self._lock.remaining().total_seconds()
-        logger.warning(
-            "Lock %r could not be extended, and is lost in %.1f s: %s",
-            self._lock.name,
-            left,
-            error,
-        )
-        return left
 
 
 class LeaseEnd:
@@ -96,14 +88,10 @@ class LeaseEnd:
             self._asked_for = end
             # Without an answer the lease ends as it is known here.
             with suppress(RuntimeError):  # no room for a thread
-                run_in_background(self._refresh)
+                run_in_background(self._lock.refresh)
         # The lease may be longer by now, and never gets shorter.
         end = self._lock.lease_end
         return end if end == self._asked_for else end - self.answer
-
-    def _refresh(self) -> None:
-        with suppress(LockProviderError):
-            self._lock.refresh()
 
 
 class LateRelease:
@@ -167,23 +155,29 @@ def release_later(
 
 
 @contextmanager
-def guarded(lock: Lock, *, keep_alive: bool) -> Iterator[None]:
+def guarded(
+    lock: Lock, keep_alive: bool | None = False, *, is_async: bool = False
+) -> Iterator[None]:
     """
-    Tell of the loss of ``lock`` as soon as its lease ends while the body runs.
+    Extend the lease while the body runs, if it is to be kept alive.
 
-    With ``keep_alive`` extend the lease all the time.
+    With ``None`` the provider decides. In such a body, and in one that ``is_async``,
+    tell of the loss of the lock as soon as its lease ends.
     """
-    is_outer = lock not in lease_ends and not math.isinf(lock.lease_end)
+    if keep_alive is None:
+        keep_alive = lock.provider.keeps_alive
+    is_known = lock in lease_ends or math.isinf(lock.lease_end)
+    is_watched = (keep_alive or is_async) and not is_known
     try:
         if keep_alive:
             beat = Beat(lock)
             heartbeat.add(lock, beat, time.monotonic() + beat.interval)
-        if is_outer:
+        if is_watched:
             end = LeaseEnd(lock)
             lease_ends.add(lock, end, lock.lease_end - end.answer)
         yield
     finally:
         if keep_alive:
             heartbeat.remove(lock)
-        if is_outer:
+        if is_watched:
             lease_ends.remove(lock)

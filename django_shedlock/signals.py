@@ -59,9 +59,12 @@ def log_not_acquired(*, configuration: Any, holder: Any, **kwargs: Any) -> None:
 
 
 @receiver(lock_extended)
-def log_extended(*, lock: Any, **kwargs: Any) -> None:
-    """Log at DEBUG that a lease was extended."""
-    logger.debug("Lock %r extended by %s.", lock.name, lock.locked_by)
+@receiver(lock_released)
+def log_progress(*, signal: Signal, lock: Any, **kwargs: Any) -> None:
+    """Log at DEBUG that a lease was extended, or a lock that was ours released."""
+    if kwargs.get("released", True):
+        done = "released" if signal is lock_released else "extended"
+        logger.debug("Lock %r %s by %s.", lock.name, done, lock.locked_by)
 
 
 @receiver(lock_lost)
@@ -76,48 +79,31 @@ def log_lost(*, lock: Any, **kwargs: Any) -> None:
     )
 
 
-@receiver(lock_released)
-def log_released(*, lock: Any, released: bool, **kwargs: Any) -> None:
-    """Log at DEBUG that a lock was released."""
-    if released:
-        logger.debug("Lock %r released by %s.", lock.name, lock.locked_by)
-
-
 @receiver(lock_force_released)
-def log_force_released(*, action: Any, **kwargs: Any) -> None:
-    """Log at WARNING that an operator released a lock; its job may still run."""
-    logger.warning("Lock %r was released %s.", action.name, _why(action))
-
-
 @receiver(lock_force_extended)
-def log_force_extended(
-    *, action: Any, answer: Any, lock_at_most_for: timedelta, **kwargs: Any
-) -> None:
-    """Log at WARNING that an operator extended a lease, and what is left of it."""
-    asked = format_duration(lock_at_most_for)
-    logger.warning(
-        "The lease of lock %r lasts for %s more: extended to at least %s from now %s.",
-        action.name,
-        format_left(answer.status.remaining) if answer.status else asked,
-        asked,
-        _why(action),
-    )
-
-
 @receiver(lock_paused)
-def log_paused(*, action: Any, **kwargs: Any) -> None:
-    """Log at WARNING that an operator paused a job."""
-    logger.warning("Lock %r: its job is %s.", action.name, action.locked_by)
-
-
 @receiver(lock_resumed)
-def log_resumed(*, action: Any, **kwargs: Any) -> None:
-    """Log at WARNING that an operator resumed a job."""
-    logger.warning("Lock %r: its job was resumed %s.", action.name, _why(action))
-
-
-def _why(action: Any) -> str:
+def log_action(
+    *,
+    signal: Signal,
+    action: Any,
+    lock_at_most_for: timedelta | None = None,
+    remaining: timedelta | None = None,
+    **kwargs: Any,
+) -> None:
+    """Log at WARNING what an operator did; the job may still run."""
     operator = action.operator or "an operator"
     reason = f"because: {action.reason!r}" if action.reason else "without a reason"
     holder = f", held by {action.locked_by}" if action.locked_by else ""
-    return f"by {operator}, {reason}{holder}"
+    why = f"by {operator}, {reason}{holder}"
+    if signal is lock_paused:
+        logger.warning("Lock %r: its job is %s.", action.name, action.locked_by)
+    elif signal is lock_resumed:
+        logger.warning("Lock %r: its job was resumed %s.", action.name, why)
+    elif lock_at_most_for is None:
+        logger.warning("Lock %r was released %s.", action.name, why)
+    else:
+        asked = format_duration(lock_at_most_for)
+        left = asked if remaining is None else format_left(remaining)
+        text = "The lease of lock %r lasts for %s more: extended to at least %s from "
+        logger.warning(text + "now %s.", action.name, left, asked, why)

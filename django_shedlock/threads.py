@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from django.db import close_old_connections, connections
@@ -20,21 +20,17 @@ IDLE = 1.0
 """Seconds without work for which a connection is worth keeping open."""
 
 
-class Renewable(Protocol):
-    """What a forked child must not share with its parent: threads, sockets, mutexes."""
-
-    def forget(self) -> None:
-        """Begin as if new."""
-
-
 T = TypeVar("T")
-RenewableT = TypeVar("RenewableT", bound=Renewable)
 
-_renewed: WeakSet[Renewable] = WeakSet()
+_renewed: WeakSet[Any] = WeakSet()
 
 
-def renewed_in_child(thing: RenewableT) -> RenewableT:
-    """Return ``thing``; call its ``forget()`` in each child that is forked from now."""
+def renewed_in_child(thing: T) -> T:
+    """
+    Return ``thing``, and call its ``forget()`` in each child that is forked later.
+
+    A child has none of its parent's threads, and must not share its sockets.
+    """
     _renewed.add(thing)
     return thing
 

@@ -268,9 +268,4 @@ def full_name(name: str) -> str:
 
 def default_duration(setting: conf.Setting[Duration]) -> timedelta:
     """Return the setting's duration, or raise ``InvalidLockConfiguration``."""
-    return _default(setting.name, setting.value)
-
-
-@lru_cache
-def _default(name: str, value: Duration) -> timedelta:
-    return parse_option(name, "default", value)
+    return parse_option(setting.name, "default", setting.value)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -32,23 +32,6 @@ LONGEST_PID = 20
 """Python refuses to read numbers of thousands of digits."""
 
 
-class _Provider(Protocol):
-    # What a lock needs of LockProvider, which imports this module.
-    alias: str
-    keeps_alive: bool
-    history_database: str | None
-    is_async: bool
-
-    def extend(self, lock: Lock, at_most: Any, at_least: Any = None, /) -> bool: ...
-    async def aextend(self, lock: Lock, at_most: Any, at_least: Any, /) -> bool: ...
-    async def arelease(self, lock: Lock, /, *, succeeded: bool = True) -> bool: ...
-    def keep_alive(self, lock: Lock, at_most: timedelta, /) -> bool: ...
-    def release(self, lock: Lock, /, *, succeeded: bool = True) -> bool: ...
-    def fencing_token(self, lock: Lock, /) -> int | None: ...
-    def fence(self, lock: Lock, /) -> bool: ...
-    def remaining(self, lock: Lock, /) -> timedelta: ...
-
-
 class Lock:
     """
     A lock that its caller holds, until it is released or its lease ends.
@@ -61,12 +44,13 @@ class Lock:
 
     def __init__(
         self,
-        provider: _Provider,
+        provider: Any,
         configuration: LockConfiguration,
         *,
         lease_end: float | None = None,
     ):
         self.provider = provider
+        """A ``LockProvider``, whose module imports this one."""
         self.configuration = configuration
         self.name = configuration.name
         """The lock's full name, with the namespace."""
@@ -329,12 +313,13 @@ class Lock:
         """
         Ask the store what is left of the lease; return whether it is anything.
 
-        An operator may have extended it without this process knowing.
-        Raises ``LockProviderError`` if the store failed.
+        An operator may have extended it without this process knowing. Without an
+        answer the lease ends as it is known here.
         """
         asked = time.monotonic()
-        left = self.provider.remaining(self)
-        self._prolong(asked + left.total_seconds())
+        with suppress(LockProviderError):
+            left = self.provider.remaining(self)
+            self._prolong(asked + left.total_seconds())
         return self.is_active
 
     def _prolong(self, lease_end: float) -> None:
@@ -344,12 +329,7 @@ class Lock:
     def _is_held(self) -> bool:
         if self.lost.is_set():
             return False
-        if time.monotonic() < self.lease_end:
-            return True
-        try:
-            return self.refresh()
-        except LockProviderError:
-            return False
+        return time.monotonic() < self.lease_end or self.refresh()
 
     def declare_lost(self, *, in_background: bool = False) -> None:
         """
@@ -366,7 +346,11 @@ class Lock:
         if is_first:
             try:
                 for watcher in self._watchers.copy():
-                    _call(watcher)
+                    try:
+                        watcher()
+                    except Exception:  # the next watcher must be told, too
+                        text = "%r failed when it was told that a lock is lost."
+                        logger.exception(text, watcher)
             finally:
                 self._tell_lost(in_background=in_background)
         elif self._told and self._teller != threading.get_ident() and not in_background:
@@ -398,13 +382,6 @@ class Lock:
             yield
         finally:
             self._watchers.remove(watcher)
-
-
-def _call(watcher: Callable[[], None]) -> None:
-    try:
-        watcher()
-    except Exception:  # the next watcher must be told, too
-        logger.exception("%r failed when it was told that a lock is lost.", watcher)
 
 
 def new_identity() -> str:

@@ -165,12 +165,14 @@ class Schedule:
     # after an hour left out.
     def _ticks(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         times = _simulate(self._fields, start, reverse=reverse)
-        if not self._follows_the_clock:
-            return _each_once(map(self._first, times))
-        first, again = tee(times)
-        shown = filter(None, map(partial(self._instant, 0), first))
-        shown_again = filter(None, map(partial(self._instant, 1), again))
-        return _each_once(merge(shown, shown_again, reverse=reverse))
+        if self._follows_the_clock:
+            first, again = tee(times)
+            shown = filter(None, map(partial(self._instant, 0), first))
+            shown_again = filter(None, map(partial(self._instant, 1), again))
+            instants: Iterator[datetime] = merge(shown, shown_again, reverse=reverse)
+        else:
+            instants = map(self._first, times)
+        return map(itemgetter(0), groupby(instants))
 
     def _first(self, time: datetime) -> datetime:
         while (instant := self._instant(0, time)) is None:
@@ -183,10 +185,6 @@ class Schedule:
 
     def _shown(self, moment: datetime) -> datetime:
         return moment.astimezone(self._zone).replace(tzinfo=None)
-
-
-def _each_once(instants: Iterable[datetime]) -> Iterator[datetime]:
-    return map(itemgetter(0), groupby(instants))
 
 
 # Note [What cron reads]
