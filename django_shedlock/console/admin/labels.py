@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.template.loader import render_to_string
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext, pgettext_lazy
@@ -159,13 +159,29 @@ def local(moment: datetime) -> datetime:
 
 def instant(moment: datetime | None) -> SafeString:
     """Return the instant to the second, in the user's zone."""
-    return NOTHING if moment is None else shown("instant", moment=local(moment))
+    if moment is None:
+        return NOTHING
+    here = local(moment)
+    day = formats.date_format(here, "SHORT_DATE_FORMAT")
+    return shown("instant", iso=here.isoformat(), day=day, time=f"{here:%H:%M:%S}")
 
 
 def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeString:
-    """Return the distance in words, and the instant, which is ``duration`` away."""
-    is_near = duration < timedelta(days=1)
-    return shown("distance", distance=distance, moment=local(moment), is_near=is_near)
+    """
+    Return the distance in words, and the instant, which is ``duration`` away.
+
+    The instant is its time if that is less than a day away, else its date.
+    """
+    here, is_near = local(moment), duration < timedelta(days=1)
+    time, day = f"{here:%H:%M:%S}", formats.date_format(here, "SHORT_DATE_FORMAT")
+    return shown(
+        "distance",
+        distance=distance,
+        iso=here.isoformat(),
+        whole=formats.date_format(here, "DATETIME_FORMAT"),
+        is_near=is_near,
+        short=time if is_near else day,
+    )
 
 
 def ago(age: timedelta, moment: datetime) -> SafeString:
