@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
-from statistics import median
 from typing import Any
 
 from django.utils.translation import gettext, ngettext, pgettext
@@ -56,7 +56,8 @@ class Chart:
 
     The height of a bar is the duration of its run, so far if it goes on. A run of
     unknown duration has a bar of the full height. ``usual_top`` is where the line of
-    the usual duration is, if that is known.
+    the usual duration is, if that is known. ``dates`` are when the last run began, and
+    the oldest one if its bar is near the left edge.
     """
 
     marks: Sequence[Mark]
@@ -64,18 +65,9 @@ class Chart:
     usual: str
     usual_top: float | None
     dates: Sequence[str]
-    """When the oldest run began, if its bar is near the left edge, and the last."""
+    has_bad_end: bool
+    has_gap: bool
     bar_width: float = BAR_WIDTH
-
-    @property
-    def has_bad_end(self) -> bool:
-        """Whether one of the runs did not end well."""
-        return any(mark.outcome and mark.outcome.is_bad for mark in self.marks)
-
-    @property
-    def has_gap(self) -> bool:
-        """Whether there are ticks without a run."""
-        return any(mark.ticks for mark in self.marks)
 
 
 def make_chart(
@@ -93,21 +85,23 @@ def make_chart(
     if newest_first:
         durations.append(usual)
     longest = max(filter(None, durations), default=ZERO)
-    marks = islice(_marks(newest_first, longest, schedule, until), SLOTS)
     lefts = [WIDTH * (SLOTS - 1 - index) for index in range(SLOTS)]
-    placed = [
+    found = _marks(newest_first, longest, schedule, until)
+    marks = [
         replace(mark, left=left, middle=left + BAR_WIDTH / 2)
-        for mark, left in zip(marks, lefts, strict=False)
+        for left, mark in zip(lefts, found, strict=False)
     ][::-1]
-    bars = [mark for mark in placed if mark.run]
+    bars = [mark for mark in marks if mark.run]
     is_full = bool(bars) and bars[0].left < MARGIN
     dated = [bars[0], bars[-1]] if is_full else bars[-1:]
     return Chart(
-        placed,
+        marks,
         length(longest),
         length(usual),
         None if usual is None or not longest else 100 * (1 - usual / longest),
         [instant(bar.run.started) for bar in dated],
+        has_bad_end=any(bar.outcome and bar.outcome.is_bad for bar in bars),
+        has_gap=len(bars) < len(marks),
     )
 
 
@@ -174,24 +168,13 @@ def _bar(run: Any, longest: timedelta) -> Mark:
     return Mark(title, run, outcome, height, top=100 - height)
 
 
-@dataclass(frozen=True)
-class Statistics:
+def statistics_of(runs: Sequence[Any]) -> dict[str, Any] | None:
     """
-    The success rate of the ended runs, and the usual durations of the good ones.
+    Return the success rate of the ended runs, and usual durations of the good ones.
 
-    The durations are ``None`` if no run has succeeded.
+    There are no durations if no run has succeeded, and no rate if none has ended. Only
+    if all succeeded the rate is 100 %.
     """
-
-    runs: int
-    rate: str
-    """In percent; only if all succeeded it is 100."""
-    median: str | None = None
-    p95: str | None = None
-    """The duration that 95 % of the good runs did not exceed."""
-
-
-def statistics_of(runs: Sequence[Any]) -> Statistics | None:
-    """Return the statistics of these runs; ``None`` if none of them has ended."""
     outcomes = [RunOutcome(run.current_outcome) for run in runs]
     ended = sum(outcome.is_end for outcome in outcomes)
     if not ended:
@@ -203,7 +186,7 @@ def statistics_of(runs: Sequence[Any]) -> Statistics | None:
         if outcome is RunOutcome.SUCCEEDED and run.duration is not None
     )
     if not durations:
-        return Statistics(ended, rate)
-    nearest_rank = math.ceil(0.95 * len(durations)) - 1
-    p95 = durations[nearest_rank]
-    return Statistics(ended, rate, length(median(durations)), length(p95))
+        return {"runs": ended, "rate": rate}
+    p95 = durations[math.ceil(0.95 * len(durations)) - 1]  # by the nearest rank
+    median = length(statistics.median(durations))
+    return {"runs": ended, "rate": rate, "median": median, "p95": length(p95)}

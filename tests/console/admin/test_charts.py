@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -203,39 +204,38 @@ def test_gaps_and_bars_share_the_slots() -> None:
 def test_success_rate_is_of_the_ended_runs() -> None:
     """A run that goes on counts neither way."""
     outcomes = ["running", "succeeded", "failed", "lost", "abandoned"]
-    statistics = statistics_of([run(1, outcome) for outcome in outcomes])
-    assert statistics is not None
-    assert (statistics.runs, statistics.rate) == (4, "25 %")
+    statistics: Any = statistics_of([run(1, outcome) for outcome in outcomes])
+    assert (statistics["runs"], statistics["rate"]) == (4, "25 %")
 
 
 def test_nearly_all_is_not_all() -> None:
     """One failure of a thousand is no success rate of 100 %."""
-    statistics = statistics_of([run(1, "failed")] + [run(1, "succeeded")] * 999)
-    assert statistics is not None
-    assert statistics.rate == "99 %"
+    statistics: Any = statistics_of([run(1, "failed")] + [run(1, "succeeded")] * 999)
+    assert statistics["rate"] == "99 %"
 
 
 def test_durations_are_those_of_the_good_runs() -> None:
     """A run that failed at once says nothing of how long the job takes."""
     runs = [run(seconds, "succeeded") for seconds in range(1, 21)]
-    statistics = statistics_of([run(0, "failed"), run(900, "lost"), *runs])
-    assert statistics is not None
-    assert statistics.median == "10.5s"
-    assert statistics.p95 == "19.0s"
+    statistics: Any = statistics_of([run(0, "failed"), run(900, "lost"), *runs])
+    assert statistics["median"] == "10.5s"
+    assert statistics["p95"] == "19.0s"
 
 
 def test_one_run_has_statistics() -> None:
     """Its duration is all of them."""
-    statistics = statistics_of([run(7, "succeeded")])
-    assert statistics is not None
-    assert statistics.median == statistics.p95 == "7.0s"
+    statistics: Any = statistics_of([run(7, "succeeded")])
+    assert statistics["median"] == statistics["p95"] == "7.0s"
 
 
 def test_without_a_success_there_is_no_usual_duration() -> None:
     """The rate is told, and no duration."""
-    statistics = statistics_of([run(7, "failed"), run(None, "abandoned")])
-    assert statistics is not None
-    assert (statistics.rate, statistics.median, statistics.p95) == ("0 %", None, None)
+    statistics: Any = statistics_of([run(7, "failed"), run(None, "abandoned")])
+    assert (statistics["rate"], statistics.get("median"), statistics.get("p95")) == (
+        "0 %",
+        None,
+        None,
+    )
 
 
 def test_without_an_end_there_are_no_statistics() -> None:

@@ -364,7 +364,7 @@ def test_page_has_thirty_runs_at_the_most(viewer: Client) -> None:
         add_run("billing")
     response = open_page(viewer)
     assert len(response.context["shedlock_runs"]) == 30
-    assert response.context["shedlock_statistics"].runs == 31
+    assert response.context["shedlock_statistics"]["runs"] == 31
 
 
 def test_page_of_a_new_lock(viewer: Client) -> None:
