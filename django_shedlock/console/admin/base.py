@@ -19,10 +19,8 @@ from django_shedlock.console.admin.filters import admin_provider
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.database.errors import describe
 
-View = Callable[..., HttpResponse]
 
-
-def tells_failure(view: View) -> View:
+def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
     """Let an admin's view say in a sentence that the database failed: status 503."""
 
     @wraps(view)

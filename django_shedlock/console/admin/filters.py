@@ -48,17 +48,13 @@ def providers() -> Iterator[LockProvider]:
 
 def database_providers() -> dict[str, DatabaseLockProvider]:
     """Return the database providers of the settings, by alias; the first is shown."""
-    found = {p.alias: p for p in providers() if isinstance(p, DatabaseLockProvider)}
-    return found or {"default": DatabaseLockProvider("default")}
+    return {p.alias: p for p in providers() if isinstance(p, DatabaseLockProvider)}
 
 
 def history_databases() -> dict[str, str]:
     """Return in which database each provider's runs are, the shown ones first."""
-    found = {alias: each.using for alias, each in database_providers().items()}
-    for provider in providers():
-        if provider.history_database is not None:
-            found.setdefault(provider.alias, provider.history_database)
-    return found
+    shown = {alias: each.using for alias, each in database_providers().items()}
+    return shown | {p.alias: each for p in providers() if (each := p.history_database)}
 
 
 def chosen_alias(request: HttpRequest, offered: Collection[str]) -> str | None:
@@ -76,7 +72,8 @@ def chosen_alias(request: HttpRequest, offered: Collection[str]) -> str | None:
 def admin_provider(request: HttpRequest) -> DatabaseLockProvider:
     """Return the provider that the address names, or else the first one."""
     known = database_providers()
-    return known[chosen_alias(request, known) or next(iter(known))]
+    chosen = chosen_alias(request, known) or next(iter(known), "default")
+    return known.get(chosen) or DatabaseLockProvider("default")
 
 
 def history_database(request: HttpRequest) -> str:
@@ -95,7 +92,7 @@ def query_of(alias: str, **parameters: str) -> str:
 
 def subtitle_of(request: HttpRequest) -> str | None:
     """Return which provider a page shows, where there are several to choose from."""
-    if len(database_providers()) == 1:
+    if len(database_providers()) < 2:
         return None
     text = pgettext("shedlock", "provider %(alias)s")
     return text % {"alias": admin_provider(request).alias}
@@ -106,13 +103,12 @@ def search() -> Search:
     return Search(default_duration(conf.GRACE))
 
 
-def attention_of(request: HttpRequest) -> Attention:
+def attention_of(request: Any) -> Attention:
     """Return the most urgent findings; the store is asked once for a request."""
     if not hasattr(request, "shedlock_attention"):
-        found = search().attention(admin_provider(request))
-        request.shedlock_attention = found  # type: ignore[attr-defined]
-    attention: Attention = request.shedlock_attention  # type: ignore[attr-defined]
-    return attention
+        request.shedlock_attention = search().attention(admin_provider(request))
+    found: Attention = request.shedlock_attention
+    return found
 
 
 def names_of(attention: Attention, choice: str) -> list[str]:
@@ -143,7 +139,7 @@ class ProviderFilter(admin.SimpleListFilter):
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         """Return one choice for each provider; all of them if one table has all."""
-        if len(database_providers()) == 1:
+        if len(database_providers()) < 2:
             yield next(super().choices(changelist))
         for alias, _ in self.lookup_choices:
             yield {

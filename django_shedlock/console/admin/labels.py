@@ -76,7 +76,7 @@ RESULTS = {
 """What came of it."""
 
 
-KINDS = {
+KINDS: dict[str, Any] = {
     Kind.OVERDUE: pgettext_lazy("shedlock", "overdue"),
     Kind.FAILED: pgettext_lazy("shedlock", "failed"),
     Kind.EXPIRED: pgettext_lazy("shedlock", "expired"),
@@ -205,6 +205,11 @@ def rough_length(duration: timedelta) -> str:
 def lease_meter(used: float) -> SafeString:
     """Return a bar for the part of a lease that is used, 0 to 1."""
     return shown("meter", percent=round(100 * used))
+
+
+def outcome(run: Any) -> SafeString:
+    """Return the label of the run's outcome, in its colour."""
+    return outcome_badge(RunOutcome(run.current_outcome))
 
 
 def took(run: Any) -> str:

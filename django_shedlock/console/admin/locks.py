@@ -13,40 +13,17 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.console.admin import rows
+from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.answers import LockAnswers
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
-from django_shedlock.console.admin.filters import (
-    AttentionFilter,
-    LastOutcomeFilter,
-    ProviderFilter,
-    StateFilter,
-    admin_provider,
-    providers,
-    query_of,
-    search,
-    subtitle_of,
-)
-from django_shedlock.console.admin.labels import (
-    column,
-    excerpt,
-    holder,
-    instant,
-    outcome_badge,
-    short_name,
-    shown,
-    started_by,
-    state_badge,
-    took,
-)
 from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.states import LockState
 from django_shedlock.models import (
     LockAction,
     LockRecord,
@@ -55,7 +32,6 @@ from django_shedlock.models import (
     with_last_run,
 )
 from django_shedlock.providers import provider_aliases
-from django_shedlock.providers.database import DatabaseLockProvider
 
 TEMPLATES = "admin/django_shedlock/lockrecord"
 LIST_PARTS = [f"{TEMPLATES}/{part}.html" for part in ("counters", "locks", "pages")]
@@ -83,7 +59,12 @@ class LockRecordAdmin(OperatorActions):
         "last_run",
         "next_expected",
     )
-    list_filter = (ProviderFilter, AttentionFilter, StateFilter, LastOutcomeFilter)
+    list_filter = (
+        filters.ProviderFilter,
+        filters.AttentionFilter,
+        filters.StateFilter,
+        filters.LastOutcomeFilter,
+    )
     search_fields = ("name", "locked_by")
     search_help_text = gettext_lazy("Search by lock or holder")
     change_list_template = f"{TEMPLATES}/change_list.html"
@@ -92,21 +73,23 @@ class LockRecordAdmin(OperatorActions):
     class Media:
         js = ("django_shedlock/refresh.js", "django_shedlock/selection.js")
 
-    shown_name = column(
+    shown_name = labels.column(
         pgettext_lazy("shedlock", "name"),
-        lambda record: shown("name", name=record.name, short=short_name(record.name)),
+        lambda record: labels.shown(
+            "name", name=record.name, short=labels.short_name(record.name)
+        ),
         "name",
     )
-    current_state = column(
+    current_state = labels.column(
         pgettext_lazy("shedlock", "state"),
-        lambda record: state_badge(LockState(record.state)),
+        lambda record: labels.state_badge(LockState(record.state)),
         "urgency",
     )
-    worker = column(pgettext_lazy("shedlock", "host"), rows.worker, "locked_by")
-    since = column(pgettext_lazy("shedlock", "since"), rows.since, "locked_at")
-    lease = column(pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until")
-    last_run = column(pgettext_lazy("shedlock", "last run"), rows.last_run)
-    next_expected = column(
+    worker = labels.column(pgettext_lazy("shedlock", "host"), rows.worker, "locked_by")
+    since = labels.column(pgettext_lazy("shedlock", "since"), rows.since, "locked_at")
+    lease = labels.column(pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until")
+    last_run = labels.column(pgettext_lazy("shedlock", "last run"), rows.last_run)
+    next_expected = labels.column(
         pgettext_lazy("shedlock", "next expected"), rows.next_expected
     )
 
@@ -116,7 +99,7 @@ class LockRecordAdmin(OperatorActions):
 
     def get_queryset(self, request: HttpRequest) -> LockRecordQuerySet:
         """Return the records with their states, from the provider's database."""
-        provider = admin_provider(request)
+        provider = filters.admin_provider(request)
         records = LockRecord.objects.using(provider.using).with_status().with_clock()
         return with_last_run(records, provider.alias)
 
@@ -140,14 +123,14 @@ class LockRecordAdmin(OperatorActions):
         response = super().changelist_view(request, extra_context)
         context = getattr(response, "context_data", None)
         if context and "cl" in context:
-            here = {p.alias for p in providers() if isinstance(p, DatabaseLockProvider)}
-            others = [alias for alias in provider_aliases() if alias not in here]
+            aliases, here = provider_aliases(), filters.database_providers()
             changelist: rows.LockList = context["cl"]
-            offered = list(self.offered(request).values())
+            counts, offered = changelist.counts(), self.offered(request).values()
             context |= {
-                **changelist.counts(),
+                "shedlock_attention": counts["attention"],
+                "shedlock_states": counts["state"],
                 "shedlock_is_complete": changelist.attention.is_complete,
-                "shedlock_others": others,
+                "shedlock_others": [alias for alias in aliases if alias not in here],
                 "shedlock_is_database": bool(here),
                 "shedlock_heads": list(result_headers(changelist)),
                 "shedlock_rows": changelist.rows(
@@ -164,25 +147,24 @@ class LockRecordAdmin(OperatorActions):
         self,
         request: HttpRequest,
         context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> HttpResponse:
         """Show the lock's findings, five answers, its runs, and its trail."""
-        provider, state = admin_provider(request), LockState(obj.state)
+        obj = kwargs["obj"]
+        provider, state = filters.admin_provider(request), LockState(obj.state)
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
         answers = LockAnswers(obj, runs, self.admin_site.name)
         offered = self.offered(request).values()
         try:
-            found = search().of_locks(provider, [obj.name]).get(obj.name, [])
+            found = filters.search().of_locks(provider, [obj.name]).get(obj.name, [])
         except LockProviderError as error:  # the rest of the page is still of use
             found = [Finding(Kind.UNREACHABLE, provider.alias, None, str(error))]
         context |= {
             "title": obj.name,
-            "subtitle": subtitle_of(request),
-            "shedlock_provider": query_of(provider.alias),
-            "shedlock_of_lock": query_of(provider.alias, name__exact=obj.name),
+            "subtitle": filters.subtitle_of(request),
+            "shedlock_provider": filters.query_of(provider.alias),
+            "shedlock_of_lock": filters.query_of(provider.alias, name__exact=obj.name),
             "shedlock_name": obj.name,
             "shedlock_actions": [each for each in offered if state in each.states],
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
@@ -202,12 +184,12 @@ class LockRecordAdmin(OperatorActions):
                 "shedlock_runs": [
                     {
                         "run": run,
-                        "started": instant(run.started),
-                        "outcome": outcome_badge(RunOutcome(run.current_outcome)),
-                        "duration": took(run),
-                        "cause": started_by(run),
-                        "worker": holder(run.locked_by, run.host, run.pid),
-                        "exception": excerpt(run) if run.exception_type else "",
+                        "started": labels.instant(run.started),
+                        "outcome": labels.outcome(run),
+                        "duration": labels.took(run),
+                        "cause": labels.started_by(run),
+                        "worker": labels.holder(run.locked_by, run.host, run.pid),
+                        "exception": labels.excerpt(run) if run.exception_type else "",
                     }
                     for run in recent
                 ],
@@ -216,9 +198,7 @@ class LockRecordAdmin(OperatorActions):
                 ),
                 "shedlock_statistics": statistics_of(runs),
             }
-        response = super().render_change_form(
-            request, context, add, change, form_url, obj
-        )
+        response = super().render_change_form(request, context, *args, **kwargs)
         return with_parts(request, response, f"{TEMPLATES}/page.html")
 
     def _shows_runs(self, request: HttpRequest) -> bool:

@@ -75,11 +75,12 @@ def age(name: str, by: timedelta) -> None:
 def told(page: Any) -> dict[str, list[str]]:
     """Return the findings below each lock of the list."""
     return {
-        row.name: [
-            f"{capfirst(label)} {finding.sentence}" for label, finding in row.findings
+        row["name"]: [
+            f"{capfirst(label)} {finding.sentence}"
+            for label, finding in row["findings"]
         ]
         for row in page.context["shedlock_rows"]
-        if row.findings
+        if row["findings"]
     }
 
 
@@ -115,7 +116,7 @@ def test_list_can_be_ordered_by_name(chief: Client) -> None:
 def counters(page: Any) -> list[tuple[str, int]]:
     """Return the choice and the number of each counter of the list."""
     both = [*page.context["shedlock_attention"], *page.context["shedlock_states"]]
-    return [(counter.choice, counter.locks) for counter in both]
+    return [(counter["choice"], counter["locks"]) for counter in both]
 
 
 def names(page: Any) -> list[str]:

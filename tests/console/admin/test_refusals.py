@@ -49,7 +49,7 @@ def test_counters_count_what_the_list_shows(chief: Client) -> None:
     with override_settings(ROOT_URLCONF=urls):
         page: Any = chief.get("/team/django_shedlock/lockrecord/")
     [running] = page.context["shedlock_states"]
-    assert (running.choice, running.locks) == ("running", 2)
+    assert (running["choice"], running["locks"]) == ("running", 2)
 
 
 NUL = "billing\0"

@@ -194,7 +194,9 @@ def cures(page: Any) -> dict[str, list[str]]:
     """Return the buttons below each lock."""
     rows = page.context["shedlock_rows"]
     return {
-        row.name[2:]: [f"{c.label}…" for c in row.cures] for row in rows if row.cures
+        row["name"][2:]: [f"{c.label}…" for c in row["cures"]]
+        for row in rows
+        if row["cures"]
     }
 
 
