@@ -21,9 +21,7 @@ class ShedLockConfig(AppConfig):
         from django_shedlock import checks
         from django_shedlock.contrib.celery.apps import check_celery
         from django_shedlock.contrib.crontab.checks import check_crontab
-        from django_shedlock.contrib.crontab.entries import target_modules
         from django_shedlock.history import recording  # noqa: F401
-        from django_shedlock.jobs.named import module_sources
 
         # django-crontab runs checks at each tick: one wrong job would stop the others.
         if sys.argv[1:3] == ["crontab", "run"]:
@@ -37,5 +35,3 @@ class ShedLockConfig(AppConfig):
         ):
             register(check)
         register(checks.check_stores, Tags.database)
-        if target_modules not in module_sources:
-            module_sources.append(target_modules)

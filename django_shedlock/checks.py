@@ -59,8 +59,7 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
     """Check each decorated job of the project, and whether their names clash."""
     if any(map(_setting_problem, conf.SETTINGS)):
         return []
-    failed = import_decorated_modules()
-    messages = [_failed_import(module) for module in failed if module.is_of_app]
+    messages = [_failed_import(module) for module in import_decorated_modules()]
     paths: dict[tuple[str, str], set[str]] = defaultdict(set)
     for job in sorted(registered_jobs, key=lambda job: job.path):
         paths[job.request.provider, job.request.name].add(job.path)

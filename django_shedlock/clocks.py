@@ -33,7 +33,7 @@ def clock_difference(read: Callable[[], datetime]) -> timedelta:
     asked = time.time()
     moment = read()
     answered = time.time()
-    told = timestamp(moment)
+    told = aware(moment).timestamp()
     return timedelta(seconds=told - min(max(told, asked), answered))
 
 

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from django_shedlock.durations import Duration
+
 T = TypeVar("T")
 
 
@@ -50,20 +52,18 @@ PROVIDERS = Setting[dict[str, dict[str, Any]]](
         }
     },
 )
-LOCK_AT_MOST_FOR = Setting[timedelta | float | str](
+LOCK_AT_MOST_FOR = Setting[Duration](
     "SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR", DURATION, "1h"
 )
-LOCK_AT_LEAST_FOR = Setting[timedelta | float | str](
+LOCK_AT_LEAST_FOR = Setting[Duration](
     "SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR", DURATION, "0s"
 )
 NAMESPACE = Setting[str]("SHEDLOCK_NAMESPACE", (str,), "")
 TABLE = Setting[str]("SHEDLOCK_TABLE", (str,), "shedlock")
 ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
 HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
-HISTORY_RETENTION = Setting[timedelta | float | str](
-    "SHEDLOCK_HISTORY_RETENTION", DURATION, "30d"
-)
-GRACE = Setting[timedelta | float | str]("SHEDLOCK_GRACE", DURATION, "5m")
+HISTORY_RETENTION = Setting[Duration]("SHEDLOCK_HISTORY_RETENTION", DURATION, "30d")
+GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION, "5m")
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](

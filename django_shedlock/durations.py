@@ -34,13 +34,34 @@ def parse_duration(value: Duration) -> timedelta:
 
     Raises ``ValueError`` for what is no duration, or longer than ``LONGEST``.
     """
+    duration: timedelta | None = None
     try:
-        duration = _convert(value)
+        if isinstance(value, timedelta):
+            duration = value
+        elif isinstance(value, str):
+            duration = _parse_text(value.strip())
+        elif not isinstance(value, bool) and isinstance(value, int | float):
+            duration = timedelta(seconds=value) if math.isfinite(value) else None
     except OverflowError:
         duration = timedelta.max
-    if abs(duration) > LONGEST:
+    if duration is None:
+        raise ValueError(f"{value!r} is not a duration: {EXPECTED}")
+    if not -LONGEST <= duration <= LONGEST:
         raise ValueError(f"{value!r} is more than a hundred years")
     return duration
+
+
+@lru_cache
+def _parse_text(text: str) -> timedelta | None:
+    parts = PART.findall(text)
+    units = {unit for _, unit in parts}
+    is_whole = "".join(map("".join, parts)) == text and len(units) == len(parts)
+    if parts and is_whole:
+        return sum((float(n) * UNITS[unit] for n, unit in parts), timedelta(0))
+    # Django returns zero for "P" and "PT", and also knows "1 00:00:00".
+    is_iso = text.lstrip("+-").startswith("P") and text[-1:].isalpha()
+    has_number = any(character.isdigit() for character in text)
+    return parse_iso_duration(text) if is_iso and has_number else None
 
 
 def format_duration(duration: timedelta) -> str:
@@ -71,39 +92,3 @@ def format_measured(duration: timedelta) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     return f"{seconds:.1f}s" if seconds < 60 else format_seconds(duration)
-
-
-def _convert(value: Duration) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, str):
-        return _parse_text(value)
-    is_number = not isinstance(value, bool) and isinstance(value, int | float)
-    if not is_number or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a duration: {EXPECTED}")
-    return timedelta(seconds=value)
-
-
-@lru_cache
-def _parse_text(text: str) -> timedelta:
-    duration = _parse_units(text.strip())
-    if duration is None:
-        duration = _parse_iso(text.strip())
-    if duration is None:
-        raise ValueError(f"{text!r} is not a duration: {EXPECTED}")
-    return duration
-
-
-def _parse_units(text: str) -> timedelta | None:
-    parts = PART.findall(text)
-    units = [unit for _, unit in parts]
-    if not parts or "".join(map("".join, parts)) != text or len({*units}) < len(units):
-        return None
-    return sum((float(n) * UNITS[unit] for n, unit in parts), timedelta(0))
-
-
-def _parse_iso(text: str) -> timedelta | None:
-    # Django returns zero for "P" and "PT", and also knows "1 00:00:00".
-    is_iso = text.lstrip("+-").startswith("P") and text[-1:].isalpha()
-    has_number = any(character.isdigit() for character in text)
-    return parse_iso_duration(text) if is_iso and has_number else None

@@ -18,7 +18,7 @@ class LockNotAcquired(ShedLockError):
 
 class LockLost(ShedLockError):
     """
-    The lock is no longer ours: its lease ended, or it was released or taken.
+    The lock is no longer ours: its lease ended, or an operator released it.
 
     You meet it in ``Lock.extend()``, ``extend_active_lock()`` and
     ``assert_locked()``. Another worker may be running the same job by now, so
@@ -60,7 +60,7 @@ class InvalidLockConfiguration(ShedLockError, ValueError):
 
 def message_of(error: BaseException) -> str:
     """
-    Return ``str(error)``, or what it raises, in words.
+    Return ``str(error)``, or say what it raised.
 
     Nobody's ``__str__`` ends the process or replaces another error, not even one that
     raises ``SystemExit``. What a signal's handler raises meanwhile passes through.

@@ -16,7 +16,6 @@ from django.db import OperationalError, connection, connections
 from django.test import override_settings
 
 from django_shedlock import LockNotAcquired, checks, clocks, hold, scheduler_lock
-from django_shedlock.jobs import named
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.jobs import app_in, only_jobs_of
 
@@ -289,14 +288,6 @@ def test_w002_module_that_cannot_be_imported(
     assert f"known: {text}" in message.msg
     assert f'(file "{file}"' in message.msg
     assert not message.is_serious()
-
-
-def test_module_that_a_setting_names_is_left_to_the_check_of_that_setting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """E006 tells of a target of CRONJOBS, which may be no module at all."""
-    monkeypatch.setattr(named, "module_sources", [lambda: iter(["no.such.module"])])
-    assert checks.check_jobs() == []
 
 
 def forget(package: str) -> None:

@@ -127,24 +127,18 @@ class FailedImport:
     module: str
     reason: str
     has_invalid_lock: bool
-    is_of_app: bool
-    """Whether ``modules_of_apps()`` found it, and not a setting that names it."""
 
 
 def import_decorated_modules(level: int = logging.DEBUG) -> list[FailedImport]:
     """
     Import the modules in which the project may decorate jobs.
 
-    All ``module_sources`` name them; one that cannot be imported is logged, left out
-    and returned. Nearly every command checks the project, and the check tells of them,
-    so only callers that act on the jobs raise the ``level``.
+    One that cannot be imported is logged, left out and returned. Nearly every command
+    checks the project, and the check tells of them, so only callers that act on the
+    jobs raise the ``level``.
     """
-    found: dict[str, object] = {}
-    for source in module_sources:
-        for name in source():
-            found.setdefault(name, source)
     failed = []
-    for name, finder in found.items():
+    for name in dict.fromkeys(decorated_modules()):
         try:
             importlib.import_module(name)
         except KeyboardInterrupt:
@@ -153,12 +147,11 @@ def import_decorated_modules(level: int = logging.DEBUG) -> list[FailedImport]:
             text = "Could not import %s to look for jobs."
             logger.log(level, text, name, exc_info=True)
             is_invalid = isinstance(error, InvalidLockConfiguration)
-            is_of_app = finder is modules_of_apps
-            failed.append(FailedImport(name, _reason(error), is_invalid, is_of_app))
+            failed.append(FailedImport(name, _reason(error), is_invalid))
     return failed
 
 
-def modules_of_apps() -> Iterator[str]:
+def decorated_modules() -> Iterator[str]:
     """Return the apps' modules and management commands that name the decorator."""
     roots = {Path(app.path).resolve() for app in apps.get_app_configs()}
     for app in apps.get_app_configs():
@@ -167,10 +160,6 @@ def modules_of_apps() -> Iterator[str]:
         seen = roots | {commands.resolve()}
         yield from _decorated(commands, ".".join([app.name, *COMMANDS.parts]), seen)
         yield from _decorated(Path(app.path), app.name, seen)
-
-
-module_sources: list[Callable[[], Iterator[str]]] = [modules_of_apps]
-"""Where names of modules are found; apps may add to it when they are ready."""
 
 
 def _decorated(folder: Path, package: str, seen: set[Path]) -> Iterator[str]:

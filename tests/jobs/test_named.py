@@ -13,7 +13,7 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import checks
-from django_shedlock.jobs.named import import_decorated_modules, modules_of_apps
+from django_shedlock.jobs.named import decorated_modules, import_decorated_modules
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.models import LockRecord
 from tests.support.commands import run
@@ -40,7 +40,7 @@ def no_other_jobs() -> Iterator[None]:
 def test_modules_of_packages_are_found_once(apps: list[str]) -> None:
     """Also a package's own module; not its programs, migrations and tests."""
     with override_settings(INSTALLED_APPS=apps):
-        assert sorted(modules_of_apps()) == MARKED
+        assert sorted(decorated_modules()) == MARKED
 
 
 def test_only_modules_with_the_mark_are_imported(
@@ -68,7 +68,7 @@ def test_jobs_of_packages_are_known() -> None:
 def test_packages_of_tests_are_left_alone() -> None:
     """An app of tests has none but tests in its packages."""
     with override_settings(INSTALLED_APPS=["tests"]):
-        assert [name for name in modules_of_apps() if name.count(".") > 1] == []
+        assert [name for name in decorated_modules() if name.count(".") > 1] == []
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_commands_in_folders_that_are_no_packages(loose_app: Path) -> None:
     commands = loose_app / "management" / "commands"
     commands.mkdir(parents=True)
     (commands / "loose.py").write_text(IMPORT)
-    assert list(modules_of_apps()) == ["loose_app.management.commands.loose"]
+    assert list(decorated_modules()) == ["loose_app.management.commands.loose"]
 
 
 def test_links_lead_nowhere_twice(loose_app: Path) -> None:
@@ -96,14 +96,14 @@ def test_links_lead_nowhere_twice(loose_app: Path) -> None:
     (jobs / "around").symlink_to(jobs)
     (jobs / "app").symlink_to(loose_app)
     (loose_app / "alias").symlink_to(jobs)
-    assert list(modules_of_apps()) == ["loose_app.jobs.nightly"]
+    assert list(decorated_modules()) == ["loose_app.jobs.nightly"]
 
 
 def test_names_that_only_begin_like_others(loose_app: Path) -> None:
     """What pytest and Django import themselves is left out, and nothing else."""
     for name in ("conftest", "migrations", "migrations_report", "tests", "__main__"):
         (loose_app / f"{name}.py").write_text(IMPORT)
-    assert list(modules_of_apps()) == ["loose_app.migrations_report"]
+    assert list(decorated_modules()) == ["loose_app.migrations_report"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_module_whose_code_names_the_decorator_is_found(
 ) -> None:
     """By whatever name and way it came there."""
     (loose_app / "jobs.py").write_text(code)
-    assert list(modules_of_apps()) == ["loose_app.jobs"]
+    assert list(decorated_modules()) == ["loose_app.jobs"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_module_that_only_mentions_the_decorator_is_left_alone(
 ) -> None:
     """A script whose comment explains why it has no lock is not run by a check."""
     (loose_app / "script.py").write_text(f"{code}\nraise SystemExit(1)")
-    assert list(modules_of_apps()) == []
+    assert list(decorated_modules()) == []
 
 
 @pytest.mark.parametrize("code", [b"def (:", b"\0", b"# coding: no\n", b"(" * 10_000])
@@ -156,7 +156,7 @@ def test_module_that_cannot_be_read_is_imported_to_tell_why(
 def test_looking_for_jobs_repeats_no_warning(loose_app: Path) -> None:
     """Python warns of a doubtful string when it compiles it, and that is enough."""
     (loose_app / "jobs.py").write_text('# scheduler_lock\nnumber = "\\d"')
-    assert list(modules_of_apps()) == []
+    assert list(decorated_modules()) == []
 
 
 def test_jobs_of_a_module_that_fails_later_are_forgotten(loose_app: Path) -> None:

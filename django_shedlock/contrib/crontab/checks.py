@@ -132,8 +132,7 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
             yield from _check_lock(entry)
             locked.append(entry)
         except InvalidLockConfiguration as error:
-            if entry.job is None:  # another check reports decorated jobs
-                yield invalid_lock(str(entry), error)
+            yield invalid_lock(str(entry), error)
     yield from _check_shared(locked)
     known = {key for entry in locked for key in (entry.path, entry.call)}
     if locks_all_entries() and len(locked) == len(jobs):
@@ -198,8 +197,7 @@ def _check_lock(entry: Entry) -> Iterator[CheckMessage]:
     ticks = entry.ticks if find_spec("cronsim") else None
     if ticks is None:
         return
-    if entry.job is None or entry.job.request.schedule is None:  # see check_jobs()
-        yield from find_too_long(str(entry), lock, ticks.interval)
+    yield from find_too_long(str(entry), lock, ticks.interval)
     if schedule is not None and not schedule.has_ticks_of(ticks):
         yield Warning(
             f"{entry} does not start its job by the schedule {schedule.expression!r} "

@@ -248,12 +248,3 @@ def entries_as_jobs() -> Iterator[NamedJob]:
                 yield named_job(entry.request, entry.run)
         except Exception:  # whatever importing a target raises
             logger.warning("The entry %r of CRONJOBS is wrong.", job, exc_info=True)
-
-
-def target_modules() -> Iterator[str]:
-    """Return the modules of the targets of ``CRONJOBS``, which may be anywhere."""
-    entries = getattr(settings, "CRONJOBS", ())
-    if apps.is_installed("django_crontab") and isinstance(entries, list | tuple):
-        for entry in entries:
-            with suppress(ValueError):  # a check reports it
-                yield Entry.parse(entry).path.rpartition(".")[0]
