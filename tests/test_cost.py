@@ -9,10 +9,16 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 import django_shedlock
 from django_shedlock import scheduler_lock
+from django_shedlock.locks.states import LockState
+from tests.support.locks import state, take
+from tests.support.operators import confirm, statements
 
 OURS = str(Path(django_shedlock.__file__).parent)
 RECEIVERS = str(Path(OURS, "contrib"))
@@ -86,3 +92,39 @@ def test_call_is_a_hundred_calls_at_the_most(job: Callable[[], None]) -> None:
         sys.setprofile(None)
     assert "attempt" in calls
     assert len(calls) <= 100
+
+
+@pytest.fixture
+def root() -> Client:
+    """A superuser in the admin, who has released a lock before."""
+    User.objects.create_superuser("root", password="x")
+    client = Client()
+    client.login(username="root", password="x")
+    confirm(client, "warm", take("warm").locked_by, follow=False)
+    return client
+
+
+def test_release_is_ten_frames_below_its_request(root: Client) -> None:
+    """From the admin's view to the UPDATE that releases the lock."""
+
+    def look(execute: Any, sql: str, *arguments: Any) -> Any:
+        if sql.startswith(f"UPDATE {connection.ops.quote_name('shedlock')} "):
+            frames.append(our_frames())
+        return execute(sql, *arguments)
+
+    lock = take("billing")
+    frames.clear()
+    with connection.execute_wrapper(look):
+        confirm(root, "billing", lock.locked_by, follow=False)
+    [update] = frames
+    assert len(update) <= 10, update
+    assert state("billing") is LockState.FREE
+
+
+def test_release_is_eight_statements(root: Client) -> None:
+    """With two of session and user, and none for a list that the redirect hides."""
+    lock = take("billing")
+    with CaptureQueriesContext(connection) as queries:
+        confirm(root, "billing", lock.locked_by, follow=False)
+    assert len(statements(queries)) <= 8, statements(queries)
+    assert state("billing") is LockState.FREE

@@ -51,6 +51,7 @@ def confirm(
     *,
     action: str = "release_selected",
     query: str = "",
+    follow: bool = True,
     **fields: str,
 ) -> Any:
     """Send the confirmation page, with a reason unless another one is given."""
@@ -64,7 +65,7 @@ def confirm(
             "reason": "the pod is gone",
             **fields,
         },
-        follow=True,
+        follow=follow,
     )
 
 
