@@ -263,7 +263,7 @@ def test_phone_shows_first_what_came_of_it(pages: Pages, view: str) -> None:
         for cell in first.find_elements("css selector", "td, th")
         if cell.is_displayed()
     }
-    outcome = "field-how_it_ended" if view == RUNS else "field-came_of_it"
+    outcome = "field-how_it_ended" if view == RUNS else "field-shown_result"
     assert tops[outcome] == min(tops.values())
     empty = pages.find_all("#result_list .shedlock-nothing")
     assert not any(each.is_displayed() for each in empty)

@@ -14,6 +14,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext, pgettext_lazy
 
+from django_shedlock.console import operators
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, format_seconds
 from django_shedlock.locks.states import LockState, RunOutcome
@@ -57,12 +58,8 @@ TRIGGERS = {
 """What starts runs."""
 
 ACTIONS = {
-    ActionKind.RELEASE: pgettext_lazy("shedlock", "release"),
-    ActionKind.EXTEND: pgettext_lazy("shedlock", "extend"),
-    ActionKind.PAUSE: pgettext_lazy("shedlock", "pause"),
-    ActionKind.RESUME: pgettext_lazy("shedlock", "resume"),
-    ActionKind.RUN: pgettext_lazy("shedlock", "run now"),
-    ActionKind.CATCH_UP: pgettext_lazy("shedlock", "catch-up"),
+    **{str(kind): action.label for kind, action in operators.ACTIONS.items()},
+    str(ActionKind.CATCH_UP): pgettext_lazy("shedlock", "catch-up"),
 }
 """What operators do."""
 

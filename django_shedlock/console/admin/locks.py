@@ -15,9 +15,9 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
-from django_shedlock.console.admin.answers import LockAnswers
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
+from django_shedlock.console.admin.facts import facts_of
 from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
@@ -154,7 +154,6 @@ class LockRecordAdmin(OperatorActions):
         obj = kwargs["obj"]
         provider, state = filters.admin_provider(request), LockState(obj.state)
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
-        answers = LockAnswers(obj, runs, self.admin_site.name)
         offered = self.offered(request).values()
         try:
             found = filters.search().of_locks(provider, [obj.name]).get(obj.name, [])
@@ -169,8 +168,7 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_actions": [each for each in offered if state in each.states],
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
-            "shedlock_answers": answers.answers,
-            "shedlock_details": answers.details,
+            "shedlock_lock": facts_of(obj, runs, self.admin_site.name),
             "shedlock_has_actions": self.admin_site.is_registered(LockAction),
             "shedlock_trail": None,
         }

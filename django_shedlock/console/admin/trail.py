@@ -10,7 +10,6 @@ from django.contrib.admin.utils import quote
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy, pgettext_lazy
@@ -33,6 +32,7 @@ from django_shedlock.console.admin.labels import (
     badge,
     column,
     instant,
+    shown,
 )
 from django_shedlock.models import LockAction, LockRecord
 
@@ -46,46 +46,36 @@ def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
     """Return what operators did to the lock lately, the newest first."""
     provider = admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
-    return [_line(action) for action in actions.order_by("-pk")[:SHOWN]]
+    return [
+        {
+            "action": action,
+            "began": instant(action.began),
+            "kind": ACTIONS.get(action.kind, action.kind),
+            "result": _result(action),
+        }
+        for action in actions.order_by("-pk")[:SHOWN]
+    ]
 
 
-def _line(action: LockAction) -> dict[str, Any]:
-    return {
-        "began": instant(action.began),
-        "kind": kind_label(action),
-        "result": result_badge(action),
-        "operator": action.operator,
-        "reason": action.reason,
-        "detail": action.detail,
-    }
+def _result(action: Any) -> SafeString:
+    # What another version has written is shown as it is.
+    return badge(action.result, str(RESULTS.get(action.result, action.result)))
 
 
-def kind_label(action: LockAction) -> str:
-    """Return what the operator did; what another version wrote as it is."""
-    known = {kind.value: label for kind, label in ACTIONS.items()}
-    return str(known.get(action.kind, action.kind))
-
-
-def result_badge(action: LockAction) -> SafeString:
-    """Return the result's label in its colour."""
-    known = {result.value: label for result, label in RESULTS.items()}
-    return badge(action.result, str(known.get(action.result, action.result)))
+def _beginning(text: str) -> SafeString:
+    return shown("text", text=Truncator(text).chars(EXCERPT)) if text else NOTHING
 
 
 def lock_link(site: admin.AdminSite, name: str, provider: str) -> SafeString:
     """Return the lock's name, as a link where the site shows that lock."""
     if not name:  # of a catch-up, which is for no single lock
         return NOTHING
-    if not site.is_registered(LockRecord) or provider not in database_providers():
-        return format_html("<bdi>{}</bdi>", name)
-    page = reverse(
-        "admin:django_shedlock_lockrecord_change",
-        args=[quote(name)],
-        current_app=site.name,
-    )
-    return format_html(
-        '<a href="{}{}"><bdi>{}</bdi></a>', page, query_of(provider), name
-    )
+    address = ""
+    if site.is_registered(LockRecord) and provider in database_providers():
+        page = "admin:django_shedlock_lockrecord_change"
+        address = reverse(page, args=[quote(name)], current_app=site.name)
+        address += query_of(provider)
+    return shown("lock_link", name=name, page=address)
 
 
 @admin.register(LockAction)
@@ -94,12 +84,12 @@ class LockActionAdmin(LargeTableAdmin):
 
     list_display = (
         "began_at",
-        "what",
+        "shown_kind",
         "lock",
-        "came_of_it",
-        "operator_name",
-        "why",
-        "in_words",
+        "shown_result",
+        "shown_operator",
+        "shown_reason",
+        "shown_detail",
     )
     list_display_links = ("began_at",)
     list_filter = (HistoryFilter, KindFilter, ResultFilter, OperatorFilter)
@@ -108,8 +98,8 @@ class LockActionAdmin(LargeTableAdmin):
     change_list_template = "admin/django_shedlock/wide_list.html"
     fields = readonly_fields = (
         "lock",
-        "what",
-        "came_of_it",
+        "shown_kind",
+        "shown_result",
         "detail",
         "operator",
         "reason",
@@ -125,43 +115,27 @@ class LockActionAdmin(LargeTableAdmin):
     ended_at = column(
         pgettext_lazy("shedlock", "ended"), lambda action: instant(action.ended)
     )
-
-    @admin.display(description=pgettext_lazy("shedlock", "action"))
-    def what(self, action: Any) -> str:
-        """Return what the operator did."""
-        return kind_label(action)
+    shown_kind = column(
+        pgettext_lazy("shedlock", "action"),
+        lambda action: ACTIONS.get(action.kind, action.kind),
+    )
+    shown_result = column(pgettext_lazy("shedlock", "result"), _result)
+    shown_operator = column(
+        pgettext_lazy("shedlock", "operator"),
+        lambda action: _beginning(action.operator),
+    )
+    shown_reason = column(
+        pgettext_lazy("shedlock", "reason"), lambda action: _beginning(action.reason)
+    )
+    shown_detail = column(
+        pgettext_lazy("shedlock", "detail"), lambda action: _beginning(action.detail)
+    )
 
     @admin.display(description=pgettext_lazy("shedlock", "lock"))
     def lock(self, action: Any) -> SafeString:
         """Return the lock's name, as a link where the site shows locks."""
         return lock_link(self.admin_site, action.name, action.provider)
 
-    @admin.display(description=pgettext_lazy("shedlock", "result"))
-    def came_of_it(self, action: Any) -> SafeString:
-        """Return the result's label."""
-        return result_badge(action)
-
-    @admin.display(description=pgettext_lazy("shedlock", "operator"))
-    def operator_name(self, action: Any) -> SafeString:
-        """Return who it was, whatever the direction of the name's script."""
-        return _beginning(action.operator)
-
-    @admin.display(description=pgettext_lazy("shedlock", "reason"))
-    def why(self, action: Any) -> SafeString:
-        """Return the beginning of the reason."""
-        return _beginning(action.reason)
-
-    @admin.display(description=pgettext_lazy("shedlock", "detail"))
-    def in_words(self, action: Any) -> SafeString:
-        """Return the beginning of what came of it, in words."""
-        return _beginning(action.detail)
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
         """Return the actions, from the provider's database."""
         return LockAction.objects.using(history_database(request))
-
-
-def _beginning(text: str) -> SafeString:
-    if not text:
-        return NOTHING
-    return format_html("<bdi>{}</bdi>", Truncator(text).chars(EXCERPT))

@@ -51,16 +51,24 @@ def open_page(client: Client, name: str = "billing", **how: Any) -> Any:
     return response
 
 
+def told(client: Client, where: str, name: str = "billing") -> dict[str, str]:
+    """Return what a list of the page tells, as a reader sees it."""
+    page = open_page(client, name).content.decode()
+    [found] = re.findall(rf'<dl [^>]*id="{where}".*?</dl>', page, re.DOTALL)
+    lines = re.findall(r"<dt>(.*?)</dt>\s*<dd.*?>(.*?)</dd>", found, re.DOTALL)
+    return {label: text(value) for label, value in lines}
+
+
 def answers(client: Client, name: str = "billing") -> dict[str, str]:
-    """Return what the page answers, as a reader sees it."""
-    given = open_page(client, name).context["shedlock_answers"]
-    return {answer.kind: text(" ".join(answer.lines)) for answer in given}
+    """Return what the page answers first."""
+    keys = ("state", "holder", "heartbeat", "last", "next")
+    values = told(client, "shedlock-answers", name).values()
+    return dict(zip(keys, values, strict=True))
 
 
 def details(client: Client, name: str = "billing") -> dict[str, str]:
     """Return what is folded away."""
-    given = open_page(client, name).context["shedlock_details"]
-    return {label: text(value) for label, value in given}
+    return told(client, "shedlock-details", name)
 
 
 def buttons(client: Client, name: str = "billing") -> list[str]:
