@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -13,7 +15,14 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.asyncio import async_unsafe
 
 from django_shedlock import threads
-from django_shedlock.threads import Timetable, outside_event_loop, run_in_background
+from django_shedlock.threads import (
+    ForkSafeMutex,
+    Timetable,
+    outside_event_loop,
+    renewed_in_child,
+    run_in_background,
+)
+from tests.support.forks import forked, thread_inside
 from tests.support.threads import running_threads, threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -203,3 +212,46 @@ def test_what_an_event_loop_forbids_is_done_in_another_thread() -> None:
 
     assert asyncio.run(main()) != threading.current_thread().name
     assert outside_event_loop(ask) == threading.current_thread().name
+
+
+class Renewed:
+    """Counts how often it was renewed, and may fail at it."""
+
+    def __init__(self, error: Exception | None = None):
+        self.count = 0
+        self._error = error
+
+    def forget(self) -> None:
+        self.count += 1
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_each_thing_is_renewed_in_a_forked_child_only() -> None:
+    """One that can't be renewed does not keep the others from it."""
+    things = [
+        renewed_in_child(Renewed(error)) for error in (None, ValueError("stuck"), None)
+    ]
+    assert forked(lambda: [thing.count for thing in things] == [1, 1, 1])
+    assert [thing.count for thing in things] == [0, 0, 0]
+
+
+def test_thing_that_is_gone_is_not_kept() -> None:
+    """Providers of tests and of changed settings come and go."""
+    thing = weakref.ref(renewed_in_child(Renewed()))
+    gc.collect()
+    assert thing() is None
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_mutex_of_another_thread_is_free_in_a_forked_child() -> None:
+    """The thread that has it does not go on there."""
+    renewed = ForkSafeMutex()
+
+    def work(stay: Callable[[], None]) -> None:
+        with renewed.mutex:
+            stay()
+
+    with thread_inside(work):
+        assert forked(lambda: renewed.mutex.acquire(blocking=False))
