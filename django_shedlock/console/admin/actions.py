@@ -19,7 +19,7 @@ from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_l
 
 from django_shedlock.console.admin.base import ConsoleAdmin, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
-from django_shedlock.console.admin.labels import instant
+from django_shedlock.console.admin.labels import holder, instant
 from django_shedlock.console.operators import ACTIONS, OperatorAction, texts
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.durations import parse_duration
@@ -119,10 +119,12 @@ class OperatorActions(ConsoleAdmin):
 
     def carry_out_confirmed(self, request: HttpRequest) -> HttpResponse | None:
         """Do what was confirmed, before Django reads a list that nobody would see."""
-        action = self.offered(request).get(request.POST.get("action", ""))
-        if action is None or CONFIRMED not in request.POST or has_nul(request):
+        if CONFIRMED not in request.POST or has_nul(request):
             return None
-        if not self.has_view_permission(request):
+        name = request.POST.get("action", "")
+        action = self.offered(request).get(name)
+        is_offered = action and name in self.get_actions(request)
+        if action is None or not is_offered or not self.has_view_permission(request):
             return None
         names = request.POST.getlist(ACTION_CHECKBOX_NAME)
         seen = dict(zip(names, request.POST.getlist(HOLDER), strict=False))
@@ -195,19 +197,9 @@ class OperatorActions(ConsoleAdmin):
             if why:
                 others.append((record, why))
                 continue
-            host, pid = split_identity(record.locked_by)
-            meant.append(
-                {
-                    "record": record,
-                    "host": host,
-                    "pid": pid,
-                    "since": instant(record.locked_at),
-                    "until": instant(record.lock_until),
-                    "may_run": LockState(record.state).may_run,
-                    "is_free": record.state == LockState.FREE,
-                    "pause": record.status.pause,
-                }
-            )
+            who = holder(record.locked_by, *split_identity(record.locked_by))
+            instants = map(instant, (record.locked_at, record.lock_until))
+            meant.append((record, record.status, who, *instants))
         if not meant:
             for record, why in others[:1]:
                 told = str(action.refused) % {"name": repr(record.name), "why": why}

@@ -87,59 +87,46 @@ def write_request(asked: OperatorAction) -> int:
     return row
 
 
-def carry_out_requests(provider: LockProvider) -> Iterator[CarriedOut]:
+def carry_out_requests(
+    provider: LockProvider, row: int | None = None
+) -> Iterator[CarriedOut]:
     """
     Carry out the open requests for jobs that are known here, one after the other.
 
-    The trail shows when a catch-up was last seen. Of all processes that try, one
-    carries out a request. With ``SHEDLOCK_ENABLED = False`` nothing is done.
+    With ``row`` only that one, else the trail shows that a catch-up was seen. Of all
+    processes that try, one carries out a request. With ``SHEDLOCK_ENABLED = False``
+    nothing is done.
     """
     if not conf.ENABLED.value:
         return
     trail = Trail(provider)
-    trail.note_catch_up()
+    if row is None:
+        trail.note_catch_up()
     try:
-        requests = trail.requests()
+        requests = trail.requests(**({} if row is None else {"pk": row}))
     except Error as error:  # what is overdue must run all the same
         logger.error("No request of an operator is carried out: %s", str(error).strip())
         return
     jobs = jobs_by_name(provider) if requests else {}
     for request in requests:
-        if carried_out := _carry_out(provider, request, jobs):
-            yield carried_out
-
-
-def carry_out_request(provider: LockProvider, row: int) -> CarriedOut | None:
-    """
-    Carry out this request, unless another process has, or its job is not known.
-
-    With ``SHEDLOCK_ENABLED = False`` nothing is done.
-    """
-    if conf.ENABLED.value:
-        for request in Trail(provider).requests(pk=row):
-            return _carry_out(provider, request, jobs_by_name(provider))
-    return None
-
-
-def _carry_out(
-    provider: LockProvider, request: LockAction, jobs: Mapping[str, NamedJob]
-) -> CarriedOut | None:
-    job = jobs.get(request.name)
-    if job is None or job.start is None:
-        logger.info("Lock %r: its job is requested, not known here.", request.name)
-        return None
-    if not Trail(provider).claim(request.pk, request.name):
-        return None
-    by = {"operator": request.operator, "reason": request.reason}
-    asked = OperatorAction(provider, request.name, **by)
-    began = time.monotonic()
-    try:
-        return CarriedOut(request, _run(asked, request.pk, job.start))
-    except (Exception, SystemExit) as error:  # the other requests must be carried out
-        if is_success(error):
-            return CarriedOut(request, _ran(asked, began))
-        logger.exception("The job of lock %r failed.", request.name)
-        return CarriedOut(request, _failed(asked, error), error)
+        job = jobs.get(request.name)
+        if job is None or job.start is None:
+            logger.info("Lock %r: its job is requested, not known here.", request.name)
+            continue
+        if not trail.claim(request.pk, request.name):
+            continue
+        by = {"operator": request.operator, "reason": request.reason}
+        asked = OperatorAction(provider, request.name, **by)
+        began = time.monotonic()
+        try:
+            done = CarriedOut(request, _run(asked, request.pk, job.start))
+        except (Exception, SystemExit) as error:  # the others must be carried out
+            done = CarriedOut(request, _failed(asked, error), error)
+            if is_success(error):
+                done = CarriedOut(request, _ran(asked, began))
+            else:
+                logger.exception("The job of lock %r failed.", request.name)
+        yield done
 
 
 def run_now(asked: OperatorAction, start: Starter) -> Answer:

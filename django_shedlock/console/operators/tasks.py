@@ -15,7 +15,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.requests import (
-    carry_out_request,
+    carry_out_requests,
     obstacles,
     write_request,
 )
@@ -115,12 +115,11 @@ class RunRequest(Action):
 
 def _carry_out(provider: str, row: int) -> str:
     """Run the requested job, unless another process has; return the answer."""
-    carried_out = carry_out_request(get_provider(provider), row)
-    if carried_out is None:
-        return "Not carried out here: it was before, or its job is not known."
-    if carried_out.error is not None:
-        raise carried_out.error
-    return carried_out.answer.detail
+    for carried_out in carry_out_requests(get_provider(provider), row):
+        if carried_out.error is not None:
+            raise carried_out.error
+        return carried_out.answer.detail
+    return "Not carried out here: it was before, or its job is not known."
 
 
 def __getattr__(name: str) -> Any:

@@ -37,9 +37,6 @@ from django_shedlock.providers.database.statements import (
 
 T = TypeVar("T")
 
-IDENTITY = ("name", "provider", "kind", "operator", "reason", "locked_by", "result")
-"""The columns by which a row is found again, if the reply to its INSERT was lost."""
-
 
 @dataclass(frozen=True)
 class OperatorAction:
@@ -150,8 +147,7 @@ class Trail:
         """Return the open requests to run a job, the oldest first."""
         if self.provider.history_database is None:
             return []
-        found = self._rows().requested(self.provider.alias).filter(kind=ActionKind.RUN)
-        found = found.filter(**columns).order_by("pk")
+        found = self._rows().filter(**OPEN, **columns).order_by("pk")
         return self._read(lambda: list(found.all()))
 
     def close_requests(self, name: str, detail: str) -> None:
@@ -161,9 +157,9 @@ class Trail:
         self._write(lambda c, _: CLOSE(c, **closed), name)
 
     def note_catch_up(self) -> None:
-        """Write that a catch-up came by, into the provider's one row for that."""
-        host = socket.gethostname()
-        values = {"provider": self.provider.alias, "host": storable(host)}
+        """Write into the provider's one row for it when a catch-up was last seen."""
+        host = storable(socket.gethostname())
+        values = {"provider": self.provider.alias, "host": host}
 
         def note(connection: BaseDatabaseWrapper, is_again: bool) -> None:
             if not NOTE(connection, **values):
@@ -175,21 +171,16 @@ class Trail:
         """Return when a catch-up was last seen, on any host."""
         if self.provider.history_database is None:
             return None
-        notes = self._rows().filter(
-            name="", kind=ActionKind.CATCH_UP, provider=self.provider.alias
-        )
-        seen = self._read(lambda: list(notes.values_list("began", flat=True)))
-        return max(seen, default=None)
+        rows = self._rows().filter(**OF_CATCH_UP).values_list("began", flat=True)
+        return max(self._read(lambda: list(rows)), default=None)
 
     def age(self, moment: datetime) -> timedelta:
         """Return how long ago that was, by the store's clock."""
         return max(timedelta(0), aware(self.provider.now()) - aware(moment))
 
-    def _rows(self) -> LockActionQuerySet:
-        rows: LockActionQuerySet = LockAction.objects.using(
-            self.provider.history_database
-        )
-        return rows
+    def _rows(self) -> Any:
+        rows: Any = LockAction.objects.using(self.provider.history_database)
+        return rows.filter(provider=self.provider.alias)
 
     def _read(self, work: Callable[[], list[T]]) -> list[T]:
         return run_here(work, str(self.provider.history_database))
@@ -203,58 +194,64 @@ def _of_row(**columns: Any) -> LockActionQuerySet:
     return rows
 
 
-def _begin() -> tuple[type[LockAction], dict[str, Any]]:
-    return LockAction, {**texts(*IDENTITY), "began": DatabaseNow(), "detail": ""}
+def _seen() -> dict[str, Any]:
+    instants = dict.fromkeys(("began", "ended"), DatabaseNow())
+    return {**instants, "result": ActionResult.DONE.value, "detail": text("host")}
 
 
-def _find() -> Any:
-    rows = LockAction.objects.filter(**texts(*IDENTITY), ended=None)
-    return rows.order_by("-pk").values_list("pk")[:1]
-
-
-def _claim() -> tuple[LockActionQuerySet, dict[str, Any]]:
-    requested = _of_row(result=ActionResult.REQUESTED.value)
-    return requested, {"result": ActionResult.STARTED.value, "detail": text("claim")}
-
-
-def _close() -> tuple[LockActionQuerySet, dict[str, Any]]:
-    requested = LockAction.objects.filter(
-        **texts("name", "provider"),
-        kind=ActionKind.RUN.value,
-        result=ActionResult.REQUESTED.value,
-    )
-    return requested, {
-        "result": ActionResult.REFUSED.value,
-        "detail": text("detail"),
-        "ended": DatabaseNow(),
-    }
-
-
-def _noted() -> dict[str, Any]:
-    seen = dict.fromkeys(("began", "ended"), DatabaseNow())
-    return {**seen, "result": ActionResult.DONE.value, "detail": text("host")}
-
-
-def _note() -> tuple[LockActionQuerySet, dict[str, Any]]:
-    kind = ActionKind.CATCH_UP.value
-    rows = LockAction.objects.filter(name="", kind=kind, provider=text("provider"))
-    return rows, _noted()
-
-
-def _first_note() -> tuple[type[LockAction], dict[str, Any]]:
-    whose = {"name": "", "kind": ActionKind.CATCH_UP.value, **texts("provider")}
-    nobody = dict.fromkeys(("operator", "reason", "locked_by"), "")
-    return LockAction, {**whose, **nobody, **_noted()}
-
+IDENTITY = ("name", "provider", "kind", "operator", "reason", "locked_by", "result")
+"""The columns by which a row is found again, if the reply to its INSERT was lost."""
+OPEN = {"kind": ActionKind.RUN.value, "result": ActionResult.REQUESTED.value}
+OF_CATCH_UP = {"name": "", "kind": ActionKind.CATCH_UP.value}
 
 JOURNAL = Journal(
     "The trail of operators' actions lacks one on",
-    Insert(_begin),
-    Select(_find),
+    Insert(
+        lambda: (
+            LockAction,
+            {**texts(*IDENTITY), "began": DatabaseNow(), "detail": ""},
+        )
+    ),
+    Select(
+        lambda: (
+            LockAction.objects.filter(**texts(*IDENTITY), ended=None)
+            .order_by("-pk")
+            .values_list("pk")[:1]
+        )
+    ),
     Update(lambda: (_of_row(), {**texts("result", "detail"), "ended": DatabaseNow()})),
 )
-CLAIM = Update(_claim)
+CLAIM = Update(
+    lambda: (
+        _of_row(result=ActionResult.REQUESTED.value),
+        {"result": ActionResult.STARTED.value, "detail": text("claim")},
+    )
+)
 CLAIMED = Select(lambda: _of_row(detail=text("claim")).values_list("pk"))
-CLOSE = Update(_close)
-NOTE = Update(_note)
-FIRST_NOTE = Insert(_first_note)
+CLOSE = Update(
+    lambda: (
+        LockAction.objects.filter(**OPEN, **texts("name", "provider")),
+        {
+            "result": ActionResult.REFUSED.value,
+            "detail": text("detail"),
+            "ended": DatabaseNow(),
+        },
+    )
+)
+NOTE = Update(
+    lambda: (
+        LockAction.objects.filter(**OF_CATCH_UP, **texts("provider")),
+        _seen(),
+    )
+)
+FIRST_NOTE = Insert(
+    lambda: (
+        LockAction,
+        {
+            **dict.fromkeys(("operator", "reason", "locked_by"), ""),
+            **OF_CATCH_UP,
+            **texts("provider"),
+            **_seen(),
+        },
+    )
+)
