@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 USE_HOLD = "Lock a function that uses up the generator, or use hold() in it."
 """What to do where a generator was to be locked."""
-LONGEST_INTERRUPTION = 1.0
+INTERRUPTION_TIMEOUT = 1.0
 """Seconds for which a caller that was interrupted waits for its lock's release."""
 
 
@@ -349,21 +349,21 @@ async def _undo_acquisition(
             await _arelease(lock, cancellation)
     except LockProviderError as error:
         _release_if_acquired(lock, error)
-    except asyncio.CancelledError:  # the loop ends, but perhaps the UPDATE goes on
-        release = partial(lock.provider.release, lock, succeeded=False)
-        release_later(lock, release, was_acquired=False)
+    except asyncio.CancelledError as error:  # the loop ends, the UPDATE may go on
+        _release_if_acquired(lock, error, wait=0)
         raise
 
 
-def _release_if_acquired(lock: Lock, error: BaseException) -> None:
-    # The acquisition ended with this error, but the store may have carried it out.
+def _release_if_acquired(
+    lock: Lock, error: BaseException, wait: float = INTERRUPTION_TIMEOUT
+) -> None:
+    # The acquisition had no answer, but the store may have carried it out.
+    if isinstance(error, LockProviderError):
+        if not error.is_uncertain:
+            return
+        wait = 0
     release = partial(lock.provider.release, lock, succeeded=False)
-    if not isinstance(error, LockProviderError):
-        # A signal's handler raised, perhaps after the UPDATE.
-        wait = LONGEST_INTERRUPTION
-        release_later(lock, release, was_acquired=False, wait=wait)
-    elif error.is_uncertain:
-        release_later(lock, release, was_acquired=False)
+    release_later(lock, release, was_acquired=False, wait=wait)
 
 
 def _release(lock: Lock, error: BaseException | None) -> None:
@@ -375,7 +375,7 @@ def _release(lock: Lock, error: BaseException | None) -> None:
         _report_failed_release(lock, error, failure)
     except BaseException:  # Ctrl-C, perhaps before the UPDATE
         # In a thread, where no signal's handler interrupts it.
-        release_later(lock, partial(lock.release, error), wait=LONGEST_INTERRUPTION)
+        release_later(lock, partial(lock.release, error), wait=INTERRUPTION_TIMEOUT)
         raise
 
 

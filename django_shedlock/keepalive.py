@@ -14,8 +14,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.signals import logger
 from django_shedlock.threads import Timetable, run_in_background
 
-LONGEST_ANSWER = timedelta(seconds=5)
-"""So long before a lease ends, the store is asked if it was extended."""
+ASK_BEFORE_END = timedelta(seconds=5)
+"""How long before its end at the most the store is asked if a lease was extended."""
 LONGEST_PAUSE = 30.0
 """Seconds between two tries of a late release at the most."""
 
@@ -58,7 +58,7 @@ class Beat:
         else:
             self._backoff = Backoff()
             with suppress(RuntimeError):  # no room for a thread
-                receivers.add(self._lock, self._lock.tell_extended)
+                receivers.add(self._lock, self._lock.send_extended)
         return None if self._lock.lost.is_set() else due
 
 
@@ -72,8 +72,8 @@ class LeaseEnd:
 
     def __init__(self, lock: Lock):
         self._lock = lock
-        answer = min(LONGEST_ANSWER, lock.configuration.lock_at_most_for / 3)
-        self.answer = answer.total_seconds()
+        lease = lock.configuration.lock_at_most_for
+        self.notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
         self._asked_for: float | None = None
 
     def __call__(self) -> float | None:
@@ -84,14 +84,14 @@ class LeaseEnd:
         if not self._lock.is_ours:
             return None
         end = self._lock.lease_end
-        if end != self._asked_for and end - self.answer <= time.monotonic():
+        if end != self._asked_for and end - self.notice <= time.monotonic():
             self._asked_for = end
             # Without an answer the lease ends as it is known here.
             with suppress(RuntimeError):  # no room for a thread
                 run_in_background(self._lock.refresh)
         # The lease may be longer by now, and never gets shorter.
         end = self._lock.lease_end
-        return end if end == self._asked_for else end - self.answer
+        return end if end == self._asked_for else end - self.notice
 
 
 class LateRelease:
@@ -174,7 +174,7 @@ def guarded(
             heartbeat.add(lock, beat, time.monotonic() + beat.interval)
         if is_watched:
             end = LeaseEnd(lock)
-            lease_ends.add(lock, end, lock.lease_end - end.answer)
+            lease_ends.add(lock, end, lock.lease_end - end.notice)
         yield
     finally:
         if keep_alive:

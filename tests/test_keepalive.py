@@ -411,7 +411,7 @@ def test_lease_that_ends_while_the_store_is_asked_is_told(
         monkeypatch.setattr(
             keepalive, "run_in_background", lambda work: end_own_count(lock)
         )
-        end_own_count(lock, after=keepalive.LONGEST_ANSWER)
+        end_own_count(lock, after=keepalive.ASK_BEFORE_END)
         lease_end = LeaseEnd(lock)
         assert lease_end()
         assert not lease_end()
@@ -565,7 +565,7 @@ def test_async_body_that_an_operator_extended_goes_on() -> None:
     async def body() -> str:
         lock = current_lock()
         get_provider().force_extend("job", 2 * LEASE)
-        end_own_count(lock, after=keepalive.LONGEST_ANSWER)
+        end_own_count(lock, after=keepalive.ASK_BEFORE_END)
         async with asyncio.timeout(PATIENCE):
             while lock.remaining() < LEASE:
                 await asyncio.sleep(0.005)

@@ -26,8 +26,8 @@ from django_shedlock.locks.states import is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 from django_shedlock.threads import run_in_background
 
-LONGEST_TELLING = 5
-"""Seconds for which the end of a body waits until all receivers know of a loss."""
+RECEIVERS_TIMEOUT = 5
+"""Seconds for which the end of a body waits for the receivers of ``lock_lost``."""
 LONGEST_PID = 20
 """Python refuses to read numbers of thousands of digits."""
 
@@ -61,7 +61,7 @@ class Lock:
         self.lease_end = time.monotonic() + lease if lease_end is None else lease_end
         """When the lease ends, by this process's monotonic clock."""
         self.lost = threading.Event()
-        """Set when the loss is known, before anybody is told."""
+        """Set as soon as the loss is known."""
         self.was_release_tried = False
         """Whether a release failed, perhaps after the store had carried it out."""
         self._pid = os.getpid()
@@ -70,8 +70,8 @@ class Lock:
         self._releasing = threading.RLock()
         self._mutex = threading.Lock()
         self._watchers: list[Callable[[], None]] = []
-        self._told: threading.Event | None = None
-        self._teller: int | None = None
+        self._sent: threading.Event | None = None
+        self._sender: int | None = None
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self.locked_by}>"
@@ -118,7 +118,7 @@ class Lock:
         if the lock is not ours any more, ``LockProviderError`` if the store failed.
         """
         self._extend(*self._parsed(lock_at_most_for, lock_at_least_for))
-        self.tell_extended()
+        self.send_extended()
 
     async def aextend(
         self,
@@ -144,13 +144,13 @@ class Lock:
         """
         Extend the lease as the heartbeat does, which waits for no receiver.
 
-        Receivers are told of a loss in another thread, and of an extension by
-        ``tell_extended()``. Raises what extend() raises.
+        It sends ``lock_lost`` in another thread, and leaves ``lock_extended`` to
+        ``send_extended()``. Raises what extend() raises.
         """
         self._extend(self.configuration.lock_at_most_for, is_beat=True)
 
-    def tell_extended(self) -> None:
-        """Tell the receivers of ``lock_extended``."""
+    def send_extended(self) -> None:
+        """Send ``lock_extended``."""
         lock_extended.send_robust(type(self.provider), lock=self)
 
     def _parsed(
@@ -230,7 +230,7 @@ class Lock:
             try:
                 was_ours = self.provider.release(self, succeeded=succeeded)
             except BaseException:
-                self._take_release_back(was_lost=was_lost)
+                self._undo_release(was_lost=was_lost)
                 raise
             return self._conclude_release(was_ours and not was_lost, exception)
 
@@ -250,14 +250,12 @@ class Lock:
         try:
             was_ours = await self.provider.arelease(self, succeeded=succeeded)
         except BaseException:
-            self._take_release_back(was_lost=was_lost, in_background=True)
+            self._undo_release(was_lost=was_lost, in_background=True)
             raise
         conclude = sync_to_async(self._conclude_release)
         return await conclude(was_ours and not was_lost, exception)
 
-    def _take_release_back(
-        self, *, was_lost: bool, in_background: bool = False
-    ) -> None:
+    def _undo_release(self, *, was_lost: bool, in_background: bool = False) -> None:
         self._released = False
         self.was_release_tried = True
         if was_lost:
@@ -333,41 +331,41 @@ class Lock:
 
     def declare_lost(self, *, in_background: bool = False) -> None:
         """
-        Set ``lost``; tell the watchers and the receivers of ``lock_lost``, once.
+        Set ``lost``, call the watchers, and send ``lock_lost``: all of it once.
 
-        If another thread tells them, wait until they are told. With ``in_background``
-        the receivers are told in a thread of their own, and nobody waits.
+        If another thread does it, wait for that. With ``in_background`` the signal is
+        sent in a thread of its own, and nobody waits.
         """
         with self._mutex:
             is_first = not self.lost.is_set()
             if is_first:
-                self._told = threading.Event()
+                self._sent = threading.Event()
                 self.lost.set()
         if is_first:
             try:
                 for watcher in self._watchers.copy():
                     try:
                         watcher()
-                    except Exception:  # the next watcher must be told, too
+                    except Exception:  # the other watchers must be called
                         text = "%r failed when it was told that a lock is lost."
                         logger.exception(text, watcher)
             finally:
-                self._tell_lost(in_background=in_background)
-        elif self._told and self._teller != threading.get_ident() and not in_background:
-            # The process may end soon, and with it the thread that tells them.
-            self._told.wait(LONGEST_TELLING)
+                self._send_lost(in_background=in_background)
+        elif self._sent and self._sender != threading.get_ident() and not in_background:
+            # The process may end soon, and with it the thread that sends the signal.
+            self._sent.wait(RECEIVERS_TIMEOUT)
 
-    def _tell_lost(self, *, in_background: bool = False) -> None:
+    def _send_lost(self, *, in_background: bool = False) -> None:
         if in_background:
             with suppress(RuntimeError):  # no room for a thread
-                run_in_background(self._tell_lost)
+                run_in_background(self._send_lost)
                 return
-        self._teller = threading.get_ident()
+        self._sender = threading.get_ident()
         try:
             lock_lost.send_robust(type(self.provider), lock=self)
         finally:
-            if self._told:
-                self._told.set()
+            if self._sent:
+                self._sent.set()
 
     def _declare_lost_unless_released(self, *, in_background: bool = False) -> None:
         # A release of our own, perhaps in another thread or unanswered, is no loss.

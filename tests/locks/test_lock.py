@@ -407,7 +407,7 @@ def test_end_of_a_body_waits_until_its_loss_is_told(
     lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the process might end before its log says so."""
-    monkeypatch.setattr(lock_module, "LONGEST_TELLING", 60)
+    monkeypatch.setattr(lock_module, "RECEIVERS_TIMEOUT", 60)
     begun, told = threading.Event(), []
 
     def receiver(**kwargs: Any) -> None:
@@ -426,7 +426,7 @@ def test_end_of_a_body_does_not_wait_for_ever(
     lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver that hangs in another thread keeps no body from its end."""
-    monkeypatch.setattr(lock_module, "LONGEST_TELLING", 0.05)
+    monkeypatch.setattr(lock_module, "RECEIVERS_TIMEOUT", 0.05)
     begun, end = threading.Event(), threading.Event()
 
     def receiver(**kwargs: Any) -> None:
