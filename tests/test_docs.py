@@ -17,9 +17,9 @@ from django_shedlock.console.admin import actions, runs
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.cli import check
 from django_shedlock.console.monitoring import (
-    findings,
     health,
     notices,
+    search,
     summaries,
 )
 from django_shedlock.history import journal, recording
@@ -200,7 +200,7 @@ def test_version_is_in_the_changelog() -> None:
 
 
 NUMBERS = {
-    "more than 10,000 locks may have findings": findings.MOST,
+    "more than 10,000 locks may have findings": search.MOST,
     "since the last success, 100 at the most": summaries.MOST_FAILURES,
     "the most urgent first; 1,000 at the most": health.MOST,
     "``keep_for``, 5 seconds by default": health.KEEP_FOR.total_seconds(),

@@ -93,7 +93,7 @@ def test_dead_and_hung_jobs_are_two_clicks_from_their_release(
     confirm(screen)
     assert state(name) is LockState.FREE
     finding = screen.lock(name).find_element("css selector", "summary").text
-    assert finding.startswith("Abandoned\nIts last run did not end: its worker died")
+    assert finding.startswith("Abandoned\nIts last run did not end, as its worker died")
 
 
 def test_failing_job_is_a_click_from_its_exception(screen: Screen) -> None:

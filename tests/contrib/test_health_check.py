@@ -15,7 +15,7 @@ from django.urls import path
 from health_check.exceptions import ServiceUnavailable
 from health_check.views import HealthCheckView
 
-from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.contrib.health_check import ShedLock
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord

@@ -29,7 +29,7 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.console.monitoring.selection import known_names
+from django_shedlock.console.monitoring.search import known_names
 from django_shedlock.contrib.prometheus import OTHERS, receivers
 from django_shedlock.contrib.prometheus.views import MetricsView, StoreCollector
 from django_shedlock.fields import DatabaseNow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_shedlock import scheduler_lock
-from django_shedlock.console.monitoring.selection import known_names
+from django_shedlock.console.monitoring.search import known_names
 from django_shedlock.providers import provider_instances
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of

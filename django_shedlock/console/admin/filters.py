@@ -21,7 +21,7 @@ from django_shedlock.console.admin.labels import (
     RESULTS,
     STATES,
 )
-from django_shedlock.console.monitoring.findings import Attention, Search
+from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun

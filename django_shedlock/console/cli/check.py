@@ -21,13 +21,9 @@ from django_shedlock.console.cli.terminal import (
     shortened,
     write_json,
 )
-from django_shedlock.console.monitoring.findings import (
-    Finding,
-    Search,
-    Severity,
-    aliases_to_search,
-)
+from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
+from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.locks.configuration import default_duration
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}

@@ -15,7 +15,8 @@ from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.console.cli import base, terminal
-from django_shedlock.console.monitoring.findings import Finding, Kind, Search
+from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import with_last_runs
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError

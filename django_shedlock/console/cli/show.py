@@ -13,7 +13,7 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.cli.history import run_as_dict, runs_table
-from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import LockStatus

@@ -1,37 +1,17 @@
-"""Findings: what an operator should look at, and why, in words."""
+"""Findings: what an operator should look at, why, and which command helps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from itertools import islice
 from typing import Self
 
-from django.core.exceptions import ImproperlyConfigured
-
-from django_shedlock import conf
-from django_shedlock.clocks import TOLERANCE, clock_difference
-from django_shedlock.console.monitoring import texts
-from django_shedlock.console.monitoring.summaries import (
-    LockSummary,
-    badly_ended,
-    has_outgrown,
-    summarize,
-    with_last_runs,
-)
-from django_shedlock.durations import format_duration, format_seconds
-from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.locks.states import (
-    LockState,
-    LockStatus,
-    RunOutcome,
-    log_unreadable,
-)
-from django_shedlock.patterns import matches_any
-from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.clocks import aware, local_text
+from django_shedlock.console.monitoring.summaries import MOST_FAILURES, LockSummary
+from django_shedlock.durations import format_seconds
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
 
 
@@ -46,6 +26,8 @@ class Kind(StrEnum):
     """What is found, the most urgent first, each with a summary that names no lock."""
 
     summary: str
+    rank: int
+    """Its place in the order of urgency; 0 is the most urgent."""
 
     UNREACHABLE = "unreachable", "The locks can't be read."
     OVERDUE = "overdue", "A job is overdue."
@@ -64,29 +46,14 @@ class Kind(StrEnum):
         kind = str.__new__(cls, value)
         kind._value_ = value
         kind.summary = summary
+        kind.rank = len(cls.__members__)
         return kind
-
-    @property
-    def rank(self) -> int:
-        """Its place in the order of urgency; 0 is the most urgent."""
-        return list(Kind).index(self)
 
     @property
     def severity(self) -> Severity:
         """Without its store no job runs; all else can wait until working hours."""
         is_critical = self is Kind.UNREACHABLE
         return Severity.CRITICAL if is_critical else Severity.WARNING
-
-
-BAD_ENDS = {
-    RunOutcome.FAILED: Kind.FAILED,
-    RunOutcome.LOST: Kind.LOST,
-    RunOutcome.ABANDONED: Kind.ABANDONED,
-}
-MOST = 10_000
-"""Locks with findings that are told of at the most."""
-MARGIN = timedelta(days=7)
-"""A history that is so much older than its retention is not pruned each week."""
 
 
 @dataclass(frozen=True)
@@ -111,225 +78,143 @@ class Finding:
         return f"{what}: {self.sentence}{after}"
 
 
-Found = dict[Kind, texts.Told | None]
-"""What each kind of finding of a lock says; ``None`` if there is no such finding."""
+def findings_of(
+    provider: LockProvider,
+    summary: LockSummary,
+    grace: timedelta,
+    held_for: timedelta | None,
+) -> list[Finding]:
+    """Return what an operator should look at in this lock, the most urgent first."""
+    status = summary.status
+    if status is None:
+        found = [_bad_end(provider, summary)]
+    elif status.unreadable:
+        found = [_unreadable(provider, status)]
+    else:
+        found = [
+            _overdue(provider, status, grace),
+            _bad_end(provider, summary),
+            _expired(provider, status),
+            _long(provider, status, summary, grace, held_for),
+        ]
+    return sorted(filter(None, found), key=lambda each: each.kind.rank)
 
 
-@dataclass(frozen=True)
-class Attention:
-    """
-    The findings of each lock that needs somebody, the most urgent first.
-
-    Unless it ``is_complete``, there may be further locks, which are not more urgent.
-    """
-
-    findings: dict[str, list[Finding]]
-    is_complete: bool = True
+def command(provider: LockProvider, subcommand: str, *words: str) -> str:
+    """Return the command line of this subcommand with these words."""
+    chosen = () if provider.alias == "default" else ("--provider", provider.alias)
+    return shlex.join(["shedlock", *chosen, subcommand, *words])
 
 
-def aliases_to_search() -> list[str]:
-    """Return the aliases of all providers; wrong settings are the default one's."""
-    try:
-        return list(provider_aliases()) or ["default"]
-    except ImproperlyConfigured:  # get_provider() raises it again
-        return ["default"]
-
-
-@dataclass(frozen=True)
-class Search:
-    """
-    What to look for.
-
-    A job is overdue if it has not succeeded ``grace`` after its tick. A job runs for
-    too long if it runs for longer than ``held_for``; without that, if it runs for much
-    longer than usual, or still runs ``grace`` after its next tick. Locks whose names
-    match a pattern in ``ignored``, as in ``"import:*"``, are left out.
-
-    The store is asked for the locks that may need somebody, and only these are read.
-    """
-
-    grace: timedelta
-    held_for: timedelta | None = None
-    ignored: tuple[str, ...] = ()
-    clock_tolerance: timedelta = TOLERANCE
-
-    def verdict(self, aliases: Iterable[str]) -> list[Finding]:
-        """
-        Return the findings of these providers, the critical ones first.
-
-        Whatever is wrong is a finding, the settings included: then no job can run.
-        """
-        found = []
-        for alias in aliases:
-            try:
-                found += self.findings(get_provider(alias))
-            except Exception as error:  # whatever wrong settings, or a store, raise
-                found.append(Finding(Kind.UNREACHABLE, alias, None, str(error)))
-        return sorted(found, key=lambda each: each.kind is not Kind.UNREACHABLE)
-
-    def findings(self, provider: LockProvider, limit: int = MOST) -> Iterator[Finding]:
-        """Look at the provider's store, its clock, its history, and at its locks."""
-        try:
-            yield from find_clock(provider, self.clock_tolerance)
-            attention = self.attention(provider, limit)
-            yield from find_outgrown_history(provider)
-        except LockProviderError as error:
-            yield Finding(Kind.UNREACHABLE, provider.alias, None, str(error))
-            return
-        for found in attention.findings.values():
-            yield from found
-        if not attention.is_complete:
-            sentence = (
-                f"More than {limit} locks may need somebody: these are the most urgent "
-                "ones. --ignore leaves names out."
-            )
-            yield Finding(Kind.MORE, provider.alias, None, sentence)
-
-    def of_locks(
-        self, provider: LockProvider, names: Collection[str]
-    ) -> dict[str, list[Finding]]:
-        """
-        Return the findings of these locks, the most urgent first of each.
-
-        Locks without findings are left out. Raises ``LockProviderError`` if the store
-        failed.
-        """
-        wanted = [name for name in names if not matches_any(name, self.ignored)]
-        return self._found(provider, summarize(provider, wanted))
-
-    def attention(self, provider: LockProvider, limit: int = 1000) -> Attention:
-        """
-        Return the findings of the locks that need somebody, ``limit`` at the most.
-
-        Raises ``LockProviderError`` if the store failed.
-        """
-        reach = limit + 1
-        candidates = provider.candidates(self.grace, limit=reach, ignored=self.ignored)
-        bad = self._badly_ended(provider, reach)
-        read = {status.name for status in candidates}
-        others = provider.statuses_of(set(bad) - read)
-        names = read.union(bad)
-        summaries = with_last_runs(provider, [*candidates, *others], names)
-        found = self._found(provider, summaries)
-        urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
-        is_complete = max(map(len, (candidates, bad, urgent))) <= limit
-        return Attention({name: found[name] for name in urgent[:limit]}, is_complete)
-
-    def _badly_ended(self, provider: LockProvider, limit: int) -> Sequence[str]:
-        if not self.ignored:
-            return badly_ended(provider, limit)
-        names = badly_ended(provider)
-        wanted = (name for name in names if not matches_any(name, self.ignored))
-        return list(islice(wanted, limit))
-
-    def _found(
-        self, provider: LockProvider, summaries: Iterable[LockSummary]
-    ) -> dict[str, list[Finding]]:
-        found = {
-            summary.name: _as_findings(
-                provider, summary.name, self._of_lock(provider, summary)
-            )
-            for summary in summaries
-        }
-        return {name: findings for name, findings in found.items() if findings}
-
-    def _of_lock(self, provider: LockProvider, summary: LockSummary) -> Found:
-        status = summary.status
-        if status is None:
-            return _bad_end(provider, summary)
-        if status.unreadable:
-            return _unreadable(provider, status, status.unreadable)
-        try:
-            return {
-                Kind.OVERDUE: texts.overdue(provider, status, self.grace),
-                Kind.EXPIRED: texts.expired(provider, status),
-                Kind.LONG: self._long(provider, summary, status),
-                **_bad_end(provider, summary),
-            }
-        except Exception as error:  # what somebody wrote into one record
-            return _senseless(provider, status, error)
-
-    def _long(
-        self, provider: LockProvider, summary: LockSummary, status: LockStatus
-    ) -> texts.Told | None:
-        usual = summary.usual_duration
-        if self.held_for is not None:
-            return texts.too_long(provider, status, self.held_for)
-        if usual is not None and summary.takes_long:
-            why = f", usually for {format_seconds(usual)}"
-            return texts.running(provider, status, why)
-        if usual is not None and status.held_for <= usual:
-            return None
-        return texts.skipping(provider, status, self.grace)
-
-
-def find_clock(provider: LockProvider, tolerance: timedelta) -> Iterator[Finding]:
-    """
-    Find out if the clocks of the store and of this process are too far apart.
-
-    Raises ``LockProviderError`` if the store failed.
-    """
-    difference = clock_difference(provider.now)
-    if abs(difference) <= tolerance:
-        return
-    direction = "ahead of" if difference > ZERO else "behind"
+def _unreadable(provider: LockProvider, status: LockStatus) -> Finding:
     sentence = (
-        f"The store's clock is {format_duration(abs(difference))} {direction} this "
-        "host's: locks are right, but schedulers start jobs at other times."
+        f"Its record can't be read ({status.unreadable}). Correct or delete "
+        f"{provider.record_of(status.name)}."
     )
-    yield Finding(Kind.CLOCK, provider.alias, None, sentence)
+    return Finding(Kind.UNREADABLE, provider.alias, status.name, sentence)
 
 
-def find_outgrown_history(provider: LockProvider) -> Iterator[Finding]:
-    """
-    Find out if runs that nobody needs are much older than their retention.
-
-    Raises ``LockProviderError`` if the store failed.
-    """
-    if history_is_outgrown(provider):
-        retention = default_duration(conf.HISTORY_RETENTION)
-        sentence = (
-            f"Many runs are much older than {conf.HISTORY_RETENTION.name} = "
-            f"{format_duration(retention)}: let a scheduler prune them each day."
+def _overdue(
+    provider: LockProvider, status: LockStatus, grace: timedelta
+) -> Finding | None:
+    since = status.overdue_since(grace)
+    if since is None:
+        return None
+    # Without cronsim nobody can read the schedule.
+    schedule = f" ({status.schedule})" if status.schedule else ""
+    tick = status.schedule_state.tick
+    if tick is None:
+        why = "No run has ever begun: check whether its scheduler runs."
+    elif not status.schedule_state.was_started(aware(status.clock), grace):
+        why = (
+            f"No run has begun since the tick of {local_text(tick)}: check whether its "
+            "scheduler runs."
         )
-        prune = texts.command(provider, "prune")
-        yield Finding(Kind.HISTORY, provider.alias, None, sentence, prune)
+    elif tick == since:
+        why = "Its job ran, but did not succeed: find out why."
+    else:
+        why = f"Nor has the last tick that ran, {local_text(tick)}: find out why."
+    sentence = f"The tick of {local_text(since)}{schedule} has not succeeded. {why}"
+    words = ["trigger", status.name]
+    if status.may_catch_up(grace):
+        is_expired = status.state is LockState.EXPIRED
+        words = ["catch-up", *(["--include-expired", status.name] * is_expired)]
+    line = command(provider, *words)
+    return Finding(Kind.OVERDUE, provider.alias, status.name, sentence, line)
 
 
-def history_is_outgrown(provider: LockProvider) -> bool:
-    """
-    Return whether runs that nobody needs are much older than their retention.
-
-    Raises ``LockProviderError`` if the store failed.
-    """
-    return has_outgrown(provider, default_duration(conf.HISTORY_RETENTION) + MARGIN)
-
-
-def _as_findings(provider: LockProvider, name: str, found: Found) -> list[Finding]:
-    return [
-        Finding(kind, provider.alias, name, *told)
-        for kind, told in sorted(found.items(), key=lambda item: item[0].rank)
-        if told is not None
-    ]
+def _expired(provider: LockProvider, status: LockStatus) -> Finding | None:
+    if status.state is not LockState.EXPIRED:
+        return None
+    sentence = (
+        f"Its lease ended at {local_text(status.lock_until)}, but {status.locked_by} "
+        "never released the lock: the worker died, or the job runs for longer than "
+        "lock_at_most_for. The next start acquires the lock, a catch-up does not. If "
+        "the worker is dead, release the lock."
+    )
+    line = command(provider, "release", status.name, "--force")
+    return Finding(Kind.EXPIRED, provider.alias, status.name, sentence, line)
 
 
-def _senseless(provider: LockProvider, status: LockStatus, error: Exception) -> Found:
-    reason = f"{type(error).__name__}: {error}"
-    log_unreadable(status.name, reason)
-    return _unreadable(provider, status, reason)
+def _long(
+    provider: LockProvider,
+    status: LockStatus,
+    summary: LockSummary,
+    grace: timedelta,
+    held_for: timedelta | None,
+) -> Finding | None:
+    if not status.state.is_running:
+        return None
+    usual, tick = summary.usual_duration, status.skips_since(grace)
+    if held_for is not None:
+        why = "" if status.held_for > held_for else None
+    elif usual is not None and summary.takes_long:
+        why = f", usually for {format_seconds(usual)}"
+    elif tick is not None and (usual is None or status.held_for > usual):
+        since = f"since the tick of {local_text(tick)} ({status.schedule})"
+        why = f", {since}, so later ticks are skipped"
+    else:
+        why = None
+    if why is None:
+        return None
+    sentence = (
+        f"Its job has run for {format_seconds(status.held_for)} as {status.locked_by}"
+        f"{why}. If it hangs, end its process, then release the lock."
+    )
+    line = command(provider, "release", status.name, "--force")
+    return Finding(Kind.LONG, provider.alias, status.name, sentence, line)
 
 
-def _unreadable(provider: LockProvider, status: LockStatus, reason: str) -> Found:
-    record = provider.record_of(status.name)
-    sentence = f"Its record can't be read ({reason}). Correct or delete {record}."
-    return {Kind.UNREADABLE: (sentence, "")}
-
-
-def _bad_end(provider: LockProvider, summary: LockSummary) -> Found:
-    status, told = summary.status, texts.bad_end(provider, summary)
-    if summary.last_outcome is None or told is None:
-        return {}
-    kind = BAD_ENDS[summary.last_outcome]
-    # An expired lock tells the same.
+def _bad_end(provider: LockProvider, summary: LockSummary) -> Finding | None:
+    status, outcome = summary.status, summary.last_outcome
     is_expired = status is not None and status.state is LockState.EXPIRED
-    return {} if kind is Kind.ABANDONED and is_expired else {kind: told}
+    if outcome not in BAD_ENDS or (is_expired and outcome is RunOutcome.ABANDONED):
+        return None  # that its lock has expired tells the same
+    end, remedy, subcommand = BAD_ENDS[outcome]
+    again, last = "", ""
+    if summary.failures > 1:
+        limit = "at least " if summary.failures == MOST_FAILURES else ""
+        again = f", and {limit}{summary.failures} runs in a row have not succeeded"
+    if summary.last_success is not None:
+        last = f" It last succeeded at {local_text(summary.last_success)}."
+    end = end.format(exception=summary.last_exception_type)
+    sentence = f"Its last run {end}{again}.{last} {remedy}"
+    line = command(provider, subcommand, summary.name)
+    return Finding(Kind(outcome), provider.alias, summary.name, sentence, line)
+
+
+BAD_ENDS = {
+    RunOutcome.FAILED: ("failed with {exception}", "Find out why.", "history"),
+    RunOutcome.LOST: (
+        "lost the lock before it ended",
+        "It may have run twice at the same time: give it a longer lock_at_most_for, or "
+        "keep_alive=True.",
+        "history",
+    ),
+    RunOutcome.ABANDONED: (
+        "did not end, as its worker died",
+        "Run the job again.",
+        "trigger",
+    ),
+}
+"""Bad ends of a run: what is said of them, what helps, and with which subcommand."""

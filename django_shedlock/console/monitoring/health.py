@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -24,14 +24,10 @@ from django.views import View
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE
-from django_shedlock.console.monitoring.findings import (
-    Finding,
-    Kind,
-    Search,
-    aliases_to_search,
-)
+from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.durations import Duration, format_duration, parse_duration
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.signals import logger
 from django_shedlock.threads import renewed_in_child, run_in_background
 
@@ -120,10 +116,10 @@ class Checks:
 
     def forget(self) -> None:
         self._mutex = threading.Lock()
-        self._under_way: dict[str, list[tuple[float, Future[Verdict]]]] = {}
+        self._under_way: dict[Hashable, list[tuple[float, Future[Verdict]]]] = {}
 
     def begin(
-        self, key: str, check: Callable[[], Verdict]
+        self, key: Hashable, check: Callable[[], Verdict]
     ) -> tuple[float, Future[Verdict]]:
         """
         Return when the check was begun that is under way now, and its verdict to come.
@@ -187,14 +183,12 @@ class HealthCheck:
         keep_for, deadline = map(parse_duration, (self.keep_for, self.deadline))
         if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
             # Only this thread sees what was written in it, as in a TestCase.
-            verdicts = [_look(search, alias) for alias in aliases]
+            verdicts = [_look(search, alias, ZERO) for alias in aliases]
         else:
             begun = []
             for alias in aliases:
-                text = repr((search, alias)).encode()
-                key = f"shedlock:health:{hashlib.sha256(text).hexdigest()}"
-                check = partial(_look_or_recall, key, keep_for, search, alias)
-                begun.append((alias, *checks.begin(key, check)))
+                check = partial(_look, search, alias, keep_for)
+                begun.append((alias, *checks.begin((search, alias, keep_for), check)))
             verdicts = [_wait(*each, deadline) for each in begun]
         return Verdict(
             [found for verdict in verdicts for found in verdict.findings],
@@ -202,27 +196,21 @@ class HealthCheck:
         )
 
 
-def _look(search: Search, alias: str) -> Verdict:
+def _look(search: Search, alias: str, keep_for: timedelta) -> Verdict:
+    # In the check's thread, as a cache can hang, too. Whatever it raises is no matter.
+    text = repr((search, alias, keep_for)).encode()
+    key = f"shedlock:health:{hashlib.sha256(text).hexdigest()}"
+    with suppress(Exception):
+        if keep_for and (kept := caches["default"].get(key)):
+            return Verdict(*kept)
     verdict = Verdict(search.verdict([alias])[:MOST], time.time())
     for found in verdict.findings:
         if found.kind is Kind.UNREACHABLE:
             logger.warning("Could not check the locks: %s", found)
-    return verdict
-
-
-def _look_or_recall(
-    key: str, keep_for: timedelta, search: Search, alias: str
-) -> Verdict:
-    # In the check's thread, as a cache can hang, too.
-    if not keep_for:
-        return _look(search, alias)
-    with suppress(Exception):  # whatever a cache raises
-        if (kept := caches["default"].get(key)) is not None:
-            return Verdict(*kept)
-    verdict = _look(search, alias)
     with suppress(Exception):
-        kept = (verdict.findings, verdict.at)
-        caches["default"].set(key, kept, keep_for.total_seconds())
+        if keep_for:
+            kept = (verdict.findings, verdict.at)
+            caches["default"].set(key, kept, keep_for.total_seconds())
     return verdict
 
 

@@ -15,7 +15,8 @@ from django.db import Error
 from django.db.models import Q
 
 from django_shedlock.clocks import timestamp
-from django_shedlock.console.monitoring.findings import Finding, Kind, Search
+from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import Notice
 from django_shedlock.patterns import matches_any

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 from django.db import Error, connections, models
@@ -29,20 +27,12 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.errors import describe, is_missing_table
 from django_shedlock.providers.database.statuses import batches
+from django_shedlock.signals import logger
 
 T = TypeVar("T")
 
-logger = logging.getLogger("django_shedlock")
-
 MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
-OF_LAST_RUN = {
-    "last_outcome",
-    "last_duration",
-    "last_exception_type",
-    "failures",
-}
-"""What is unknown of a lock that was acquired since without a run."""
 BATCH = 10_000
 """Locks per statement: SQLite limits the number of parameters."""
 
@@ -109,18 +99,24 @@ def with_last_runs(
     names: Collection[str] | None = None,
 ) -> Sequence[LockSummary]:
     """Return these locks with their last runs, see summarize()."""
-    columns: dict[str, dict[str, Any]] = {
-        status.name: {"name": status.name, "status": status} for status in statuses
-    }
-    for last in _last_runs(provider, names):
-        columns.setdefault(last["name"], {}).update(last)
-    return [_summary(**columns[name]) for name in sorted(columns)]
+    alias = provider.alias
+    found = {status.name: LockSummary(status.name, status) for status in statuses}
 
+    def read(runs: LockRunQuerySet) -> list[Any]:
+        newest = _newest(runs, alias, names)
+        parts = (newest[at : at + BATCH] for at in range(0, len(newest), BATCH))
+        return [last for some in parts for last in _last_runs(runs, alias, some)]
 
-def _summary(*, newest_by: str | None = None, **columns: Any) -> LockSummary:
-    if newest_by is not None and _ran_since(columns.get("status"), newest_by):
-        columns = {k: v for k, v in columns.items() if k not in OF_LAST_RUN}
-    return LockSummary(**columns)
+    for last in _read(provider, read) if names is None or names else ():
+        name, newest_by, outcome = map(last.pop, ("name", "newest_by", "last_outcome"))
+        status = found[name].status if name in found else None
+        if _ran_since(status, newest_by):
+            known = {key: last[key] for key in ("last_success", "usual_duration")}
+            found[name] = LockSummary(name, status, **known)
+        else:
+            last["last_outcome"] = RunOutcome(outcome) if outcome else None
+            found[name] = LockSummary(name, status, **last)
+    return [found[name] for name in sorted(found)]
 
 
 def _ran_since(status: LockStatus | None, newest_by: str) -> bool:
@@ -141,12 +137,12 @@ def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
     """
 
     def read(runs: LockRunQuerySet) -> list[str]:
+        # A name is there once for each outcome.
         reach = None if limit is None else limit * len(BAD_OR_RUNNING)
         found = runs.last_bad(provider.alias)[:reach]
-        names = dict.fromkeys(each["name"] for each in found)
-        return list(names)[:limit]
+        return list(dict.fromkeys(each["name"] for each in found))[:limit]
 
-    return _read_runs(provider, read)
+    return _read(provider, read)
 
 
 @dataclass(frozen=True)
@@ -171,16 +167,15 @@ def recent_runs(
     """
 
     def read(runs: LockRunQuerySet) -> list[RecentRuns]:
-        found: list[Any] = []
+        since = runs.since(age).filter(provider=provider.alias)
+        found = []
         for some in batches(names):
-            recent = runs.since(age).filter(provider=provider.alias, name__in=some)
-            found += recent.totals()
-        return [
-            RecentRuns(**{**each, "outcome": RunOutcome(each["outcome"])})
-            for each in found
-        ]
+            for total in since.filter(name__in=some).totals():
+                outcome = RunOutcome(total["outcome"])
+                found.append(RecentRuns(**{**total, "outcome": outcome}))
+        return found
 
-    return _read_runs(provider, read)
+    return _read(provider, read)
 
 
 def has_outgrown(provider: LockProvider, age: timedelta) -> bool:
@@ -189,54 +184,28 @@ def has_outgrown(provider: LockProvider, age: timedelta) -> bool:
     def read(runs: LockRunQuerySet) -> list[Any]:
         return list(runs.outgrown(age).filter(provider=provider.alias)[:1])
 
-    return bool(_read_runs(provider, read))
+    return bool(_read(provider, read))
 
 
-def _last_runs(
-    provider: LockProvider, names: Collection[str] | None
-) -> Iterator[dict[str, Any]]:
-    # What the runs of each lock tell, by the names of LockSummary.
-    def read(runs: LockRunQuerySet) -> list[int]:
-        return _newest(runs, provider.alias, names)
-
-    newest = [] if names is not None and not names else _read_runs(provider, read)
-    if not newest:
-        return
-    runs = LockRun.objects.using(provider.history_database)
-    for start in range(0, len(newest), BATCH):
-        batch = runs.filter(pk__in=newest[start : start + BATCH])
-        found = _with_last_runs(batch, provider.alias)
-        read_found: Callable[[], list[dict[str, Any]]] = partial(list, found)
-        for last in _read(provider, read_found):
-            outcome = last["last_outcome"]
-            yield {**last, "last_outcome": RunOutcome(outcome) if outcome else None}
-
-
-def _read_runs(
+def _read(
     provider: LockProvider, read: Callable[[LockRunQuerySet], list[T]]
 ) -> list[T]:
     using = provider.history_database
     if using is None:
         return []
     try:
-        return _read(provider, partial(read, LockRun.objects.using(using)))
-    except LockProviderError as error:
-        if is_missing_table(error.__cause__ or error):
-            return []
-        if isinstance(provider, DatabaseLockProvider):
-            raise
-        logger.warning("%s", error)  # its locks are in another store, and can be read
-        return []
-
-
-def _read(provider: LockProvider, statement: Callable[[], list[T]]) -> list[T]:
-    try:
-        return run_here(statement, str(provider.history_database))
+        return run_here(lambda: read(LockRun.objects.using(using)), using)
     except Error as error:
-        raise LockProviderError(
-            f"Could not read the runs in database {provider.history_database!r} "
-            f"(provider {provider.alias!r}): {describe(error)}"
-        ) from error
+        if is_missing_table(error):
+            return []
+        failure = (
+            f"Could not read the runs in database {using!r} (provider "
+            f"{provider.alias!r}): {describe(error)}"
+        )
+        if isinstance(provider, DatabaseLockProvider):
+            raise LockProviderError(failure) from error
+        logger.warning("%s", failure)  # its locks are elsewhere, and can be read
+        return []
 
 
 # Note [The newest run of each lock]
@@ -266,49 +235,21 @@ NEEDS_RECURSION = {"postgresql", "sqlite"}
 def _newest(
     runs: LockRunQuerySet, alias: str, names: Collection[str] | None
 ) -> list[int]:
-    if names is None:
-        return _newest_of(runs, alias, None)
-    return [key for some in batches(names) for key in _newest_of(runs, alias, some)]
-
-
-def _newest_of(
-    runs: LockRunQuerySet, alias: str, names: Sequence[str] | None
-) -> list[int]:
     # See Note [The newest run of each lock].
-    if connections[runs.db].vendor in NEEDS_RECURSION:
-        listed = NAMES if names is None else f"VALUES {_placeholders(names)}"
-        parameters = [*(names or ()), alias]
-        return [run.pk for run in runs.raw(LEAPS.format(names=listed), parameters)]
-    runs = runs.filter(provider=alias)
-    runs = runs if names is None else runs.filter(name__in=names)
-    newest = runs.values("name").order_by().annotate(newest=Max("pk"))
-    return list(newest.values_list("newest", flat=True))
-
-
-def _placeholders(names: Sequence[str]) -> str:
-    return ", ".join(["(%s)"] * len(names))
-
-
-def _with_last_runs(runs: LockRunQuerySet, alias: str) -> Iterable[dict[str, Any]]:
-    same = LockRun.objects.using(runs.db).filter(name=OuterRef("name"), provider=alias)
-    ended = same.ended().order_by("-pk")
-    succeeded = same.filter(outcome=RunOutcome.SUCCEEDED).order_by("-pk")
-    success = Coalesce(_first(succeeded, "pk"), Value(0))
-    found: Any = runs.with_outcome().alias(success=success)
-    return found.values(  # type: ignore[no-any-return]
-        "name",
-        newest_by=F("locked_by"),
-        last_outcome=_first(ended, "current_outcome"),
-        last_duration=_first(ended, "duration"),
-        last_exception_type=Coalesce(_first(ended, "exception_type"), Value("")),
-        last_success=_first(succeeded, "finished"),
-        usual_duration=_first(succeeded, "duration"),
-        failures=_failures(same),
-    )
-
-
-def _first(runs: models.QuerySet[Any], column: str) -> Subquery:
-    return Subquery(runs.values(column)[:1])
+    found: list[int] = []
+    for some in [None] if names is None else batches(names):
+        if connections[runs.db].vendor in NEEDS_RECURSION:
+            listed = NAMES
+            if some is not None:
+                listed = f"VALUES {', '.join(['(%s)'] * len(some))}"
+            leaps = runs.raw(LEAPS.format(names=listed), [*(some or ()), alias])
+            found += [run.pk for run in leaps]
+        else:
+            wanted = {} if some is None else {"name__in": some}
+            by_name = runs.filter(provider=alias, **wanted).values("name").order_by()
+            newest = by_name.annotate(newest=Max("pk"))
+            found += newest.values_list("newest", flat=True)
+    return found
 
 
 # Note [A count with a limit]
@@ -322,24 +263,42 @@ class LimitedCount(Subquery):
     output_field = models.BigIntegerField()
 
 
-def _count(runs: LockRunQuerySet) -> Subquery:
-    # See Note [A count with a limit].
+def _last_runs(
+    runs: LockRunQuerySet, alias: str, newest: Sequence[int]
+) -> Iterable[dict[str, Any]]:
+    same = runs.filter(name=OuterRef("name"), provider=alias)
+    ended, succeeded = same.ended(), same.filter(outcome=RunOutcome.SUCCEEDED)
+
+    def last(runs: LockRunQuerySet, column: str) -> Subquery:
+        return Subquery(runs.order_by("-pk").values(column)[:1])
+
+    since: Any = same.filter(pk__gt=OuterRef("success"))
     if connections[runs.db].vendor in NEEDS_RECURSION:
-        return LimitedCount(runs.values("pk")[:MOST_FAILURES])
-    count = Func(F("pk"), function="COUNT")
-    return Subquery(runs.annotate(count=count).values("count"))
-
-
-def _failures(same: LockRunQuerySet) -> Case:
+        # See Note [A count with a limit].
+        count: Subquery = LimitedCount(since.values("pk")[:MOST_FAILURES])
+    else:
+        counted = since.annotate(count=Func(F("pk"), function="COUNT"))
+        count = Subquery(counted.values("count"))
     # Every run since the last success is bad, except one that is still running, which
     # can only be the newest. So counting needs only the index, and one look-up tells
     # whether there are too many runs to count.
     beyond = same.order_by("-pk").values("pk")[MOST_FAILURES : MOST_FAILURES + 1]
-    since = same.filter(pk__gt=OuterRef("success"))
     running = Case(When(current_outcome=RunOutcome.RUNNING, then=1), default=0)
-    return Case(
+    failures = Case(
         When(success=F("pk"), then=0),
         When(success__lt=Subquery(beyond), then=MOST_FAILURES),
-        default=_count(since) - running,
+        default=count - running,
         output_field=models.BigIntegerField(),
+    )
+    success = Coalesce(last(succeeded, "pk"), Value(0))
+    found: Any = runs.filter(pk__in=newest).with_outcome().alias(success=success)
+    return found.values(  # type: ignore[no-any-return]
+        "name",
+        newest_by=F("locked_by"),
+        last_outcome=last(ended, "current_outcome"),
+        last_duration=last(ended, "duration"),
+        last_exception_type=Coalesce(last(ended, "exception_type"), Value("")),
+        last_success=last(succeeded, "finished"),
+        usual_duration=last(succeeded, "duration"),
+        failures=failures,
     )

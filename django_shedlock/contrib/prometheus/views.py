@@ -18,9 +18,8 @@ from prometheus_client.registry import Collector
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware, timestamp
-from django_shedlock.console.monitoring.findings import history_is_outgrown
 from django_shedlock.console.monitoring.health import MonitoringView
-from django_shedlock.console.monitoring.selection import select
+from django_shedlock.console.monitoring.search import history_is_outgrown, select
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     RecentRuns,

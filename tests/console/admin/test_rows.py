@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from django_shedlock.console.admin import LockRecordAdmin
-from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider

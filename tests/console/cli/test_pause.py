@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from django_shedlock import execute, scheduler_lock, signals
 from django_shedlock.console.cli.base import operator
-from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators import OperatorAction
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState

@@ -9,7 +9,8 @@ from django.db import connection
 from django.test import override_settings
 
 from django_shedlock import execute
-from django_shedlock.console.monitoring.findings import Finding, Kind, Search
+from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import badly_ended, summarize
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause

@@ -23,7 +23,7 @@ from django.urls import path
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from django_shedlock.console.monitoring.findings import Finding, Search
+from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.health import (
     MOST_UNDER_WAY,
     Checks,
@@ -31,6 +31,7 @@ from django_shedlock.console.monitoring.health import (
     HealthView,
     Verdict,
 )
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord

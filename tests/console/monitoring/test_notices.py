@@ -12,8 +12,9 @@ from django.db import OperationalError
 from django.test import override_settings
 
 from django_shedlock.console.monitoring import notices
-from django_shedlock.console.monitoring.findings import Finding, Kind, Search
+from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.notices import Changes, reported
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import Notice
 from tests.support.notices import pass_time, told

@@ -9,7 +9,7 @@ import pytest
 
 from django_shedlock import scheduler_lock
 from django_shedlock.clocks import EARLIEST, LATEST, aware
-from django_shedlock.console.monitoring.findings import Search
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider

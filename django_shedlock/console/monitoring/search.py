@@ -1,0 +1,243 @@
+"""The one verdict on the locks: which need somebody, and which are told of at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from itertools import islice
+
+from django.core.exceptions import ImproperlyConfigured
+
+from django_shedlock import conf
+from django_shedlock.clocks import TOLERANCE, clock_difference
+from django_shedlock.console.monitoring.findings import (
+    Finding,
+    Kind,
+    command,
+    findings_of,
+)
+from django_shedlock.console.monitoring.summaries import (
+    LockSummary,
+    badly_ended,
+    has_outgrown,
+    summarize,
+    with_last_runs,
+)
+from django_shedlock.durations import format_duration
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.jobs.named import named_jobs
+from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.locks.states import LockState
+from django_shedlock.patterns import matches_any
+from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.base import LockProvider
+
+MOST = 10_000
+"""Locks with findings that are told of at the most."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """
+    The findings of each lock that needs somebody, the most urgent first.
+
+    Unless it ``is_complete``, there may be further locks, which are not more urgent.
+    """
+
+    findings: dict[str, list[Finding]]
+    is_complete: bool = True
+
+
+@dataclass(frozen=True)
+class Search:
+    """
+    What to look for: nothing else decides what is a finding.
+
+    A job is overdue if it has not succeeded ``grace`` after its tick. A job runs for
+    too long if it runs for longer than ``held_for``; without that, if it runs for much
+    longer than usual, or still runs ``grace`` after its next tick. Locks whose names
+    match a pattern in ``ignored``, as in ``"import:*"``, are left out. The clocks of a
+    store and of this host may be apart by ``clock_tolerance``.
+
+    The store is asked for the locks that may need somebody, and only these are read.
+    """
+
+    grace: timedelta
+    held_for: timedelta | None = None
+    ignored: tuple[str, ...] = ()
+    clock_tolerance: timedelta = TOLERANCE
+
+    def verdict(self, aliases: Iterable[str]) -> list[Finding]:
+        """
+        Return the findings of these providers, the critical ones first.
+
+        Whatever is wrong is a finding, the settings included: then no job can run.
+        """
+        found = []
+        for alias in aliases:
+            try:
+                found += self.findings(get_provider(alias))
+            except Exception as error:  # whatever wrong settings, or a store, raise
+                found.append(Finding(Kind.UNREACHABLE, alias, None, str(error)))
+        return sorted(found, key=lambda each: each.kind is not Kind.UNREACHABLE)
+
+    def findings(self, provider: LockProvider, limit: int = MOST) -> Iterator[Finding]:
+        """Look at the provider's store, its clock, its history, and at its locks."""
+        alias = provider.alias
+        try:
+            difference = clock_difference(provider.now)
+            attention = self.attention(provider, limit)
+            is_outgrown = history_is_outgrown(provider)
+        except LockProviderError as error:
+            yield Finding(Kind.UNREACHABLE, alias, None, str(error))
+            return
+        if abs(difference) > self.clock_tolerance:
+            direction = "ahead of" if difference > ZERO else "behind"
+            sentence = (
+                f"The store's clock is {format_duration(abs(difference))} {direction} "
+                "this host's: locks are right, but schedulers start jobs at other "
+                "times."
+            )
+            yield Finding(Kind.CLOCK, alias, None, sentence)
+        if is_outgrown:
+            retention = conf.HISTORY_RETENTION
+            sentence = (
+                f"Many runs are much older than {retention.name} = "
+                f"{format_duration(default_duration(retention))}: let a scheduler "
+                "prune them each day."
+            )
+            prune = command(provider, "prune")
+            yield Finding(Kind.HISTORY, alias, None, sentence, prune)
+        for found in attention.findings.values():
+            yield from found
+        if not attention.is_complete:
+            sentence = (
+                f"More than {limit} locks may need somebody: these are the most urgent "
+                "ones. --ignore leaves names out."
+            )
+            yield Finding(Kind.MORE, alias, None, sentence)
+
+    def of_locks(
+        self, provider: LockProvider, names: Collection[str]
+    ) -> dict[str, list[Finding]]:
+        """
+        Return the findings of these locks, the most urgent first of each.
+
+        Locks without findings are left out. Raises ``LockProviderError`` if the store
+        failed.
+        """
+        wanted = [name for name in names if not matches_any(name, self.ignored)]
+        return self._found(provider, summarize(provider, wanted))
+
+    def attention(self, provider: LockProvider, limit: int = 1000) -> Attention:
+        """
+        Return the findings of the locks that need somebody, ``limit`` at the most.
+
+        Raises ``LockProviderError`` if the store failed.
+        """
+        read = provider.candidates(self.grace, limit=limit + 1, ignored=self.ignored)
+        statuses = {status.name: status for status in read}
+        bad = badly_ended(provider, None if self.ignored else limit + 1)
+        if self.ignored:
+            wanted = (name for name in bad if not matches_any(name, self.ignored))
+            bad = list(islice(wanted, limit + 1))
+        is_complete = max(len(statuses), len(bad)) <= limit
+        if unread := [name for name in bad if name not in statuses]:
+            others = provider.statuses_of(unread)
+            statuses |= {status.name: status for status in others}
+        names = {*statuses, *bad}
+        found = self._found(
+            provider, with_last_runs(provider, statuses.values(), names)
+        )
+        urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
+        chosen = {name: found[name] for name in urgent[:limit]}
+        return Attention(chosen, is_complete and len(urgent) <= limit)
+
+    def _found(
+        self, provider: LockProvider, summaries: Iterable[LockSummary]
+    ) -> dict[str, list[Finding]]:
+        return {
+            summary.name: found
+            for summary in summaries
+            if (found := findings_of(provider, summary, self.grace, self.held_for))
+        }
+
+
+def aliases_to_search() -> list[str]:
+    """Return the aliases of all providers; wrong settings are the default one's."""
+    try:
+        return list(provider_aliases()) or ["default"]
+    except ImproperlyConfigured:  # get_provider() raises it again
+        return ["default"]
+
+
+def history_is_outgrown(provider: LockProvider) -> bool:
+    """
+    Return whether runs that nobody needs are much older than their retention.
+
+    Raises ``LockProviderError`` if the store failed.
+    """
+    # Where a weekly prune deletes them they are not.
+    retention = default_duration(conf.HISTORY_RETENTION)
+    return has_outgrown(provider, retention + timedelta(days=7))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some locks, how many there are in each state, and how many are left out."""
+
+    locks: Sequence[LockSummary]
+    states: dict[LockState, int]
+
+    @property
+    def left_out(self) -> int:
+        """How many locks have a record, but are not among these."""
+        told = sum(lock.status is not None for lock in self.locks)
+        return max(0, sum(self.states.values()) - told)
+
+
+def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
+    """
+    Return all locks if there are at most so many, else those that may need somebody.
+
+    What is left of the number are the project's jobs. Raises ``LockProviderError`` if
+    the store failed.
+    """
+    total = provider.count()
+    is_small = total <= most
+    read = provider.statuses() if is_small else provider.candidates(grace, limit=most)
+    if is_small or len(read) < most:
+        # All that are not among them are free: that saves a look at them all.
+        states = Counter(status.state for status in read)
+    else:
+        states = Counter(provider.state_counts())
+    states[LockState.FREE] += max(0, total - states.total())
+    statuses = {status.name: status for status in read}
+    # Of those that are held, most need nobody.
+    late = [
+        status.name
+        for status in read
+        if status.state is LockState.EXPIRED or status.overdue_since(grace)
+    ]
+    names = dict.fromkeys([*late, *badly_ended(provider, most), *statuses])
+    if not is_small:
+        names |= dict.fromkeys(known_names(provider.alias))
+    chosen = list(islice(names, most))
+    unread = [] if is_small else [name for name in chosen if name not in statuses]
+    if unread:
+        others = provider.statuses_of(unread)
+        statuses |= {status.name: status for status in others}
+    found = [statuses[name] for name in chosen if name in statuses]
+    return Selection(
+        with_last_runs(provider, found, chosen),
+        {state: states[state] for state in LockState},
+    )
+
+
+@cache
+def known_names(alias: str) -> tuple[str, ...]:
+    """Return the names of the project's jobs; once, as it imports their modules."""
+    return tuple(job.name for job in named_jobs(alias))
