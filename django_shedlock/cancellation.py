@@ -38,7 +38,8 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
             if canceller.end():
                 raise LockLost(
                     f"Lock {lock.name!r} was lost by {lock.locked_by}, so its job was "
-                    "cancelled. Its lease ended, or it was released or taken."
+                    "cancelled. Its lease ended, or somebody else released or acquired "
+                    "it."
                 ) from None
             raise
         finally:

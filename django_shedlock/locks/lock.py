@@ -1,4 +1,4 @@
-"""A lock that its caller holds: its identity, its lease, and how its loss is told."""
+"""A lock that its caller holds: its identity, its lease, and its loss."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Lock:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lock was lost: its lease ended, or it was released or taken."""
+        """Whether the lease ended, or somebody else released or acquired the lock."""
         return self.lost.is_set() or (
             not self._released and time.monotonic() >= self.lease_end
         )
@@ -203,7 +203,7 @@ class Lock:
             self._declare_lost_unless_released(in_background=in_background)
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
-                "it. Its lease ended, or it was released or taken."
+                "it. Its lease ended, or somebody else released or acquired it."
             ) from failure
         self._prolong(lease_end)
         if at_least is not None:
@@ -304,7 +304,10 @@ class Lock:
             self._fencing_token = self.provider.fencing_token(self)
         if self._fencing_token is None:
             self._declare_lost_unless_released()
-            raise LockLost(f"Lock {self.name!r} was taken from {self.locked_by}.")
+            raise LockLost(
+                f"Lock {self.name!r} has no fencing token for {self.locked_by}: "
+                "somebody else acquired it."
+            )
         return self._fencing_token
 
     def refresh(self) -> bool:
