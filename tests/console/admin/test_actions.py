@@ -21,11 +21,13 @@ from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionResult, LockAction, LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database.acquisition import NEVER
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import Jobs, ran, scheduled_jobs
 from tests.support.locks import expire, pause, state, take
 from tests.support.operators import CHANGE, HOSTILE, LIST, ask, confirm, operator
+from tests.support.records import counted_records
 
 pytestmark = pytest.mark.django_db
 
@@ -671,3 +673,26 @@ class TestRun:
         page = confirm(chief, "report", locked_by, action="run_selected")
         assert "somebody has acquired it since you looked" in page.content.decode()
         assert not LockAction.objects.requested("default").exists()
+
+
+def test_selection_of_all_locks_is_not_loaded(
+    chief: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of "select all" the database sends as many locks as are refused, and no more."""
+    monkeypatch.setattr(actions, "MOST_LOCKS", 2)
+    LockRecord.objects.bulk_create(
+        LockRecord(name=f"job-{n}", locked_by="", lock_until=NEVER, locked_at=NEVER)
+        for n in range(9)
+    )
+    everything = {
+        "action": "release_selected",
+        "_selected_action": ["job-1"],
+        "select_across": "1",
+    }
+    with counted_records(monkeypatch) as loaded:
+        answer = chief.post(reverse(LIST), everything)
+    assert answer.status_code == 302
+    assert len(loaded) <= 3
+    assert LockRecord.objects.count() == 9
+    page = chief.get(reverse(LIST)).content.decode()
+    assert "Select fewer locks at a time." in page

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from functools import partialmethod
+from types import ModuleType
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.db import connection
-from django.test import Client
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils.html import escape
 
 from django_shedlock.console.admin import LockRecordAdmin
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.models import LockRecord
+from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers import get_provider
 from tests.console.admin.test_locks import age, counters, names, told
 from tests.support import scenes
@@ -277,3 +279,24 @@ def test_incident_among_hundreds(viewer: Client, query: str, found: int) -> None
     names = [record.pk for record in page.context["cl"].result_list]
     urgent = [name for name in names if name in told(page)]
     assert names[: len(urgent)] == urgent
+
+
+class OfOneTeam(LockRecordAdmin):
+    """A project's own admin, which shows the locks of one team."""
+
+    def get_queryset(self, request: Any) -> LockRecordQuerySet:
+        return super().get_queryset(request).filter(name__startswith="billing")
+
+
+def test_counters_count_what_the_list_shows(chief: Client) -> None:
+    """A subclass whose list leaves locks out does not count them either."""
+    site = admin.AdminSite(name="team")
+    site.register(LockRecord, OfOneTeam)
+    urls: Any = ModuleType("urls")
+    urls.urlpatterns = [path("team/", site.urls)]
+    for name in ("billing.invoices", "billing.reports", "search.index"):
+        take(name)
+    with override_settings(ROOT_URLCONF=urls):
+        page: Any = chief.get("/team/django_shedlock/lockrecord/")
+    [running] = page.context["shedlock_states"]
+    assert (running["choice"], running["locks"]) == ("running", 2)

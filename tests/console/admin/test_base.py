@@ -1,8 +1,9 @@
-"""The admin while the database of the locks fails."""
+"""All pages: when the database fails, when they refresh, and with odd requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,9 +17,27 @@ from django_shedlock.models import ActionResult, LockAction, LockRecordQuerySet
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
-from tests.support.locks import configure, take_from
-from tests.support.operators import ACTIONS, CHANGE, LIST, RUN, RUNS, confirm, operator
+from tests.support.locks import add_run, configure, state, take, take_from
+from tests.support.operators import (
+    ACTIONS,
+    CHANGE,
+    DELETE,
+    LIST,
+    RUN,
+    RUNS,
+    ask,
+    confirm,
+    operator,
+)
 
+HISTORY = "admin:django_shedlock_lockrecord_history"
+NUL = "billing\0"
+REFRESH: Any = {"headers": {"X-Shedlock-Refresh": "yes"}}
+BACKENDS = (
+    "cookie.CookieStorage",
+    "session.SessionStorage",
+    "fallback.FallbackStorage",
+)
 OTHER = {
     "default": {
         "BACKEND": "django_shedlock.providers.database.DatabaseLockProvider",
@@ -94,3 +113,85 @@ class TestStoreIsAway:
             assert get_provider().statuses("job")[0].state is LockState.RUNNING
             row = LockAction.objects.using("other").get()
         assert row.result == ActionResult.STARTED
+
+
+@pytest.mark.django_db
+def test_refresh_gets_the_parts_of_the_page_alone(viewer: Client) -> None:
+    """There is the list with its counters and pages, but nothing around it."""
+    take("billing")
+    page = viewer.get(reverse(LIST), **REFRESH).content.decode()
+    for part in ("shedlock-counts", "shedlock-locks", "shedlock-pages"):
+        assert page.count(f'id="{part}"') == 1
+    assert "billing" in page
+    assert "<html" not in page
+    assert "<form" not in page
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_refresh_leaves_the_messages(chief: Client, backend: str) -> None:
+    """The refresh of another tab takes nothing that an operator has to read."""
+    storage = f"django.contrib.messages.storage.{backend}"
+    with override_settings(MESSAGE_STORAGE=storage):
+        take("billing").release()
+        ask(chief, "billing")
+        chief.get(reverse(LIST), **REFRESH)
+        told = "is not released: nobody holds it."
+        assert told in chief.get(reverse(LIST)).content.decode()
+        assert told not in chief.get(reverse(LIST)).content.decode()
+
+
+@pytest.mark.django_db
+def test_refresh_keeps_the_filter_and_the_page(viewer: Client) -> None:
+    """It is the same list."""
+    take("billing")
+    take("cleanup").release()
+    page = viewer.get(reverse(LIST), {"state": "free"}, **REFRESH).content.decode()
+    assert "cleanup" in page
+    assert "billing" not in page
+
+
+@pytest.mark.django_db
+def test_refresh_needs_the_permission() -> None:
+    """Who may not see the list gets no part of it."""
+    take("billing")
+    assert operator().get(reverse(LIST), **REFRESH).status_code == 403
+    stranger = Client().get(reverse(LIST), **REFRESH)
+    assert (stranger.status_code, stranger.content) == (302, b"")
+
+
+@pytest.mark.parametrize("page", [CHANGE, DELETE, HISTORY, RUN])
+@pytest.mark.django_db
+def test_nul_in_an_address(chief: Client, page: str) -> None:
+    """No lock and no run has such a name: the reader is led back, as by any other."""
+    take("billing")
+    for answer in (
+        chief.get(reverse(page, args=[NUL])),
+        chief.post(reverse(page, args=[NUL]), {"post": "yes"}),
+    ):
+        assert answer.status_code in {302, 403}
+    assert chief.get(reverse(CHANGE, args=["billing"])).status_code == 200
+
+
+@pytest.mark.parametrize("page", [LIST, RUNS])
+@pytest.mark.parametrize(
+    "parameter", ["name", "name__exact", "locked_by", "q", "state", "host", "o"]
+)
+@pytest.mark.django_db
+def test_nul_in_a_filter(chief: Client, page: str, parameter: str) -> None:
+    """A filter that no database understands shows the list without it."""
+    take("billing")
+    add_run("billing")
+    answer = chief.get(reverse(page), {parameter: NUL}, follow=True)
+    assert answer.status_code == 200
+    assert "billing" in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_nul_in_a_posted_name(chief: Client) -> None:
+    """Nothing happens to any lock."""
+    lock = take("billing")
+    assert ask(chief, NUL).status_code == 302
+    assert confirm(chief, NUL, lock.locked_by).status_code == 200
+    assert confirm(chief, "billing", NUL).status_code == 200
+    assert state("billing") is LockState.RUNNING
