@@ -74,7 +74,7 @@ async def ajob() -> Trigger:
 )
 def test_what_comes_again_is_a_retry(request_: Context, trigger: Trigger) -> None:
     """A message that Celery or the broker sends again, and no other."""
-    assert receivers.trigger_of(request_) is trigger
+    assert receivers.start_of(request_).trigger is trigger
 
 
 @pytest.mark.parametrize("options", [{}, {"autoretry_for": (ConnectionError,)}])
@@ -202,7 +202,7 @@ def test_message_says_when_it_was_asked_for(
 )
 def test_message_that_does_not_say_it(headers: Any) -> None:
     """A message of another program, or one without a zone, is for the newest tick."""
-    assert receivers.asked_at(Context(headers=headers)) is None
+    assert receivers.start_of(Context(headers=headers)).asked_at is None
 
 
 def test_late_message_runs_its_own_tick(app: Celery) -> None:

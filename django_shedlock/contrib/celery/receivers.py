@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -45,9 +45,7 @@ def begin(*, task: Task, **kwargs: Any) -> None:
     """Tell the jobs that this attempt calls what starts them."""
     # A first attempt does so too, because it may run inside another task's retry.
     attempt = ExitStack()
-    attempt.enter_context(
-        invoked_by(Start(trigger_of(task.request), asked_at(task.request)))
-    )
+    attempt.enter_context(invoked_by(start_of(task.request)))
     _attempts[task.request] = attempt
 
 
@@ -58,16 +56,12 @@ def end(*, task: Task, **kwargs: Any) -> None:
         attempt.close()
 
 
-def trigger_of(request: Context) -> Trigger:
-    """Return what starts the jobs of this attempt: a retry, or the scheduler."""
+def start_of(request: Context) -> Start:
+    """Return what starts the jobs of this attempt, and for when its message asked."""
     is_redelivered = (request.delivery_info or {}).get("redelivered")
-    return Trigger.RETRY if request.retries or is_redelivered else Trigger.SCHEDULER
-
-
-def asked_at(request: Context) -> datetime | None:
-    """Return for when the task was requested, if its message says so."""
-    try:
+    is_retry = request.retries or is_redelivered
+    asked_at = None
+    with suppress(KeyError, TypeError, ValueError):  # another program wrote the header
         moment = datetime.fromisoformat((request.headers or {})[ASKED_AT])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return moment if timezone.is_aware(moment) else None
+        asked_at = moment if timezone.is_aware(moment) else None
+    return Start(Trigger.RETRY if is_retry else Trigger.SCHEDULER, asked_at)
