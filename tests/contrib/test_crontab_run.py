@@ -23,6 +23,7 @@ from django_shedlock.contrib.crontab.entries import Entry
 from django_shedlock.durations import format_duration
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
+from django_shedlock.schedules.state import Start, Trigger
 from tests.support.clocks import daily_far_from_now
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.jobs import only_jobs_of
@@ -263,6 +264,15 @@ def test_triggered_job_has_the_schedule_of_its_entry() -> None:
     record = LockRecord.objects.get(name="decorated")
     assert str(record.schedule).startswith(NIGHTLY)
     assert has_succeeded(record)
+
+
+@pytest.mark.parametrize("name", ["plain", "decorated"])
+def test_job_knows_who_starts_its_entry(name: str) -> None:
+    """An operator's start is one, whether the target has its own lock or not."""
+    start = Start(Trigger.OPERATOR, operator="alice", reason="the disk was full")
+    with in_utc():
+        assert Entry(NIGHTLY, f"{JOBS}.{name}").run(start)
+    assert calls[0][0].configuration.start == start
 
 
 def test_overdue_entries_are_caught_up() -> None:
