@@ -97,7 +97,7 @@ Work = Callable[[], float | None]
 
 
 @dataclass(eq=False)
-class Entry:
+class TimedWork:
     """Work of a timetable, and when it is due."""
 
     work: Work
@@ -120,7 +120,7 @@ class Timetable:
     def forget(self) -> None:
         """Forget the work: a forked child must not do its parent's."""
         self._changed = threading.Condition()
-        self._entries: dict[Hashable, Entry] = {}
+        self._entries: dict[Hashable, TimedWork] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, key: Hashable, work: Work, due: float = 0) -> None:
@@ -135,7 +135,7 @@ class Timetable:
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()  # it waits for the condition, and then finds the work
                 self._thread = thread
-            self._entries[key] = Entry(work, due)
+            self._entries[key] = TimedWork(work, due)
             self._changed.notify_all()
 
     def remove(self, key: Hashable) -> None:
@@ -174,7 +174,7 @@ class Timetable:
                     self._thread = None
             connections.close_all()
 
-    def _next(self) -> tuple[Hashable, Entry] | None:
+    def _next(self) -> tuple[Hashable, TimedWork] | None:
         """Wait for the next work that is due; ``None`` ends the thread."""
         is_idle = False
         while True:

@@ -19,7 +19,7 @@ from django.test import override_settings
 from django_crontab.crontab import Crontab
 
 from django_shedlock import Lock
-from django_shedlock.contrib.crontab.entries import Entry
+from django_shedlock.contrib.crontab.entries import CrontabEntry
 from django_shedlock.durations import format_duration
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
@@ -117,7 +117,7 @@ def test_durations_come_from_the_schedule(
 ) -> None:
     """The lease ends before the next tick and is kept alive, unless settings differ."""
     with override_settings(SHEDLOCK_CRONTAB={f"{JOBS}.plain": options}):
-        request = Entry(time, f"{JOBS}.plain").request
+        request = CrontabEntry(time, f"{JOBS}.plain").request
     assert request is not None
     assert request.keep_alive is True
     configuration = request.configuration()
@@ -132,8 +132,8 @@ def test_settings_of_path_and_of_call() -> None:
         f'{JOBS}.plain("gold")': {"name": "gold"},
     }
     with override_settings(SHEDLOCK_CRONTAB=options):
-        gold = Entry("@daily", f"{JOBS}.plain", ["gold"]).request
-        other = Entry("@daily", f"{JOBS}.plain", [1]).request
+        gold = CrontabEntry("@daily", f"{JOBS}.plain", ["gold"]).request
+        other = CrontabEntry("@daily", f"{JOBS}.plain", [1]).request
     assert gold is not None
     assert other is not None
     assert (gold.name, gold.keep_alive) == ("gold", False)

@@ -13,7 +13,7 @@ from django.core.management import call_command, get_commands
 from django.test import override_settings
 from django_crontab.crontab import Crontab
 
-from django_shedlock.contrib.crontab.entries import Entry, entries_as_jobs
+from django_shedlock.contrib.crontab.entries import CrontabEntry, entries_as_jobs
 from django_shedlock.history.pruning import prune_locks
 from django_shedlock.jobs.named import named_jobs
 from django_shedlock.models import LockRecord
@@ -222,7 +222,7 @@ def test_entries_tick_in_the_zone_of_cron() -> None:
     """The ticks of an entry are in cron's zone, not in the project's."""
     zone = {"SHEDLOCK_CRONTAB_TIME_ZONE": "Asia/Kolkata", "TIME_ZONE": "UTC"}
     with override_settings(**zone):
-        request = Entry(DAILY, f"{JOBS}.plain").request
+        request = CrontabEntry(DAILY, f"{JOBS}.plain").request
         run((DAILY, f"{JOBS}.plain"), SIX)
     assert request is not None
     assert request.schedule == Schedule(DAILY, "Asia/Kolkata")

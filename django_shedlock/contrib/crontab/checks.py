@@ -29,7 +29,7 @@ from django_shedlock.contrib.crontab.entries import (
     APP,
     FORMS,
     LOCALTIME,
-    Entry,
+    CrontabEntry,
     cron_time_zone,
     is_time_zone,
     locks_all_entries,
@@ -126,7 +126,7 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
                 id="shedlock.E006",
             )
             continue
-        entry = Entry.parse(job)
+        entry = CrontabEntry.parse(job)
         yield from _check_line(f"The suffix of {entry}", entry.suffix or "")
         try:
             yield from _check_lock(entry)
@@ -147,7 +147,7 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
 def _flaw(job: Any) -> str | None:
     """Return why the entry can't run, whatever its lock is."""
     try:
-        entry = Entry.parse(job)
+        entry = CrontabEntry.parse(job)
         if find_spec("cronsim") is not None:
             _ = Schedule(entry.time).interval
         json.dumps([entry.args, entry.kwargs], sort_keys=True)
@@ -166,7 +166,7 @@ def _flaw(job: Any) -> str | None:
     return None
 
 
-def _check_lock(entry: Entry) -> Iterator[CheckMessage]:
+def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
     request = entry.request
     if request is None:
         if not locks_all_entries():
@@ -216,8 +216,8 @@ def _no_effect(what: str, reason: str) -> CheckMessage:
     )
 
 
-def _check_shared(entries: Sequence[Entry]) -> Iterator[CheckMessage]:
-    shared: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+def _check_shared(entries: Sequence[CrontabEntry]) -> Iterator[CheckMessage]:
+    shared: dict[tuple[str, str], list[CrontabEntry]] = defaultdict(list)
     for entry in entries:
         if entry.request is not None:
             shared[entry.request.provider, entry.request.name].append(entry)
@@ -242,7 +242,7 @@ def _check_shared(entries: Sequence[Entry]) -> Iterator[CheckMessage]:
             )
 
 
-def _target(entry: Entry) -> str:
+def _target(entry: CrontabEntry) -> str:
     if entry.function in (call_command, locked_command):
         return f"manage.py {entry.args[0]}"
     return entry.path if entry.job is None else entry.job.path

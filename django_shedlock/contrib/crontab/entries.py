@@ -82,7 +82,7 @@ def is_time_zone(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CrontabEntry:
     """When to call what. ``suffix`` ends the line of the crontab."""
 
     time: str
@@ -92,7 +92,7 @@ class Entry:
     suffix: str | None = None
 
     @classmethod
-    def parse(cls, job: Any) -> Entry:
+    def parse(cls, job: Any) -> CrontabEntry:
         """Return an entry of ``CRONJOBS``. Raises ``ValueError`` if it is malformed."""
         parts = list(job) if isinstance(job, list | tuple) else []
         if len(parts) == 3 and isinstance(parts[2], str):
@@ -243,7 +243,7 @@ def entries_as_jobs() -> Iterator[NamedJob]:
         return
     for job in getattr(settings, "CRONJOBS", []):
         try:
-            entry = Entry.parse(job)
+            entry = CrontabEntry.parse(job)
             if entry.request is not None:
                 yield named_job(entry.request, entry.run)
         except Exception:  # whatever importing a target raises

@@ -8,7 +8,7 @@ from typing import Any
 from django_crontab.crontab import Crontab
 from django_crontab.management.commands import crontab
 
-from django_shedlock.contrib.crontab.entries import Entry
+from django_shedlock.contrib.crontab.entries import CrontabEntry
 from django_shedlock.signals import logger
 
 
@@ -33,7 +33,7 @@ class Command(crontab.Command):
         # Only django-crontab knows how it makes the hashes in the crontab.
         job = Crontab()._Crontab__get_job_by_hash(options["jobhash"])
         try:
-            Entry.parse(job).run()
+            CrontabEntry.parse(job).run()
         except Exception:
             logger.exception("The entry %r of CRONJOBS failed.", job)
             sys.exit(1)
