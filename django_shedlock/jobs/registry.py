@@ -1,4 +1,8 @@
-"""The decorated jobs, names such as ``"import:{tenant}"``, and what invokes jobs."""
+"""
+The decorated jobs, and what invokes them.
+
+Here a name such as ``"import:{tenant}"`` becomes a lock's name: see ``Job``.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +29,16 @@ from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
 
-# Note [Names with fields]
-# A lock's name may have fields, as in "import:{tenant}". They are filled with the
-# arguments of each call, so each tenant has a lock of its own. Job checks the fields
-# when the decorator is applied, and fills them in request_for().
-
 
 @dataclass(eq=False)
 class Job:
     """
     A callable and its lock's request; ``command`` is the class whose ``handle`` it is.
 
-    See Note [Names with fields]. Raises ``InvalidLockConfiguration`` if a field is no
-    parameter of the callable. Braces that are no field are written twice.
+    The name of ``request`` may have fields, as in ``"import:{tenant}"``. A call fills
+    them with its arguments, so each tenant has its own lock: see ``request_for()``.
+    Other braces are written twice. Raises ``InvalidLockConfiguration`` if a field is no
+    parameter of the callable.
     """
 
     path: str

@@ -84,7 +84,7 @@ def test_right_options(settings: Any, url: str) -> None:
     assert check_providers() == []
 
 
-def test_server_that_deletes_keys(settings: Any, server: RedisServer) -> None:
+def test_w016_server_that_deletes_keys(settings: Any, server: RedisServer) -> None:
     """Where it needs room it might delete locks."""
     use(settings, url=server.url)
     assert check_stores() == []
