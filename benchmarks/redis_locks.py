@@ -25,13 +25,15 @@ def measure(url: str, rounds: int) -> dict[str, dict[str, dict[str, float]]]:
 def held_by_both(client: Any) -> Iterator[None]:
     """Hold one lock of redis-py and one of this package."""
     from django_shedlock.locks.configuration import LockConfiguration
+    from django_shedlock.locks.lock import Lock
     from django_shedlock.providers import get_provider
 
     provider = get_provider("redis")
-    provider.acquire(LockConfiguration(HELD, timedelta(hours=9)))
+    lock = Lock(provider, LockConfiguration(HELD, timedelta(hours=9)))
+    provider.acquire(lock)
     with client.lock(HELD, timeout=9 * 3600):
         yield
-    provider.force_release(HELD, running=True)
+    provider.release(lock)
 
 
 def pairs(client: Any) -> Ways:

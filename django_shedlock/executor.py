@@ -228,11 +228,11 @@ def attempt(
     lock, holder = Lock(provider, configuration), None
     is_acquired = False
     try:
-        holder = provider.take(lock)
+        holder = provider.acquire(lock)
         while holder and (pause := next_pause(backoff, holder)) is not None:
             (sleep or time.sleep)(pause)
             lock, holder = Lock(provider, configuration), None
-            holder = provider.take(lock)
+            holder = provider.acquire(lock)
         if holder is None:
             is_acquired = True
             with activated(lock, is_acquired=True), guarded(lock, request.keep_alive):
@@ -327,7 +327,7 @@ def _refuse_if_lost(lock: Lock) -> None:
 
 async def _aacquire(provider: LockProvider, lock: Lock) -> LockHolder | None:
     # Shielded: a cancelled caller would leave a lock behind that nobody releases.
-    acquiring = asyncio.ensure_future(provider.atake(lock))
+    acquiring = asyncio.ensure_future(provider.aacquire(lock))
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError as cancellation:

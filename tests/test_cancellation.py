@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from django_shedlock import Lock, LockLost, aexecute, ahold, current_lock, hold
+from django_shedlock import LockLost, aexecute, ahold, current_lock, hold
+from django_shedlock.locks.states import LockStatus
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
 from django_shedlock.test import free, locked_in_memory
@@ -86,12 +87,14 @@ def test_store_that_hangs_delays_no_cancellation(
     """It was asked before the lease's end whether it is longer, and did not answer."""
     asked, go_on = threading.Event(), threading.Event()
 
-    def hang(self: MemoryLockProvider, lock: Lock) -> timedelta:
+    ask = MemoryLockProvider.status
+
+    def hang(self: MemoryLockProvider, name: str) -> LockStatus | None:
         asked.set()
         assert go_on.wait(PATIENCE)
-        return timedelta(hours=1)
+        return ask(self, name)
 
-    monkeypatch.setattr(MemoryLockProvider, "remaining", hang)
+    monkeypatch.setattr(MemoryLockProvider, "status", hang)
 
     async def main() -> None:
         async with ahold("job"):

@@ -44,7 +44,7 @@ from django_shedlock.signals import lock_acquired, lock_lost, lock_released
 from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
 from tests.support.clocks import SleepingClock
 from tests.support.leases import end_lease, end_own_count, pass_time
-from tests.support.locks import Broken, Silent
+from tests.support.locks import Broken, Silent, status_of
 from tests.support.waiting import PATIENCE, wait_for
 
 TWO_PROVIDERS = {
@@ -201,7 +201,7 @@ def test_store_that_fails_means_that_the_job_does_not_run(
     def take(*args: Any) -> NoReturn:
         raise LockProviderError("the store is gone")
 
-    monkeypatch.setattr(MemoryLockProvider, "take", take)
+    monkeypatch.setattr(MemoryLockProvider, "acquire", take)
     with pytest.raises(LockProviderError, match="the store is gone"):
         execute(break_off, "job", wait="1h")
     with pytest.raises(LockProviderError, match="the store is gone"):
@@ -232,7 +232,7 @@ def test_reentry_runs_directly() -> None:
 def test_reentry_needs_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that calls itself a thousand times asks the store once."""
     with hold("job"):
-        monkeypatch.setattr(MemoryLockProvider, "take", break_off)
+        monkeypatch.setattr(MemoryLockProvider, "acquire", break_off)
         assert execute(lambda: 1, "job").was_executed
 
 
@@ -593,16 +593,16 @@ async def sleep() -> None:
 
 def test_cancelled_acquisition_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller cancelled while the store answers leaves nothing held behind."""
-    step = SlowStep(monkeypatch, "take", MemoryLockProvider.take)
+    step = SlowStep(monkeypatch, "acquire", MemoryLockProvider.acquire)
     asyncio.run(step.cancel(sleep))
     assert not is_held("job")
 
 
 def test_cancelled_acquisition_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick whose job never began has not succeeded, so it can be overdue."""
-    step = SlowStep(monkeypatch, "take", MemoryLockProvider.take)
+    step = SlowStep(monkeypatch, "acquire", MemoryLockProvider.acquire)
     asyncio.run(step.cancel(sleep, schedule="@hourly"))
-    [status] = get_provider().statuses("job")
+    status = status_of(get_provider(), "job")
     ticks = status.schedule_state
     assert ticks.tick is not None
     assert ticks.due_at == ticks.tick
@@ -613,7 +613,7 @@ def test_cancelled_acquisition_of_a_held_lock_spares_its_holder(
 ) -> None:
     """A caller cancelled while the store refuses it gives back nothing of others."""
     with held_elsewhere("job"):
-        step = SlowStep(monkeypatch, "take", MemoryLockProvider.take)
+        step = SlowStep(monkeypatch, "acquire", MemoryLockProvider.acquire)
         asyncio.run(step.cancel(sleep))
         assert is_held("job")
 
@@ -626,7 +626,7 @@ def test_cancelled_acquisition_stays_cancelled_if_the_store_fails(
     def fail(*args: Any) -> NoReturn:
         raise LockProviderError("the store is gone")
 
-    asyncio.run(SlowStep(monkeypatch, "take", fail).cancel(sleep))
+    asyncio.run(SlowStep(monkeypatch, "acquire", fail).cancel(sleep))
 
 
 def test_cancelled_release_is_carried_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -705,7 +705,7 @@ def test_disabled_runs_everything_unlocked() -> None:
         assert first.fencing_token == 0
         assert first.release()
     assert asyncio.run(aexecute(body, "job")).value == 1
-    assert not get_provider().statuses()
+    assert not list(get_provider().statuses())
 
 
 @override_settings(SHEDLOCK_ENABLED=False)
@@ -767,7 +767,7 @@ def test_acquisition_that_is_interrupted_leaves_no_lock(
     def receiver(**kwargs: Any) -> None:
         told.append("of a lock that nobody has")
 
-    interrupt_after(monkeypatch, "take", kind)
+    interrupt_after(monkeypatch, "acquire", kind)
     for signal in (lock_acquired, lock_released, lock_lost):
         signal.connect(receiver)
     try:
@@ -813,7 +813,7 @@ def test_interrupted_release_is_carried_through(
 
 def uncertain(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the store take the lock so often, and lose its answer."""
-    real, calls = MemoryLockProvider.take, []
+    real, calls = MemoryLockProvider.acquire, []
 
     def take(self: MemoryLockProvider, lock: Lock) -> Any:
         taken = real(self, lock)
@@ -824,7 +824,7 @@ def uncertain(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
         error.is_uncertain = True
         raise error
 
-    monkeypatch.setattr(MemoryLockProvider, "take", take)
+    monkeypatch.setattr(MemoryLockProvider, "acquire", take)
 
 
 def test_acquisition_without_an_answer_is_given_back(
@@ -856,11 +856,11 @@ def test_acquisition_that_arrives_late_is_given_back(
 
     monkeypatch.setattr(MemoryLockProvider, "release", release)
     with monkeypatch.context() as slow:
-        slow.setattr(MemoryLockProvider, "take", take)
+        slow.setattr(MemoryLockProvider, "acquire", take)
         with pytest.raises(LockProviderError, match="no answer"):
             execute(list, "job", lock_at_most_for="1h")
     wait_for(lambda: released)
-    assert get_provider().take(late[0]) is None
+    assert get_provider().acquire(late[0]) is None
     wait_for(lambda: not is_held("job"))
     assert released[0] is False
     end_own_count(late[0])
@@ -966,14 +966,14 @@ def test_pause_ends_with_the_wait(clock: SleepingClock) -> None:
 def test_waiting_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second of waiting takes a few attempts, not hundreds."""
     asked: list[str] = []
-    real = MemoryLockProvider.take
+    real = MemoryLockProvider.acquire
 
     def take(self: MemoryLockProvider, lock: Lock) -> LockHolder | None:
         asked.append(lock.name)
         return real(self, lock)
 
     with locked_in_memory(), held_elsewhere("job"):
-        monkeypatch.setattr(MemoryLockProvider, "take", take)
+        monkeypatch.setattr(MemoryLockProvider, "acquire", take)
         assert not execute(lambda: 1, "job", wait="900ms").was_executed
     assert 2 <= len(asked) <= 12
 
@@ -995,7 +995,7 @@ def test_holder_is_not_read_when_the_wait_is_over(
         tries.append(lock)
         return UnreadHolder(read)
 
-    monkeypatch.setattr(MemoryLockProvider, "take", take)
+    monkeypatch.setattr(MemoryLockProvider, "acquire", take)
     with locked_in_memory():
         assert not execute(lambda: 1, "job", wait="900ms").was_executed
     assert len(reads) == len(tries) - 1 > 1

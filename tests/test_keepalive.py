@@ -36,6 +36,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
 from django_shedlock.test import free, is_held, locked_in_memory
+from django_shedlock.test.contract.harness import force_extend, status_of
 from tests.support.clocks import SleepingClock
 from tests.support.leases import (
     beat_now,
@@ -171,7 +172,7 @@ def test_keeps_what_is_left_of_lock_at_least_for() -> None:
     options: Any = {"lock_at_most_for": LEASE, "lock_at_least_for": LEASE}
     with hold("job", **options, keep_alive=True) as lock:
         pass_time(HALF, lock)
-    [status] = get_provider().statuses("job")
+    status = status_of(get_provider(), "job")
     assert timedelta(0) < status.remaining <= HALF
 
 
@@ -180,11 +181,11 @@ def failing(times: int) -> Any:
     real = MemoryLockProvider.extend
     calls: list[float] = []
 
-    def extend(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+    def extend(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         calls.append(time.monotonic())
         if len(calls) <= times:
             raise LockProviderError("the store is down")
-        return real(self, lock, lease)
+        return real(self, lock, *args, **how)
 
     return extend
 
@@ -209,7 +210,9 @@ def test_last_error_before_the_loss_is_logged(
 ) -> None:
     """A store that answers after the lease, and with an error, is named in the log."""
 
-    def fail_late(self: MemoryLockProvider, lock: Lock, *args: Any) -> NoReturn:
+    def fail_late(
+        self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any
+    ) -> NoReturn:
         end_own_count(lock)
         raise LockProviderError("the store came back as a replica")
 
@@ -355,11 +358,11 @@ def test_provider_that_exits_ends_no_heartbeat(monkeypatch: pytest.MonkeyPatch) 
     """A beat that raises more than an error is tried again, as any other."""
     real, calls = MemoryLockProvider.extend, []
 
-    def extend(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+    def extend(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         calls.append(lock)
         if len(calls) == 1:
             raise SystemExit("as a library does")
-        return real(self, lock, lease)
+        return real(self, lock, *args, **how)
 
     monkeypatch.setattr(MemoryLockProvider, "extend", extend)
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
@@ -374,13 +377,13 @@ def test_end_of_the_lease_is_told_while_the_store_hangs(
     beating, go_on = threading.Event(), threading.Event()
     woken: list[float] = []
 
-    def hang(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+    def hang(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         beating.set()
         assert go_on.wait(PATIENCE)
         return True
 
     monkeypatch.setattr(MemoryLockProvider, "extend", hang)
-    monkeypatch.setattr(MemoryLockProvider, "remaining", lambda *_: timedelta(0))
+    monkeypatch.setattr(MemoryLockProvider, "status", lambda *_: None)
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         with lock.watched_by(lambda: woken.append(time.monotonic())):
             beat_now(lock)
@@ -434,10 +437,10 @@ def test_release_during_a_beat_is_no_loss(
     real = MemoryLockProvider.extend
     extending, released = threading.Event(), threading.Event()
 
-    def extend(self: MemoryLockProvider, lock: Lock, lease: timedelta) -> bool:
+    def extend(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         extending.set()
         assert released.wait(PATIENCE)
-        return real(self, lock, lease)
+        return real(self, lock, *args, **how)
 
     monkeypatch.setattr(MemoryLockProvider, "extend", extend)
     with caplog.at_level(logging.WARNING):
@@ -530,17 +533,16 @@ def test_async_body_of_a_lost_lock_is_cancelled() -> None:
 
 def test_loss_that_is_known_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is slow does not delay the cancellation: nobody asks it again."""
-    asked: list[Lock] = []
+    asked: list[str] = []
 
-    def remaining(self: MemoryLockProvider, lock: Lock) -> timedelta:
-        asked.append(lock)
-        return timedelta(0)
+    def status(self: MemoryLockProvider, name: str) -> None:
+        asked.append(name)
 
     def lose() -> None:
         free("job")
+        monkeypatch.setattr(MemoryLockProvider, "status", status)
         beat_now(current_lock())
 
-    monkeypatch.setattr(MemoryLockProvider, "remaining", remaining)
     assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
     assert asked == []
 
@@ -564,7 +566,7 @@ def test_async_body_that_an_operator_extended_goes_on() -> None:
 
     async def body() -> str:
         lock = current_lock()
-        get_provider().force_extend("job", 2 * LEASE)
+        force_extend(get_provider(), "job", 2 * LEASE)
         end_own_count(lock, after=keepalive.ASK_BEFORE_END)
         async with asyncio.timeout(PATIENCE):
             while lock.remaining() < LEASE:

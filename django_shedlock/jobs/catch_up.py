@@ -18,7 +18,7 @@ from django_shedlock.locks.states import (
     is_success,
     log_unreadable,
 )
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
@@ -95,7 +95,7 @@ def catch_up(
     if not dry_run:
         _register(provider, jobs)
     grace = default_duration(conf.GRACE)
-    for status in sorted(provider.late(grace), key=lambda status: status.name):
+    for status in list(provider.statuses(LockQuery(overdue_by=grace))):
         since = status.overdue_since(grace)
         # The statement that acquires the lock decides again.
         if since is None or not _may_run(status, grace):
@@ -122,7 +122,8 @@ def _may_run(status: LockStatus, grace: timedelta) -> bool:
 def _register(
     provider: LockProvider, jobs: Mapping[str, Mapping[Schedule, NamedJob]]
 ) -> None:
-    known = {status.name: status.schedule for status in provider.statuses_of(jobs)}
+    registered = provider.statuses(LockQuery(names=jobs))
+    known = {status.name: status.schedule for status in registered}
     for name, schedules in jobs.items():
         before = known.get(name)
         # See Note [Other time zones].

@@ -22,7 +22,7 @@ from django_shedlock.locks.configuration import (
     check_durations,
     parse_option,
 )
-from django_shedlock.locks.states import is_success
+from django_shedlock.locks.states import LockStatus, is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 from django_shedlock.threads import run_in_background
 
@@ -175,10 +175,9 @@ class Lock:
         lease_end = time.monotonic() + at_most.total_seconds()
         answer: bool | LockProviderError = False
         try:
-            if self._may_be_extended and is_beat:
-                answer = self.provider.keep_alive(self, at_most)
-            elif self._may_be_extended:
-                answer = self.provider.extend(self, at_most, at_least)
+            if self._may_be_extended:
+                extend = self.provider.extend
+                answer = extend(self, at_most, at_least, is_beat=is_beat)
         except LockProviderError as error:
             answer = error
         self._conclude_extension(answer, lease_end, at_least, in_background=is_beat)
@@ -300,14 +299,17 @@ class Lock:
         read at first use, with one statement. Raises ``LockLost`` if the record is not
         ours any more, ``LockProviderError`` if the store failed.
         """
+        if self._fencing_token is None and math.isinf(self.lease_end):
+            self._fencing_token = 0
         if self._fencing_token is None:
-            self._fencing_token = self.provider.fencing_token(self)
-        if self._fencing_token is None:
-            self._declare_lost_unless_released()
-            raise LockLost(
-                f"Lock {self.name!r} has no fencing token for {self.locked_by}: "
-                "somebody else acquired it."
-            )
+            status = self._read()
+            if status is None:
+                self._declare_lost_unless_released()
+                raise LockLost(
+                    f"Lock {self.name!r} has no fencing token for {self.locked_by}: "
+                    "somebody else acquired it."
+                )
+            self._fencing_token = status.fencing_token
         return self._fencing_token
 
     def refresh(self) -> bool:
@@ -319,9 +321,20 @@ class Lock:
         """
         asked = time.monotonic()
         with suppress(LockProviderError):
-            left = self.provider.remaining(self)
-            self._prolong(asked + left.total_seconds())
+            status = self._read()
+            if status is not None and status.state.is_running:
+                self._prolong(asked + status.remaining.total_seconds())
         return self.is_active
+
+    def _read(self) -> LockStatus | None:
+        status = self.provider.status(self.name)
+        if status is not None and status.unreadable:
+            raise LockProviderError(
+                f"Lock {self.name!r} (provider {self.provider.alias!r}): its record "
+                f"can't be read: {status.unreadable}."
+            )
+        is_ours = status is not None and status.locked_by == self.locked_by
+        return status if is_ours else None
 
     def _prolong(self, lease_end: float) -> None:
         with self._mutex:  # the heartbeat may extend at the same time

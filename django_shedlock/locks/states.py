@@ -65,6 +65,9 @@ def state_of(locked_by: str, *, is_held: bool, is_released: bool) -> LockState:
     return LockState.RUNNING if is_held else LockState.EXPIRED
 
 
+NOT_FREE = frozenset(LockState) - {LockState.FREE}
+
+
 @dataclass(frozen=True)
 class LockStatus:
     """
@@ -139,18 +142,6 @@ class LockStatus:
         """Return how long ago that tick was; zero if none is late."""
         since = self.overdue_since(grace)
         return timedelta(0) if since is None else aware(self.clock) - since
-
-    def is_late(self, grace: timedelta | None, held_for: timedelta | None) -> bool:
-        """Return whether the job is overdue, or has run for longer than that."""
-        is_overdue = grace is not None and self.overdue_since(grace) is not None
-        if held_for is None or not self.state.is_running:
-            return is_overdue
-        return is_overdue or self.held_for > held_for
-
-    def is_candidate(self, grace: timedelta) -> bool:
-        """Return whether it needs a look: it is not free, or overdue, or unreadable."""
-        is_free = self.state is LockState.FREE and not self.unreadable
-        return not is_free or self.is_late(grace, None)
 
     def skips_since(self, grace: timedelta) -> datetime | None:
         """Return the tick of a job that still runs, though a later one is overdue."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Case, Count, F, Max, Q, Value, When
+from django.db.models import Case, F, Max, Q, Value, When
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
@@ -42,11 +42,18 @@ OVER = Q(lock_until=F("locked_at"))
 """Whether the lease is over by whatever clock."""
 
 
-def _held() -> Q:
+def held() -> Q:
+    """Whether nobody can acquire the lock now."""
     return Q(lock_until__gt=DatabaseNow()) & ~OVER
 
 
-def _overdue(grace: timedelta) -> Q:
+def running() -> Q:
+    """Whether a job has the lock, and its lease is valid."""
+    return held() & ~RELEASED & ~PAUSED
+
+
+def overdue(grace: timedelta) -> Q:
+    """Whether a tick has not succeeded ``grace`` after it, and no job runs now."""
     is_not_running = Q(lock_until__lte=DatabaseNow()) | RELEASED
     return is_not_running & Q(due_at__lte=DatabaseNow() - grace)
 
@@ -72,38 +79,16 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def held(self) -> Self:
         """Only locks that nobody can acquire now."""
-        return self.filter(_held())
-
-    def held_at_least(self) -> Self:
-        """Only released locks that ``lock_at_least_for`` keeps."""
-        return self.held().filter(RELEASED)
+        return self.filter(held())
 
     def held_or_expired(self) -> Self:
         """Only locks that are held, or whose lease is over without a release."""
-        return self.filter(_held() | UNRELEASED)
-
-    def overdue(self, grace: timedelta) -> Self:
-        """Only locks with a tick that has not succeeded ``grace`` after it."""
-        return self.filter(_overdue(grace))
-
-    def late(self, grace: timedelta | None, held_for: timedelta | None) -> Self:
-        """Only locks that are overdue, or whose job has run for longer than that."""
-        is_late = Q(pk__in=())
-        if grace is not None:
-            is_late |= _overdue(grace)
-        if held_for is not None:
-            began = Q(locked_at__lt=DatabaseNow() - held_for)
-            is_late |= _held() & ~RELEASED & ~PAUSED & began
-        return self.filter(is_late)
-
-    def candidates(self, grace: timedelta) -> Self:
-        """Only locks that are held, expired or overdue: no other needs a look."""
-        return self.filter(_held() | UNRELEASED | _overdue(grace))
+        return self.filter(held() | UNRELEASED)
 
     def by_urgency(self, grace: timedelta | None) -> Self:
         """The overdue ones first, then the expired ones; each the oldest first."""
-        is_overdue = [] if grace is None else [When(_overdue(grace), then=0)]
-        is_expired = When(~_held() & UNRELEASED, then=1)
+        is_overdue = [] if grace is None else [When(overdue(grace), then=0)]
+        is_expired = When(~held() & UNRELEASED, then=1)
         is_running = When(~RELEASED & ~PAUSED, then=2)
         rank = Case(*is_overdue, is_expired, is_running, default=3)
         return self.order_by(rank, "locked_at", "name")
@@ -115,28 +100,18 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def with_status(self) -> Self:
         """Add ``state`` and ``remaining``, both by the database's clock."""
-        held = _held()
+        is_held = held()
         return self.annotate(
             state=Case(
-                When(held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
-                When(held & PAUSED, then=Value(LockState.PAUSED.value)),
-                When(held, then=Value(LockState.RUNNING.value)),
+                When(is_held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
+                When(is_held & PAUSED, then=Value(LockState.PAUSED.value)),
+                When(is_held, then=Value(LockState.RUNNING.value)),
                 When(UNRELEASED, then=Value(LockState.EXPIRED.value)),
                 default=Value(LockState.FREE.value),
                 output_field=models.CharField(),
             ),
             remaining=TimeUntil(F("lock_until"), DatabaseNow()),
         )
-
-    def state_counts(self) -> dict[str, int]:
-        """Return the number of records in each state, with two statements."""
-        total = self.count()
-        # Most locks are free: to tell their state, too, would take four times as long.
-        added: Any = self.held_or_expired().with_status().order_by()
-        states = added.values("state")
-        counts = dict(states.annotate(n=Count("pk")).values_list("state", "n"))
-        free = max(0, total - sum(counts.values()))
-        return {**counts, LockState.FREE.value: free}
 
     def with_clock(self) -> Self:
         """Add ``clock``, the database's now."""
@@ -155,6 +130,12 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 def left(state: str, remaining: timedelta) -> timedelta:
     """Return what is left of a lease; zero if the lock is not held."""
     return max(remaining, ZERO) if LockState(state).is_held else ZERO
+
+
+def heartbeat_of(extended_at: datetime | None, locked_at: datetime) -> datetime | None:
+    """Return when the holder extended its lease last, if it did."""
+    # Java's ShedLock acquires locks, and does not clear our column.
+    return extended_at if extended_at and extended_at >= locked_at else None
 
 
 class LockRecord(models.Model):
@@ -230,9 +211,7 @@ class LockRecord(models.Model):
     @property
     def heartbeat_at(self) -> datetime | None:
         """When the holder extended its lease last, if it did."""
-        # Java's ShedLock acquires locks, and does not clear our column.
-        is_of_holder = self.extended_at and self.extended_at >= self.locked_at
-        return self.extended_at if is_of_holder else None
+        return heartbeat_of(self.extended_at, self.locked_at)
 
     @property
     def lease_used(self) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
-from itertools import islice
+from fnmatch import fnmatchcase
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
@@ -21,20 +20,83 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockState, LockStatus
 from django_shedlock.schedules.cron import Schedule
 
+WILDCARD = re.compile(r"\*|\?|\[!?]?[^]]*]?")
+"""What a pattern has instead of characters, as the ``*`` in ``"import:*"``."""
+RANKS = {LockState.EXPIRED: 1, LockState.RUNNING: 2}
+"""The order of urgency, after the overdue locks; all others have 3."""
+
+
+def matches_any(name: str, patterns: Collection[str]) -> bool:
+    """Return whether the name is, or matches, one of the patterns."""
+    # A name may itself have what a pattern gives a meaning to, as "[".
+    return name in patterns or any(fnmatchcase(name, each) for each in patterns)
+
 
 @dataclass(frozen=True)
-class LockFilter:
-    """Only locks whose names match a pattern, as in ``"import:*"``, and in a state."""
+class LockQuery:
+    """
+    Which locks are wanted, in which order, and how many at the most.
 
+    ``names`` are exactly these. Else a name has to match one of the ``patterns``, if
+    there are any. None may match one of ``ignored``. A lock is wanted if it is in one
+    of the ``states``, if it is overdue by ``overdue_by``, or if its job has run for
+    longer than ``running_for``; with none of these three, every lock is wanted. What
+    can't be read may be overdue.
+
+    The order is that of the names. ``by_urgency`` the overdue locks come first, then
+    the expired ones, then the running ones; of each those that were acquired longest
+    ago.
+    """
+
+    names: Collection[str] | None = None
     patterns: tuple[str, ...] = ()
-    state: LockState | None = None
+    ignored: tuple[str, ...] = ()
+    states: Collection[LockState] = ()
+    overdue_by: timedelta | None = None
+    running_for: timedelta | None = None
+    by_urgency: bool = False
+    limit: int | None = None
+
+    def accepts_name(self, name: str) -> bool:
+        """Return whether a lock of this name may be wanted."""
+        is_named = self.names is None or name in self.names
+        is_matched = not self.patterns or matches_any(name, self.patterns)
+        return is_named and is_matched and not matches_any(name, self.ignored)
 
     def accepts(self, status: LockStatus) -> bool:
-        """Return whether this is such a lock."""
-        from django_shedlock.patterns import matches  # which a job does not need
+        """Return whether this lock is wanted."""
+        if not self.accepts_name(status.name):
+            return False
+        may_be_late = self.overdue_by is not None or self.running_for is not None
+        if not self.states and not may_be_late:
+            return True
+        is_long = self.running_for is not None and status.held_for > self.running_for
+        return (
+            status.state in self.states
+            or (status.state.is_running and is_long)
+            or (self.overdue_by is not None and bool(status.unreadable))
+            or self._is_overdue(status)
+        )
 
-        is_in_state = self.state in {None, status.state}
-        return is_in_state and matches(status.name, self.patterns)
+    def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
+        """Return the wanted ones of these, in their order: for small stores."""
+        found = list(filter(self.accepts, statuses))
+        if self.by_urgency:
+            found.sort(key=self._urgency)
+        else:
+            found.sort(key=lambda status: status.name)
+        return found[: self.limit]
+
+    def _is_overdue(self, status: LockStatus) -> bool:
+        grace = self.overdue_by
+        return grace is not None and status.overdue_since(grace) is not None
+
+    def _urgency(self, status: LockStatus) -> tuple[int, datetime, str]:
+        rank = 0 if self._is_overdue(status) else RANKS.get(status.state, 3)
+        return rank, aware(status.locked_at), status.name
+
+
+ALL_LOCKS = LockQuery()
 
 
 @dataclass(frozen=True)
@@ -61,10 +123,12 @@ class LockProvider(ABC):
 
     keeps_ticks: bool = False
     """Does it give a lock with a schedule once for each tick?"""
+    can_fence: bool = False
+    """Can it hold up the caller's transaction? Only the caller's own database can."""
     is_shared: bool = True
     """Do other processes and hosts find the locks of this one?"""
     is_async: bool = False
-    """Are ``atake()``, ``aextend()`` and ``arelease()`` the store's own coroutines?"""
+    """Are ``aacquire()``, ``aextend()`` and ``arelease()`` the store's own?"""
     shortest_lease: timedelta = ZERO
     """The store can't end a lease sooner."""
 
@@ -79,58 +143,15 @@ class LockProvider(ABC):
         self.keeps_alive = keep_alive
         self.history_database = history_database
 
-    def check_configuration(self, configuration: LockConfiguration) -> None:
-        """
-        Refuse what the store can't do.
-
-        Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks, and
-        for a ``lock_at_most_for`` below ``shortest_lease``.
-        """
-        if configuration.schedule is not None and not self.keeps_ticks:
-            raise InvalidLockConfiguration(
-                f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "
-                "ticks, so it can't run a schedule's once each. Leave `schedule` out."
-            )
-        if configuration.lock_at_most_for < self.shortest_lease:
-            raise InvalidLockConfiguration(
-                f"Lock {configuration.name!r}: lock_at_most_for="
-                f"{configuration.lease!r} is too short for the provider "
-                f"{self.alias!r}, whose shortest lease is "
-                f"{format_duration(self.shortest_lease)}."
-            )
-
-    def acquire(self, configuration: LockConfiguration) -> Lock | LockHolder:
-        """
-        Return the lock, or its holder. Never wait for it.
-
-        Raises ``InvalidLockConfiguration``, see check_configuration().
-        """
-        self.check_configuration(configuration)
-        lock = Lock(self, configuration)
-        return self.take(lock) or lock
-
     @abstractmethod
-    def take(self, lock: Lock) -> LockHolder | None:
+    def acquire(self, lock: Lock) -> LockHolder | None:
         """
         Acquire the lock if its lease is over; return ``None``, or the holder.
 
         Of all callers that ask for one name at once, one gets ``None``. A provider that
-        keeps ticks lets ``ScheduleState`` decide by ``lock.configuration.start``, and
-        sets ``lock.tick``.
+        keeps ticks lets ``ScheduleState`` decide by ``lock.configuration``, and sets
+        ``lock.tick``.
         """
-
-    async def atake(self, lock: Lock) -> LockHolder | None:
-        """See take()."""
-        return await sync_to_async(self.take)(lock)
-
-    def take_over(self, lock: Lock, locked_by: str) -> bool:
-        """
-        Acquire the lock that ``locked_by`` holds; return whether it was so.
-
-        Override it where that can be one step: between these two a job may come.
-        """
-        was_held = self.force_release(lock.name, running=True, locked_by=locked_by)
-        return was_held and self.take(lock) is None
 
     @abstractmethod
     def extend(
@@ -138,27 +159,16 @@ class LockProvider(ABC):
         lock: Lock,
         lock_at_most_for: timedelta,
         lock_at_least_for: timedelta | None = None,
+        *,
+        is_beat: bool = False,
     ) -> bool:
         """
         Extend a lease that is valid and still of ``lock``, from now; never shorten it.
 
         ``lock_at_least_for`` counts from now, too; with ``None`` it stays as it was.
-        Return whether the lease was still of ``lock``.
+        Return whether the lease was still of ``lock``. A beat never waits long: other
+        locks wait for the same heartbeat.
         """
-
-    async def aextend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-    ) -> bool:
-        """See extend()."""
-        extend = sync_to_async(self.extend)
-        return await extend(lock, lock_at_most_for, lock_at_least_for)
-
-    def keep_alive(self, lock: Lock, lock_at_most_for: timedelta) -> bool:
-        """See extend(). Never wait long: other locks wait for the same heartbeat."""
-        return self.extend(lock, lock_at_most_for)
 
     @abstractmethod
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
@@ -169,137 +179,76 @@ class LockProvider(ABC):
         hold it any more; return whether it did.
         """
 
-    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        """See release()."""
-        return await sync_to_async(self.release)(lock, succeeded=succeeded)
-
-    @abstractmethod
-    def fencing_token(self, lock: Lock) -> int | None:
-        """
-        Return the number of this acquisition, or ``None`` if another one followed.
-
-        It grows with each acquisition of a name.
-        """
-
-    def fence(self, lock: Lock) -> bool:
-        """
-        Let the caller's transaction commit only if the lock is still of ``lock``.
-
-        Return whether it is. Only a store that is the caller's own database can.
-        """
-        raise LockProviderError(
-            f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
-            f"the transaction and can't fence it. Use fencing_token."
-        )
-
     @abstractmethod
     def now(self) -> datetime:
         """Return the store's clock; aware with ``USE_TZ``, as Django's own is."""
 
     @abstractmethod
-    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        """Return all locks, or the one of this name, in the order of their names."""
+    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
+        """
+        Return the wanted locks; read more of them as the caller comes to them.
 
-    def statuses_of(self, names: Collection[str]) -> Sequence[LockStatus]:
-        """Return the locks of these names, in the order of their names."""
-        wanted = set(names)
-        return [status for status in self.statuses() if status.name in wanted]
+        ``LockStatus.fencing_token`` grows with each acquisition of a name.
+        """
 
-    def candidates(
+    @abstractmethod
+    def replace(
+        self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
+    ) -> bool:
+        """
+        Give the lock another lease, for an operator; return whether that was done.
+
+        Change nothing unless the lock is still of the acquisition that was read, which
+        is ``status.locked_by``. ``ZERO`` releases it, also if its lease is over without
+        a release; the job is not stopped. Any other lease counts from now, and only a
+        held lock gets one. It is never shorter than the one before it, unless
+        ``locked_by`` makes it another acquisition: a pause that replaces a pause.
+        """
+
+    # What follows needs no override, unless the store can do better.
+
+    async def aacquire(self, lock: Lock) -> LockHolder | None:
+        return await sync_to_async(self.acquire)(lock)
+
+    async def aextend(
         self,
-        grace: timedelta,
-        *,
-        limit: int | None = None,
-        ignored: Collection[str] = (),
-    ) -> Sequence[LockStatus]:
-        """
-        Return only the locks that are held, expired, unreadable, overdue by ``grace``.
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
+        extend = sync_to_async(self.extend)
+        return await extend(lock, lock_at_most_for, lock_at_least_for)
 
-        The overdue ones come first, then the expired ones, then the running ones, and
-        in each group those that were acquired longest ago. ``limit`` is their number at
-        the most. Names that match a pattern in ``ignored`` are left out.
-        """
-        from django_shedlock.patterns import matches_any  # see LockFilter
+    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        return await sync_to_async(self.release)(lock, succeeded=succeeded)
 
-        found = [
-            status
-            for status in self.statuses()
-            if status.is_candidate(grace) and not matches_any(status.name, ignored)
-        ]
-        return most_urgent(found, grace, limit)
+    def status(self, name: str) -> LockStatus | None:
+        """Return the lock of this name; ``None`` without a record."""
+        return next(iter(self.statuses(LockQuery(names=(name,)))), None)
 
-    def count(self) -> int:
-        """Return the number of locks."""
-        return len(self.statuses())
-
-    def state_counts(self) -> dict[LockState, int]:
-        """Return the number of locks in each state."""
-        found = Counter(status.state for status in self.statuses())
-        return {state: found[state] for state in LockState}
-
-    def late(
-        self,
-        grace: timedelta | None,
-        held_for: timedelta | None = None,
-        *,
-        limit: int | None = None,
-    ) -> Sequence[LockStatus]:
-        """
-        Return only the locks that are overdue by ``grace`` or run for ``held_for``.
-
-        ``None`` leaves those out. See candidates() for the order and the ``limit``.
-        """
-        found = [
-            status for status in self.statuses() if status.is_late(grace, held_for)
-        ]
-        return most_urgent(found, grace, limit)
-
-    def iter_statuses(self, wanted: LockFilter) -> Iterator[LockStatus]:
-        """
-        Return the wanted locks, in the order of their names.
-
-        Override it where there may be more locks than one would read at once.
-        """
-        return filter(wanted.accepts, self.statuses())
+    def count(self, query: LockQuery = ALL_LOCKS) -> int:
+        """Return the number of the wanted locks."""
+        return sum(1 for _ in self.statuses(query))
 
     def register(self, name: str, schedule: Schedule) -> None:
         """
-        Register the lock's schedule, which has a time zone.
+        Register the lock's schedule, which has a time zone, if the store keeps ticks.
 
         ``LockStatus.registered()`` decides what is due then. Nothing changes if the
-        lock has this schedule, or if its job runs. A provider that keeps no ticks does
-        nothing.
+        lock has this schedule, or if its job runs.
         """
         return
 
-    def remaining(self, lock: Lock) -> timedelta:
-        """Return what is left of the lease of ``lock``; zero if it is not held."""
-        for status in self.statuses(lock.name):
-            if status.locked_by == lock.locked_by and status.state.is_running:
-                return status.remaining
-        return ZERO
-
-    @abstractmethod
-    def force_release(
-        self, name: str, *, running: bool = False, locked_by: str | None = None
-    ) -> bool:
+    def fence(self, lock: Lock) -> bool:
         """
-        Release a lock that only ``lock_at_least_for`` keeps; return whether it was one.
+        Let the caller's transaction commit only if the lock is still of ``lock``.
 
-        With ``running`` also one whose job runs, and one that has expired, whose job
-        may run: the job is not stopped. With ``locked_by`` only if it is still that
-        acquisition's.
+        Return whether it is.
         """
-
-    @abstractmethod
-    def force_extend(
-        self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
-    ) -> bool:
-        """
-        Extend the lease of a held lock from now; never shorten it.
-
-        Return whether it was held (by ``locked_by``, if given).
-        """
+        raise LockProviderError(
+            f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
+            "the transaction and can't fence it. Use fencing_token."
+        )
 
     def record_of(self, name: str) -> str:
         """Return where the lock's record is, for people who have to correct it."""
@@ -321,17 +270,22 @@ class LockProvider(ABC):
         """Return what is wrong with the store; ``databases`` may be asked."""
         return []
 
+    def check_configuration(self, configuration: LockConfiguration) -> None:
+        """
+        Refuse what the store can't do.
 
-def most_urgent(
-    statuses: Iterable[LockStatus], grace: timedelta | None, limit: int | None
-) -> Sequence[LockStatus]:
-    """Return these locks in the order of ``candidates()``, so many at the most."""
-    ordered = sorted(statuses, key=partial(_urgency, grace))
-    return list(islice(ordered, limit))
-
-
-def _urgency(grace: timedelta | None, status: LockStatus) -> tuple[int, datetime, str]:
-    ranks = {LockState.EXPIRED: 1, LockState.RUNNING: 2}
-    is_overdue = grace is not None and status.overdue_since(grace) is not None
-    rank = 0 if is_overdue else ranks.get(status.state, 3)
-    return rank, aware(status.locked_at), status.name
+        Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks, and
+        for a ``lock_at_most_for`` below ``shortest_lease``.
+        """
+        if configuration.schedule is not None and not self.keeps_ticks:
+            raise InvalidLockConfiguration(
+                f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "
+                "ticks, so it can't run a schedule's once each. Leave `schedule` out."
+            )
+        if configuration.lock_at_most_for < self.shortest_lease:
+            raise InvalidLockConfiguration(
+                f"Lock {configuration.name!r}: lock_at_most_for="
+                f"{configuration.lease!r} is too short for the provider "
+                f"{self.alias!r}, whose shortest lease is "
+                f"{format_duration(self.shortest_lease)}."
+            )

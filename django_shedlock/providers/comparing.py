@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockState, LockStatus
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
 from django_shedlock.schedules.cron import Schedule
 
@@ -61,9 +61,7 @@ class EntryLockProvider(LockProvider):
         """Return the instant of ``clock()`` as a ``datetime``; aware, in UTC."""
         return wall_clock(now)
 
-    def take(self, lock: Lock) -> LockHolder | None:
-        """See LockProvider.take()."""
-
+    def acquire(self, lock: Lock) -> LockHolder | None:
         def change(entry: Entry, now: float) -> Entry | LockHolder | None:
             # Our own, if the store did not tell that it had written it.
             if entry.belongs_to(lock) and entry.is_held(now):
@@ -72,22 +70,14 @@ class EntryLockProvider(LockProvider):
 
         return self._change(lock.name, change)
 
-    def take_over(self, lock: Lock, locked_by: str) -> bool:
-        """See LockProvider.take_over(). It is one step."""
-
-        def change(entry: Entry, now: float) -> Entry | bool:
-            return entry.is_held(now, locked_by) and entry.acquired(lock, now)
-
-        return self._change(lock.name, change) is None
-
     def extend(
         self,
         lock: Lock,
         lock_at_most_for: timedelta,
         lock_at_least_for: timedelta | None = None,
+        *,
+        is_beat: bool = False,
     ) -> bool:
-        """See LockProvider.extend()."""
-
         def change(entry: Entry, now: float) -> Entry | bool:
             is_ours = entry.belongs_to(lock) and entry.is_held(now)
             return is_ours and entry.extended(now, lock_at_most_for, lock_at_least_for)
@@ -95,7 +85,6 @@ class EntryLockProvider(LockProvider):
         return self._change(lock.name, change) is None
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        """See LockProvider.release()."""
         was_tried = lock.was_release_tried
 
         def change(entry: Entry, now: float) -> Entry | bool:
@@ -108,57 +97,47 @@ class EntryLockProvider(LockProvider):
 
         return self._change(lock.name, change) in {None, True}
 
-    def fencing_token(self, lock: Lock) -> int | None:
-        """See LockProvider.fencing_token()."""
-        entry, *_ = self._readable(lock.name)
-        is_ours = entry is not None and entry.locked_by == lock.locked_by
-        return entry.fencing_token if entry is not None and is_ours else None
-
     def register(self, name: str, schedule: Schedule) -> None:
-        """See LockProvider.register()."""
-
         def change(entry: Entry, now: float) -> Entry:
             return entry.registered(name, schedule, now, self.wall_clock(now))
 
         self._change(name, change)
 
     def now(self) -> datetime:
-        """See LockProvider.now()."""
         moment = self.wall_clock(self.clock())
         return moment if settings.USE_TZ else timezone.make_naive(moment)
 
-    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        """See LockProvider.statuses()."""
-        names = sorted(self.names()) if name is None else [name]
-        found = (self._status(each) for each in names)
+    def status(self, name: str) -> LockStatus | None:
+        return self._status(name)
+
+    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
+        return iter(query.select(self.read_all(query.names)))
+
+    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus]:
+        """
+        Return the locks of these names, or all of them, in whatever order.
+
+        Override it where many can be read in one go.
+        """
+        found = map(self._status, self.names() if names is None else names)
         return [status for status in found if status is not None]
 
-    def force_release(
-        self, name: str, *, running: bool = False, locked_by: str | None = None
+    def replace(
+        self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
     ) -> bool:
-        """See LockProvider.force_release()."""
-
         def change(entry: Entry, now: float) -> Entry | bool:
-            status = entry.status(name, now, self.wall_clock(now))
-            is_kept_only = status.state is LockState.HELD_AT_LEAST
-            is_theirs = locked_by in {None, entry.locked_by}
-            is_free = status.state is LockState.FREE
-            if is_free or not is_theirs or not (running or is_kept_only):
+            if entry.locked_by != status.locked_by:
                 return False
-            return entry.force_released(now)
+            if not lasting:
+                is_free = entry.state(now) is LockState.FREE
+                return not is_free and entry.force_released(now)
+            if not entry.is_held(now):
+                return False
+            if locked_by is None:
+                return entry.lengthened(now, lasting)
+            return entry.acquired(locked_by, now, lasting)
 
-        return self._change(name, change) is None
-
-    def force_extend(
-        self, name: str, lock_at_most_for: timedelta, *, locked_by: str | None = None
-    ) -> bool:
-        """See LockProvider.force_extend()."""
-
-        def change(entry: Entry, now: float) -> Entry | bool:
-            held = entry.is_held(now, locked_by)
-            return held and entry.lengthened(now, lock_at_most_for)
-
-        return self._change(name, change) is None
+        return self._change(status.name, change) is None
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """See LockProvider.check_store(). It asks the store for its clock."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from django_shedlock.clocks import EARLIEST, LATEST
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import (
     LockHolder,
@@ -64,9 +65,15 @@ class Entry:
         """Return whether ``lock`` was acquired last, and is not released."""
         return self.locked_by == lock.locked_by and not self.is_released
 
-    def is_held(self, now: float, locked_by: str | None = None) -> bool:
-        """Return whether nobody can acquire the lock, since ``locked_by`` holds it."""
-        return self.lock_until > now and locked_by in {None, self.locked_by}
+    def is_held(self, now: float) -> bool:
+        """Return whether nobody can acquire the lock."""
+        return self.lock_until > now
+
+    def state(self, now: float) -> LockState:
+        """Return the state at ``now``."""
+        return state_of(
+            self.locked_by, is_held=self.is_held(now), is_released=self.is_released
+        )
 
     def taken(self, lock: Lock, now: float, clock: datetime) -> Entry | LockHolder:
         """
@@ -85,16 +92,22 @@ class Entry:
             return refusal
         lock.tick = decision.tick if decision else None
         ticks = to_text(decision.state) if decision else self.ticks
-        return replace(self.acquired(lock, now), ticks=ticks)
+        durations = lock.configuration.lock_at_most_for, lock.lock_at_least_for
+        return replace(self.acquired(lock.locked_by, now, *durations), ticks=ticks)
 
-    def acquired(self, lock: Lock, now: float) -> Entry:
+    def acquired(
+        self,
+        locked_by: str,
+        now: float,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta = ZERO,
+    ) -> Entry:
         """Return the entry of the acquisition that follows this one."""
-        configuration = lock.configuration
         return Entry(
-            locked_by=lock.locked_by,
+            locked_by=locked_by,
             locked_at=now,
-            lock_until=now + configuration.lock_at_most_for.total_seconds(),
-            lock_at_least_until=now + configuration.lock_at_least_for.total_seconds(),
+            lock_until=now + lock_at_most_for.total_seconds(),
+            lock_at_least_until=now + lock_at_least_for.total_seconds(),
             fencing_token=self.fencing_token + 1,
             ticks=self.ticks,
         )
@@ -150,7 +163,7 @@ class Entry:
         beat = self.extended_at
         return LockStatus(
             name=name,
-            state=self._state(now),
+            state=self.state(now),
             locked_by=self.locked_by,
             locked_at=_wall_time(clock, self.locked_at - now),
             lock_until=_wall_time(clock, self.lock_until - now),
@@ -159,11 +172,6 @@ class Entry:
             schedule_state=ticks,
             fencing_token=self.fencing_token,
             heartbeat_at=None if beat is None else _wall_time(clock, beat - now),
-        )
-
-    def _state(self, now: float) -> LockState:
-        return state_of(
-            self.locked_by, is_held=self.is_held(now), is_released=self.is_released
         )
 
     def _refuse_other_types(self) -> None:

@@ -11,9 +11,8 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.test import override_settings
 from django.test.utils import TestContextDecorator
 
-from django_shedlock.locks.configuration import LockConfiguration, full_name
+from django_shedlock.locks.configuration import ZERO, LockConfiguration, full_name
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import get_provider, provider_instances, use_instances
 from django_shedlock.providers.base import LockProvider
 
@@ -94,9 +93,10 @@ class HeldElsewhere(TestContextDecorator):
     def enable(self) -> None:
         """Acquire the lock."""
         configuration = LockConfiguration(full_name(self._name), timedelta(hours=1))
-        lock = get_provider(self._provider).acquire(configuration)
-        if isinstance(lock, LockHolder):
-            raise AssertionError(f"Lock {self._name!r} is held already, by {lock}.")
+        provider = get_provider(self._provider)
+        lock = Lock(provider, configuration)
+        if (holder := provider.acquire(lock)) is not None:
+            raise AssertionError(f"Lock {self._name!r} is held already, by {holder}.")
         self._locks.append(lock)
 
     def disable(self) -> None:
@@ -125,8 +125,8 @@ class HeldElsewhere(TestContextDecorator):
 
 def is_held(name: str, *, provider: str = "default") -> bool:
     """Return whether the lock is held, even if only ``lock_at_least_for`` keeps it."""
-    statuses = get_provider(provider).statuses(full_name(name))
-    return any(status.state.is_held for status in statuses)
+    status = get_provider(provider).status(full_name(name))
+    return status is not None and status.state.is_held
 
 
 async def ais_held(name: str, *, provider: str = "default") -> bool:
@@ -136,7 +136,9 @@ async def ais_held(name: str, *, provider: str = "default") -> bool:
 
 def free(name: str, *, provider: str = "default") -> bool:
     """Release the lock, whoever holds it; return whether it was held."""
-    return get_provider(provider).force_release(full_name(name), running=True)
+    store = get_provider(provider)
+    status = store.status(full_name(name))
+    return status is not None and store.replace(status, ZERO)
 
 
 async def afree(name: str, *, provider: str = "default") -> bool:

@@ -17,7 +17,8 @@ from django.urls import reverse
 
 from django_shedlock.locks.states import LockState
 from django_shedlock.providers import get_provider
-from tests.support.locks import state, take
+from django_shedlock.test.contract.harness import force_extend
+from tests.support.locks import force_release, state, take
 from tests.support.operators import ALL, CHANGE, HOSTILE, LIST
 from tests.support.scenes import HOLDER, STUCK, bad_morning
 from tests.support.waiting import PATIENCE
@@ -241,7 +242,7 @@ def test_expired_confirmation_changes_nothing(console: Console) -> None:
     console.open(LIST)
     console.choose("release_selected", STUCK)
     console.until(lambda: "may still be running" in console.text("#content"))
-    get_provider().force_release(STUCK, running=True)
+    force_release(get_provider(), STUCK)
     take(STUCK)
     console.find("textarea[name=reason]").send_keys("too late")
     console.find("input[type=submit]").click()
@@ -261,8 +262,8 @@ def test_list_refreshes_itself(console: Console) -> None:
     focused = console.browser.switch_to.active_element.text
     take("new")
     console.refresh_soon()
-    get_provider().force_release("mirror.pull", running=True)
-    get_provider().force_extend("search.reindex", timedelta(hours=3))
+    force_release(get_provider(), "mirror.pull")
+    force_extend(get_provider(), "search.reindex", timedelta(hours=3))
     console.until(
         lambda: bool(re.search(NEARLY_THREE_HOURS, console.row("search.reindex").text))
     )
@@ -327,7 +328,7 @@ def test_lock_that_leaves_takes_its_selection_along(console: Console) -> None:
     console.until(lambda: console.text(".action-counter") == "1 of 2 selected")
     console.browser.execute_script("document.activeElement.blur()")
     console.refresh_soon()
-    get_provider().force_release("search.reindex", running=True)
+    force_release(get_provider(), "search.reindex")
     console.until(lambda: console.text(".action-counter") == "0 of 1 selected")
 
 
@@ -338,7 +339,7 @@ def test_half_typed_search_stays(console: Console) -> None:
     console.until(lambda: "rates.refresh" in console.texts("th.field-shown_name"))
     console.find("#searchbar").send_keys("half typed")
     console.refresh_soon()
-    get_provider().force_release("rates.refresh", running=True)
+    force_release(get_provider(), "rates.refresh")
     console.until(lambda: not console.texts("th.field-shown_name"))
     take("new", lock_at_least_for=timedelta(minutes=1)).release()
     console.until(lambda: console.texts("th.field-shown_name") == ["new"])

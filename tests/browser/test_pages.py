@@ -15,6 +15,7 @@ from django.urls import reverse
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.test.contract.harness import force_release
 from tests.support.operators import ACTIONS, ALL, CHANGE, RUN, RUNS, operator
 from tests.support.pages import ALIVE, FAILED, PAUSED, add_action, long_story
 from tests.support.scenes import STUCK, bad_morning
@@ -224,7 +225,7 @@ def test_page_refreshes_itself(pages: Pages) -> None:
     pages.open(lock_page(STUCK))
     pages.run("window.isSame = true; document.querySelector('details').open = true")
     pages.refresh_soon()
-    assert get_provider().force_release(STUCK, running=True)
+    assert force_release(get_provider(), STUCK)
     pages.until(lambda: "free" in pages.text("#shedlock-answers .shedlock-state"))
     pages.until(lambda: not pages.find_all("button[value=release_selected]"))
     add_action(STUCK, reason="node of web-2 is gone")

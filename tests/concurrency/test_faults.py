@@ -43,7 +43,15 @@ from tests.support.leases import (
     next_beat,
     wait_until_idle,
 )
-from tests.support.locks import MINUTE, configure, take_at_last, take_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    force_release,
+    status_of,
+    take_at_last,
+    take_from,
+    try_from,
+)
 from tests.support.processes import Parent, worker
 from tests.support.servers import Server, own_server
 from tests.support.threads import threads_named
@@ -76,18 +84,18 @@ def test_killed_worker_is_replaced_within_its_lease(
     """After SIGKILL the next one gets in when the lease ends: not earlier or later."""
     with worker(hold_on) as holder:
         identity = holder.heard()
-        [before] = provider.statuses("job")
+        before = status_of(provider, "job")
         holder.send()
-        wait_for(lambda: provider.statuses("job")[0].lock_until > before.lock_until)
+        wait_for(lambda: status_of(provider, "job").lock_until > before.lock_until)
         holder.kill()
-        [dead] = provider.statuses("job")
+        dead = status_of(provider, "job")
         assert dead.locked_by == identity
         assert dead.remaining <= LEASE
         soon = DatabaseNow() + timedelta(seconds=1)  # so as not to wait for all of it
         LockRecord.objects.update(lock_until=soon)
-        [dead] = provider.statuses("job")
+        dead = status_of(provider, "job")
         lock = take_in_time(provider, dead.lock_until)
-    [status] = provider.statuses("job")
+    status = status_of(provider, "job")
     assert status.locked_by == lock.locked_by
     assert status.locked_at >= dead.lock_until
 
@@ -96,7 +104,7 @@ def take_in_time(provider: DatabaseLockProvider, lock_until: datetime) -> Lock:
     """Try until the lock is ours, and fail if it is not from this instant on."""
     while True:
         asked = provider.now()
-        acquired = provider.acquire(configure())
+        acquired = try_from(provider, configure())
         if isinstance(acquired, Lock):
             return acquired
         assert asked < lock_until
@@ -107,13 +115,13 @@ def test_kept_alive_while_others_try(provider: DatabaseLockProvider) -> None:
     """While the worker lives, nobody else gets in, and the lease goes on."""
     with worker(hold_on) as holder:
         identity = holder.heard()
-        [before] = provider.statuses("job")
+        before = status_of(provider, "job")
 
         def is_extended() -> bool:
-            acquired = provider.acquire(configure())
+            acquired = try_from(provider, configure())
             assert not isinstance(acquired, Lock)
             assert acquired.locked_by == identity
-            return provider.statuses("job")[0].lock_until > before.lock_until
+            return status_of(provider, "job").lock_until > before.lock_until
 
         holder.send()
         wait_for(is_extended)
@@ -161,7 +169,7 @@ def test_stopped_worker_does_no_harm(provider: DatabaseLockProvider) -> None:
         late.stop()
         LockRecord.objects.update(lock_until=DatabaseNow())
         lock = take_at_last(provider, configure())
-        [before] = provider.statuses("job")
+        before = status_of(provider, "job")
         late.send()
         late.go_on()
         assert late.result() == {
@@ -170,7 +178,7 @@ def test_stopped_worker_does_no_harm(provider: DatabaseLockProvider) -> None:
             "extended": False,
             "released": False,
         }
-    [after] = provider.statuses("job")
+    after = status_of(provider, "job")
     assert (after.locked_by, after.lock_until) == (lock.locked_by, before.lock_until)
     assert after.state is LockState.RUNNING
     assert not Counter.objects.exists()
@@ -211,16 +219,16 @@ def test_nobody_takes_the_lock_before_a_fenced_commit() -> None:
 def wait_for_beat(parent: Parent) -> int:
     """Say in how many seconds the next beat is due; return how many the loss takes."""
     beats: list[Lock] = []
-    keep_alive = DatabaseLockProvider.keep_alive
+    extend = DatabaseLockProvider.extend
 
-    def count(self: DatabaseLockProvider, lock: Lock, lease: timedelta) -> bool:
+    def count(self: DatabaseLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
         beats.append(lock)
-        return keep_alive(self, lock, lease)
+        return extend(self, lock, *args, **how)
 
     with hold("job", lock_at_most_for="10m", keep_alive=True) as lock:
         parent.say(next_beat(lock))
         parent.wait()
-        with patch.object(DatabaseLockProvider, "keep_alive", count):
+        with patch.object(DatabaseLockProvider, "extend", count):
             beat_now(lock)
             assert lock.lost.wait(PATIENCE)
         return len(beats)
@@ -232,7 +240,7 @@ def test_force_release_is_told_within_a_third_of_the_lease(
     """A body whose lock an operator releases knows it by the next heartbeat."""
     with worker(wait_for_beat) as holder:
         assert holder.heard() <= timedelta(minutes=10) / 3
-        assert provider.force_release("job", running=True)
+        assert force_release(provider, "job")
         holder.send()
         assert holder.result() == 1
 
@@ -252,7 +260,7 @@ def test_wrong_clock_of_a_worker_changes_nothing(
     assert at_another_time(offset) == lock.locked_by
     assert lock.release()
     assert at_another_time(offset) == "me"
-    [status] = provider.statuses("job")
+    status = status_of(provider, "job")
     assert timedelta(0) < status.remaining <= MINUTE
 
 
@@ -304,12 +312,12 @@ def test_restarted_server_does_not_end_a_lock(
         server.start()
         wait_for(lambda: is_answering(provider))
         assert holder.result() == {"lost": False, "released": True}
-    assert provider.statuses("job")[0].state is LockState.FREE
+    assert status_of(provider, "job").state is LockState.FREE
 
 
 def is_answering(provider: DatabaseLockProvider) -> bool:
     try:
-        return bool(provider.statuses("job"))
+        return provider.status("job") is not None
     except Exception:
         connections["default"].close()
         return False
@@ -362,7 +370,7 @@ def test_receiver_that_exits_ends_no_other_lock(provider: DatabaseLockProvider) 
     """After it the process still extends its other leases."""
     with worker(keep_two_alive_with_a_bad_receiver) as holder:
         assert holder.heard() == "inside"
-        assert provider.force_release("lost", running=True)
+        assert force_release(provider, "lost")
         assert holder.heard() == "told"
         for _ in range(2):
             wait_for_an_extension("job")

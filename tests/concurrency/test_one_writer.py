@@ -15,7 +15,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
-from tests.support.locks import take_from
+from tests.support.locks import take_from, try_from
 from tests.support.processes import Parent, context, worker
 from tests.support.waiting import PATIENCE
 
@@ -72,7 +72,7 @@ def test_transaction_that_has_read_is_told(commits: bool, schedule: str | None) 
             writer.send()
             writer.result() if commits else writer.heard()
             with pytest.raises(LockProviderError, match="has read.*IMMEDIATE"):
-                provider.acquire(configure("job", schedule))
+                try_from(provider, configure("job", schedule))
         if not commits:
             writer.send()
             writer.result()
@@ -93,7 +93,7 @@ def test_transaction_that_has_not_read_waits(
         writer.send()
         writer.heard()
         with transaction.atomic():
-            assert provider.acquire(configure("job", schedule)) is CONTENDED
+            assert try_from(provider, configure("job", schedule)) is CONTENDED
         writer.send()
         writer.result()
     connection.close()
@@ -108,7 +108,7 @@ def lock_in_transactions(parent: Parent, own: str, barrier: Any) -> list[str]:
         for schedule in SCHEDULES:
             configuration = configure(f"{own} {turn} {schedule}", schedule)
             with transaction.atomic():
-                lock = provider.acquire(configuration)
+                lock = try_from(provider, configuration)
             if not isinstance(lock, Lock):
                 missed.append(configuration.name)
     return missed

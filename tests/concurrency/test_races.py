@@ -19,7 +19,7 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test.contract.locking import ROUNDS, WORKERS
 from tests.models import Counter
-from tests.support.locks import configure, take_at_last, take_from, try_once
+from tests.support.locks import configure, take_at_last, take_from, try_from, try_once
 from tests.support.processes import Parent, context, worker, workers
 from tests.support.waiting import PATIENCE
 
@@ -44,7 +44,7 @@ def race(parent: Parent, barrier: Any, isolation: str) -> list[str]:
     for turn in range(RACES):
         for name in (f"fresh {turn}", f"expired {turn}"):
             barrier.wait(PATIENCE)
-            if isinstance(provider.acquire(configure(name)), Lock):
+            if isinstance(try_from(provider, configure(name)), Lock):
                 won.append(name)
     return won
 

@@ -17,7 +17,7 @@ from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.support.lateness import HOUR, be_on_time, be_overdue
-from tests.support.locks import MINUTE, Broken, add_run, expire, take
+from tests.support.locks import MINUTE, Broken, add_run, expire, force_release, take
 from tests.support.paths import ROOT
 from tests.support.processes import Parent, worker
 from tests.support.prometheus import needs, prometheus
@@ -88,7 +88,7 @@ def cure() -> None:
     """Release what is held, and let the jobs succeed."""
     provider = get_provider()
     for name in ("killed", "hung"):
-        assert provider.force_release(name, running=True)
+        assert force_release(provider, name)
     for name in ("killed", "failing", "hung"):
         execute(lambda: None, name)
     be_on_time("overdue")

@@ -31,8 +31,9 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost, lock_released
 from django_shedlock.test import free, is_held, locked_in_memory
+from django_shedlock.test.contract.harness import force_extend
 from tests.support.leases import end_lease, end_own_count
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, status_of, take_from
 from tests.support.processes import Parent, worker
 from tests.support.threads import running_threads
 from tests.support.waiting import PATIENCE, wait_for
@@ -77,13 +78,13 @@ def test_remaining_counts_from_before_the_store_was_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A slow answer of the store never makes the holder believe in too long a lease."""
-    real = MemoryLockProvider.take
+    real = MemoryLockProvider.acquire
 
     def slow_take(self: MemoryLockProvider, lock: Lock) -> Any:
         time.sleep(0.05)
         return real(self, lock)
 
-    monkeypatch.setattr(MemoryLockProvider, "take", slow_take)
+    monkeypatch.setattr(MemoryLockProvider, "acquire", slow_take)
     lock = take_from(get_provider(), configure("job"))
     assert lock.remaining() <= MINUTE - timedelta(milliseconds=50)
 
@@ -94,9 +95,9 @@ def test_extension_counts_from_before_the_store_was_asked(
     """So it is with a slow answer to extend()."""
     real = MemoryLockProvider.extend
 
-    def slow_extend(self: MemoryLockProvider, *arguments: Any) -> bool:
+    def slow_extend(self: MemoryLockProvider, *arguments: Any, **how: Any) -> bool:
         time.sleep(0.05)
-        return real(self, *arguments)
+        return real(self, *arguments, **how)
 
     monkeypatch.setattr(MemoryLockProvider, "extend", slow_extend)
     lock.extend("1h")
@@ -251,7 +252,7 @@ def test_extend_never_shortens(lock: Lock) -> None:
     lock.extend("1h")
     lock.extend("1s")
     assert lock.remaining() > timedelta(minutes=30)
-    assert get_provider().statuses("job")[0].remaining > timedelta(minutes=30)
+    assert status_of(get_provider(), "job").remaining > timedelta(minutes=30)
 
 
 @pytest.mark.parametrize("at_least", ["-1s", "soon", "2h"])
@@ -333,7 +334,7 @@ def test_what_was_lost_stays_lost(lock: Lock, monkeypatch: pytest.MonkeyPatch) -
 
 def test_refresh_learns_of_an_operators_extension(lock: Lock) -> None:
     """What an operator did in the store becomes what the holder believes."""
-    assert get_provider().force_extend("job", HOUR)
+    assert force_extend(get_provider(), "job", HOUR)
     assert lock.refresh()
     assert lock.remaining() > timedelta(minutes=59)
 
@@ -399,7 +400,7 @@ def test_fencing_token_is_read_once(
 ) -> None:
     """The number of an acquisition never changes, so the store is asked once."""
     token = lock.fencing_token
-    monkeypatch.setattr(MemoryLockProvider, "fencing_token", fail)
+    monkeypatch.setattr(MemoryLockProvider, "status", fail)
     assert lock.fencing_token == token
 
 
@@ -531,7 +532,7 @@ def fork_under_a_lock(parent: Parent) -> tuple[int, bool]:
             os._exit(0 if believes_in_nothing(lock) else 1)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert_locked()
-        [record] = get_provider().statuses("forked")
+        record = status_of(get_provider(), "forked")
         return status, record.locked_by == lock.locked_by and record.state.is_held
 
 

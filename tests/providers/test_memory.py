@@ -17,7 +17,7 @@ from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import LockProviderContract
 from tests.support.forks import forked, thread_inside
 from tests.support.leases import age_entry, end_lease
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 
 
 class TestMemoryLockProvider(LockProviderContract):
@@ -47,10 +47,10 @@ def test_write_that_was_sent_again() -> None:
     """It looks like that of another, but nothing is lost, and nothing done twice."""
     locks = Repeating("local")
     lock = take_from(locks, configure(lock_at_least_for=MINUTE))
-    assert locks.fencing_token(lock) == 1
+    assert status_of(locks, "job").fencing_token == 1
     assert locks.release(lock)
     assert not locks.release(lock)
-    assert locks.statuses("job")[0].state is LockState.HELD_AT_LEAST
+    assert status_of(locks, "job").state is LockState.HELD_AT_LEAST
 
 
 class WholeSeconds(MemoryLockProvider):
@@ -74,12 +74,12 @@ def test_clock_of_whole_seconds(begun: float) -> None:
     locks.moment = begun
     lock = take_from(locks, configure())
     locks.moment += 59.999
-    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert isinstance(try_from(locks, configure()), LockHolder)
     assert locks.extend(lock, MINUTE)
     locks.moment += 59.999
-    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert isinstance(try_from(locks, configure()), LockHolder)
     assert locks.release(lock)
-    assert isinstance(locks.acquire(configure()), Lock)
+    assert isinstance(try_from(locks, configure()), Lock)
 
 
 def test_memory_cannot_fence() -> None:
@@ -92,7 +92,7 @@ def test_memory_cannot_fence() -> None:
 def test_each_instance_has_locks_of_its_own() -> None:
     """Two providers never exclude each other."""
     take_from(MemoryLockProvider("one"), configure("job"))
-    lock = MemoryLockProvider("two").acquire(configure("job"))
+    lock = try_from(MemoryLockProvider("two"), configure("job"))
     assert isinstance(lock, Lock)
 
 
@@ -103,11 +103,11 @@ def test_forked_child_begins_with_no_locks() -> None:
     lock = take_from(provider, configure("job"))
 
     def child() -> bool:
-        is_empty = provider.statuses() == [] and not lock.is_active
+        is_empty = list(provider.statuses()) == [] and not lock.is_active
         return is_empty and take_from(provider, configure("job")).release()
 
     assert forked(child)
-    [status] = provider.statuses("job")
+    status = status_of(provider, "job")
     assert (status.locked_by, status.state.is_running) == (lock.locked_by, True)
 
 

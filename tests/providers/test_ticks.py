@@ -25,7 +25,7 @@ from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState, Start, Trigger
 from django_shedlock.test.contract.ticks import configure_tick
 from tests.support.clocks import store_clock
-from tests.support.locks import MINUTE, take_from
+from tests.support.locks import MINUTE, force_release, status_of, take_from, try_from
 from tests.support.processes import Parent, context, workers
 from tests.support.statements import Failing, Once
 from tests.support.waiting import PATIENCE
@@ -49,12 +49,12 @@ def quarters(trigger: Trigger = Trigger.SCHEDULER) -> LockConfiguration:
 
 def runs(provider: DatabaseLockProvider, *, succeeded: bool = True) -> bool:
     """Run the job of the schedule if it may be run now; return whether it was."""
-    lock = provider.acquire(quarters())
+    lock = try_from(provider, quarters())
     return isinstance(lock, Lock) and provider.release(lock, succeeded=succeeded)
 
 
 def ticks(provider: DatabaseLockProvider) -> ScheduleState:
-    [status] = provider.statuses("job")
+    status = status_of(provider, "job")
     return status.schedule_state
 
 
@@ -79,9 +79,9 @@ class TestStatements:
         with store_clock(NOON):
             take_from(provider, quarters()).release()
         with store_clock(NOON + QUARTER):
-            assert self.count(lambda: provider.acquire(quarters())) == 2
+            assert self.count(lambda: try_from(provider, quarters())) == 2
             assert ticks(provider).tick == NOON + QUARTER
-            provider.force_release("job", running=True)
+            force_release(provider, "job")
         with store_clock(NOON + 2 * QUARTER):
             lock = take_from(provider, quarters())
             assert self.count(lock.release) == 1
@@ -93,16 +93,16 @@ class TestStatements:
         """What comes for a tick that runs or is done reads that, whatever starts it."""
         with store_clock(NOON):
             lock = take_from(provider, quarters())
-            assert self.count(lambda: provider.acquire(quarters(trigger))) == 1
+            assert self.count(lambda: try_from(provider, quarters(trigger))) == 1
             lock.release()
             if trigger is not Trigger.OPERATOR:
-                assert self.count(lambda: provider.acquire(quarters(trigger))) == 1
+                assert self.count(lambda: try_from(provider, quarters(trigger))) == 1
 
     def test_first_acquisition_is_four_statements(
         self, provider: DatabaseLockProvider
     ) -> None:
         """The record is made first, and read again with the store's clock."""
-        assert self.count(lambda: provider.acquire(quarters())) == 4
+        assert self.count(lambda: try_from(provider, quarters())) == 4
 
 
 @committed
@@ -115,7 +115,7 @@ def test_decision_that_others_overtook_is_made_anew(
     with store_clock(NOON + QUARTER):
         overtake = Once("SELECT", lambda: runs(provider))
         with connection.execute_wrapper(overtake):
-            holder = provider.acquire(quarters())
+            holder = try_from(provider, quarters())
         assert isinstance(holder, LockHolder)
         assert holder.tick == NOON + QUARTER
     assert LockRecord.objects.get().fencing_token == 2
@@ -180,7 +180,7 @@ def test_lock_that_expires_meanwhile_is_left_alone(
 
     with store_clock(NOON + timedelta(minutes=5)):
         with connection.execute_wrapper(Once("SELECT", overrun)):
-            holder = provider.acquire(quarters(Trigger.CATCH_UP))
+            holder = try_from(provider, quarters(Trigger.CATCH_UP))
     assert isinstance(holder, LockHolder)
     assert holder.is_expired
 
@@ -217,7 +217,7 @@ def test_race_that_never_ends_counts_as_held(provider: DatabaseLockProvider) -> 
             return result
 
         with connection.execute_wrapper(overtake):
-            assert provider.acquire(quarters()) is CONTENDED
+            assert try_from(provider, quarters()) is CONTENDED
 
 
 @committed
@@ -229,7 +229,7 @@ def test_record_that_is_pruned_while_it_is_registered(
         Once("INSERT", lambda: LockRecord.objects.all().delete())
     ):
         provider.register("job", Schedule(QUARTERS, "UTC"))
-    assert provider.statuses("job") == []
+    assert provider.status("job") is None
 
 
 @committed
@@ -240,7 +240,7 @@ def test_lost_reply_loses_no_tick(provider: DatabaseLockProvider) -> None:
     lost = OperationalError("server closed the connection unexpectedly")
     with store_clock(NOON + QUARTER):
         with connection.execute_wrapper(Failing(lost, times=1, after=True)):
-            lock = provider.acquire(quarters())
+            lock = try_from(provider, quarters())
         assert isinstance(lock, Lock)
         assert LockRecord.objects.get().fencing_token == 2
         assert provider.release(lock)
@@ -331,7 +331,7 @@ def test_clock_that_was_ahead_hides_no_missed_run(
     with store_clock(NOON):
         assert runs(provider, succeeded=False)
     with store_clock(NOON + timedelta(minutes=6)):
-        [status] = provider.statuses("job")
+        status = status_of(provider, "job")
         assert status.overdue_since(timedelta(minutes=5)) == NOON
         assert take_from(provider, quarters(Trigger.CATCH_UP))
 
@@ -345,8 +345,8 @@ def test_lost_lock_leaves_its_tick_to_catch_up(provider: DatabaseLockProvider) -
         assert not runs(provider)
         assert not lock.refresh() or lock.is_active
     with store_clock(NOON + timedelta(minutes=5)):
-        assert isinstance(provider.acquire(quarters(Trigger.CATCH_UP)), LockHolder)
-        assert provider.force_release("job", running=True)
+        assert isinstance(try_from(provider, quarters(Trigger.CATCH_UP)), LockHolder)
+        assert force_release(provider, "job")
         again = take_from(provider, quarters(Trigger.CATCH_UP))
         assert not provider.release(lock)
         assert ticks(provider).due_at == NOON
@@ -382,7 +382,7 @@ def test_hosts_of_two_releases_run_each_tick_once(
                 for _host in range(2):
                     if minute % int(expression[2:4]):
                         continue
-                    lock = provider.acquire(configure_tick(expression=expression))
+                    lock = try_from(provider, configure_tick(expression=expression))
                     if isinstance(lock, Lock) and provider.release(lock):
                         minutes.append(minute)
     at_both = sorted(ran["*/15 * * * *"] + ran["*/20 * * * *"])
@@ -404,7 +404,7 @@ def test_hosts_of_two_releases_see_that_nothing_runs(
         with store_clock(NOON + quarter * QUARTER):
             for schedule in (old, new) if old_comes_first else (new, old):
                 provider.register("job", schedule)
-            [status] = provider.statuses("job")
+            status = status_of(provider, "job")
             is_late = status.overdue_since(5 * MINUTE) is not None
         assert is_late or quarter <= tomorrow + 2
         assert not is_late or quarter > tomorrow
@@ -446,7 +446,7 @@ def test_database_does_what_memory_does(
             for store in (provider, memory):
                 if step % 17 == 0:
                     store.register("job", schedule)
-                lock = store.acquire(configuration)
+                lock = try_from(store, configuration)
                 results.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
                     store.release(lock, succeeded=succeeded)
@@ -485,7 +485,7 @@ def come_at_once(parent: Parent, barrier: Any, level: str) -> list[bool]:
         for tick in (NOON, NOON + QUARTER):
             barrier.wait(PATIENCE)
             with store_clock(tick):
-                lock = provider.acquire(configuration)
+                lock = try_from(provider, configuration)
                 won.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
                     provider.release(lock)
@@ -546,7 +546,7 @@ def test_clock_changes_as_cron_has_it(
         for late in (0, 1, 2):
             now = begin + late * MINUTE
             with store_clock(now):
-                lock = provider.acquire(configuration)
+                lock = try_from(provider, configuration)
                 ran.append(isinstance(lock, Lock))
                 if isinstance(lock, Lock):
                     provider.release(lock)
@@ -564,6 +564,6 @@ def test_cron_that_starts_a_job_in_both_hours_runs_it_once(
     ran = []
     for fold in range(2):
         with store_clock(in_utc(AUTUMN, 2, 30, fold=fold)):
-            lock = provider.acquire(configuration)
+            lock = try_from(provider, configuration)
             ran.append(isinstance(lock, Lock) and provider.release(lock))
     assert ran == [True, False]

@@ -16,7 +16,14 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import store_clock
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    force_release,
+    status_of,
+    take_from,
+    try_from,
+)
 from tests.support.zones import project
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -50,16 +57,16 @@ def test_lease_is_exact_in_every_zone(
     with project(use_tz=use_tz, zone=zone, database_zone=database_zone):
         provider = DatabaseLockProvider("default")
         take_from(provider, configure("job", LEASE))
-        holder = provider.acquire(configure("job", LEASE))
+        holder = try_from(provider, configure("job", LEASE))
         assert isinstance(holder, LockHolder)
         assert LEASE - TOLERANCE < holder.remaining <= LEASE
-        [status] = provider.statuses("job")
+        status = status_of(provider, "job")
         moment = status.locked_at
         moment = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
         assert abs(datetime.now(UTC) - moment) < TOLERANCE
         assert abs(clock_difference(LockRecord.objects.clock)) < TOLERANCE
         shift(-LEASE)
-        assert isinstance(provider.acquire(configure("job", LEASE)), Lock)
+        assert isinstance(try_from(provider, configure("job", LEASE)), Lock)
 
 
 def shift(by: timedelta) -> None:
@@ -81,12 +88,12 @@ def test_sessions_in_different_zones_exclude_each_other(
     set_session_zone(first)
     take_from(provider, configure("job", LEASE))
     set_session_zone(second)
-    holder = provider.acquire(configure("job", LEASE))
+    holder = try_from(provider, configure("job", LEASE))
     assert isinstance(holder, LockHolder)
     assert LEASE - TOLERANCE < holder.remaining <= LEASE
-    assert provider.force_release("job", running=True)
+    assert force_release(provider, "job")
     set_session_zone(first)
-    assert isinstance(provider.acquire(configure("job", LEASE)), Lock)
+    assert isinstance(try_from(provider, configure("job", LEASE)), Lock)
     connections["default"].close()
 
 
@@ -104,11 +111,11 @@ def test_session_zone_changes_no_lease(
         set_session_zone(session_zone)
         provider = DatabaseLockProvider("default")
         lock = take_from(provider, configure("job", LEASE))
-        holder = provider.acquire(configure("job", LEASE))
+        holder = try_from(provider, configure("job", LEASE))
         assert isinstance(holder, LockHolder)
         assert LEASE - TOLERANCE < holder.remaining <= LEASE
         assert provider.release(lock)
-        assert isinstance(provider.acquire(configure("job", LEASE)), Lock)
+        assert isinstance(try_from(provider, configure("job", LEASE)), Lock)
 
 
 QUARTERS = Schedule("*/15 * * * *", "UTC")
@@ -151,11 +158,11 @@ def run_three_ticks(name: str) -> None:
     for tick in (REPEATED - 2 * quarter, REPEATED, REPEATED + quarter):
         for late, runs in ((timedelta(0), True), (MINUTE, False)):
             with store_clock(tick + late):
-                lock = provider.acquire(configuration)
+                lock = try_from(provider, configuration)
                 assert isinstance(lock, Lock) is runs, (name, tick)
                 if isinstance(lock, Lock):
                     assert provider.release(lock)
-                [status] = provider.statuses(name)
+                status = status_of(provider, name)
             ticks = status.schedule_state
             assert (ticks.tick, ticks.due_at) == (tick, tick + quarter), name
             off = aware(status.clock) - tick - late
@@ -169,6 +176,6 @@ def test_first_tick_in_an_hour_that_is_repeated() -> None:
         configuration = LockConfiguration("job", MINUTE, schedule=QUARTERS)
         with store_clock(REPEATED):
             assert provider.release(take_from(provider, configuration))
-            assert isinstance(provider.acquire(configuration), LockHolder)
-            [status] = provider.statuses("job")
+            assert isinstance(try_from(provider, configuration), LockHolder)
+            status = status_of(provider, "job")
         assert status.schedule_state.tick == REPEATED

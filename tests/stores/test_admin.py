@@ -14,7 +14,7 @@ from django_shedlock import execute
 from django_shedlock.console.operators import RELEASE, OperatorAction
 from django_shedlock.providers import get_provider
 from tests.stores.conftest import DATABASE, MEMORY, RECORDED
-from tests.support.locks import configure, take, take_from
+from tests.support.locks import configure, force_release, take, take_from
 from tests.support.operators import ACTIONS, ALL, LIST, RUNS, operator
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +65,7 @@ def test_list_of_several_providers(settings: Any, chief: Client) -> None:
     assert ELSEWHERE.format("memory, broken, reports", "memory") in page
     assert "There are no locks yet" not in page
     assert listed(chief, LIST) == ["job"]
-    get_provider().force_release("job", running=True)
+    force_release(get_provider(), "job")
     settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": DATABASE}}
     assert "Only locks in databases" not in text(chief, reverse(LIST))
 

@@ -17,7 +17,7 @@ from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from tests.support.lateness import HOUR
-from tests.support.locks import MINUTE, add_run, state, take
+from tests.support.locks import MINUTE, add_run, state, status_of, take
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
@@ -112,8 +112,9 @@ def test_release(store: str, caplog: pytest.LogCaptureFixture) -> None:
     status, printed, _ = call("release", "job", "--force", "--reason", "pod is gone")
     assert status == 0
     assert printed.startswith(f"Lock 'job' is released. {lock.locked_by} held it.")
-    found = get_provider().statuses("job")
-    assert [each.state for each in found] == [LockState.FREE]
+    found = get_provider().status("job")
+    assert found is not None
+    assert found.state is LockState.FREE
     assert not lock.release()
     refused, done = LockAction.objects.order_by("pk")
     assert (refused.result, done.result) == ("refused", "done")
@@ -126,7 +127,7 @@ def test_extend(store: str) -> None:
     take("job", lock_at_most_for=MINUTE)
     assert call("extend", "job", "2h")[0] == 0
     assert call("extend", "job", "1h")[0] == 0
-    [status] = get_provider().statuses("job")
+    status = status_of(get_provider(), "job")
     assert HOUR < status.remaining <= 2 * HOUR
     assert LockAction.objects.filter(kind="extend", result="done").count() == 2
 

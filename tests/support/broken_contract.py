@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import Any
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers.base import ALL_LOCKS, LockQuery
 from django_shedlock.providers.comparing import EntryLockProvider
 from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.test.contract.harness import force_release
 
 
 class WritesBlindly(MemoryLockProvider):
@@ -58,7 +60,7 @@ class ReleasesForOthers(MemoryLockProvider):
     """A release frees the lock, whoever holds it."""
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        return self.force_release(lock.name, running=True)
+        return force_release(self, lock.name)
 
 
 class ExtendsForOthers(MemoryLockProvider):
@@ -69,6 +71,8 @@ class ExtendsForOthers(MemoryLockProvider):
         lock: Lock,
         lock_at_most_for: timedelta,
         lock_at_least_for: timedelta | None = None,
+        *,
+        is_beat: bool = False,
     ) -> bool:
         entry, version = self.read(lock.name)
         assert entry is not None
@@ -112,17 +116,17 @@ class IgnoresCase(MemoryLockProvider):
 class HidesHolders(MemoryLockProvider):
     """It says that a lock is held, but not by whom."""
 
-    def take(self, lock: Lock) -> LockHolder | None:
-        holder = super().take(lock)
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        holder = super().acquire(lock)
         return holder and replace(holder, locked_by="")
 
 
 class ForgetsToAwait(MemoryLockProvider):
     """Asked by a task, it takes the lock without looking."""
 
-    async def atake(self, lock: Lock) -> LockHolder | None:
-        lock.provider.force_release(lock.name, running=True)
-        return self.take(lock)
+    async def aacquire(self, lock: Lock) -> LockHolder | None:
+        force_release(lock.provider, lock.name)
+        return self.acquire(lock)
 
 
 class FilesWithoutCompare(EntryLockProvider):
@@ -155,11 +159,14 @@ class HidesFailures(MemoryLockProvider):
 
     is_shared = True
 
-    def take(self, lock: Lock) -> LockHolder | None:
+    def acquire(self, lock: Lock) -> LockHolder | None:
         return LockHolder("somebody", timedelta(minutes=1))
 
-    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        return []
+    def status(self, name: str) -> LockStatus | None:
+        return None
+
+    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
+        return iter(())
 
 
 class FailsWithoutNames(MemoryLockProvider):

@@ -18,11 +18,22 @@ from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test.contract.harness import (
     MINUTE,
     configure,
+    force_release,
+    status_of,
     take_at_last,
     take_from,
+    try_from,
 )
 
-__all__ = ["MINUTE", "configure", "take_at_last", "take_from"]
+__all__ = [
+    "MINUTE",
+    "configure",
+    "force_release",
+    "status_of",
+    "take_at_last",
+    "take_from",
+    "try_from",
+]
 
 LEASE = timedelta(minutes=5)
 """Of a lock that a test takes: longer than it waits for anything."""
@@ -52,7 +63,7 @@ def pause(
     start = Start(Trigger.OPERATOR)
     lock = Lock(provider, LockConfiguration(name, lasting, start=start))
     lock.locked_by = Pause("alice", "the mail server moves").identity()
-    assert provider.take(lock) is None
+    assert provider.acquire(lock) is None
     return lock
 
 
@@ -64,7 +75,7 @@ def take(name: str = "job", **durations: timedelta) -> Lock:
 
 def try_once(parent: Any) -> str:
     """Return who holds the lock, by the eyes of another process."""
-    lock = DatabaseLockProvider("default").acquire(configure())
+    lock = try_from(DatabaseLockProvider("default"), configure())
     return str(lock) if isinstance(lock, LockHolder) else "nobody"
 
 
@@ -76,7 +87,7 @@ def has_succeeded(record: LockRecord) -> bool:
 
 
 def state(name: str) -> LockState:
-    return get_provider().statuses(name)[0].state
+    return status_of(get_provider(), name).state
 
 
 def expire(name: str) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 
 import tests.support.preload  # noqa: F401
-from tests.support.locks import configure
+from tests.support.locks import configure, try_from
 
 
 def main(database: str, name: str) -> None:
@@ -17,7 +17,7 @@ def main(database: str, name: str) -> None:
     from django_shedlock.providers.database import DatabaseLockProvider
 
     connections["default"].settings_dict["NAME"] = database
-    acquired = DatabaseLockProvider("default").acquire(configure(name))
+    acquired = try_from(DatabaseLockProvider("default"), configure(name))
     holder = "me" if isinstance(acquired, Lock) else acquired.locked_by
     print(time.time(), holder)
 

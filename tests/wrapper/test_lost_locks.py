@@ -24,7 +24,7 @@ from django_shedlock.signals import lock_acquired
 from tests.support.bridges import bridge
 from tests.support.commands import run
 from tests.support.leases import beat_now, end_own_count
-from tests.support.locks import state
+from tests.support.locks import state, status_of
 from tests.support.processes import use
 from tests.support.run_conditions import (
     adopt_orphans,
@@ -51,10 +51,10 @@ def test_lock_is_held_while_the_child_runs(quick: Runner) -> None:
     """The lock is kept alive for longer than its lease, and then released."""
     running = quick.start("job", *sh("echo begun; read end"))
     assert first_line(running) == "begun"
-    [before] = get_provider().statuses("job")
+    before = status_of(get_provider(), "job")
 
     def is_extended() -> bool:
-        [now] = get_provider().statuses("job")
+        now = status_of(get_provider(), "job")
         assert now.state is LockState.RUNNING
         return now.lock_until > before.lock_until
 

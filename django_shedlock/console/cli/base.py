@@ -21,7 +21,7 @@ from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.base import LockFilter, LockProvider
+from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.wrapper import launcher, run
 
 MOST_CANDIDATES = 1000
@@ -138,12 +138,12 @@ def operator() -> str:
 
 def find_status(provider: LockProvider, name: str) -> LockStatus:
     """Return the lock's status, or raise ``CommandError``."""
-    for status in provider.statuses(name):
+    if (status := provider.status(name)) is not None:
         return status
 
     def candidates() -> Iterator[str]:
         for pattern in (f"{glob.escape(name[:3])}*", "*"):
-            found = provider.iter_statuses(LockFilter((pattern,)))
+            found = provider.statuses(LockQuery(patterns=(pattern,)))
             yield from (status.name for status in islice(found, MOST_CANDIDATES))
 
     raise CommandError(

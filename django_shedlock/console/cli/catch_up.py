@@ -16,8 +16,7 @@ from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import Result, catch_up
 from django_shedlock.locks.states import LockStatus
-from django_shedlock.patterns import matches_any
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import LockProvider, matches_any
 
 
 class CatchUp(Subcommand):

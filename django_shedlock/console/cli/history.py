@@ -16,9 +16,9 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.durations import format_measured
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
-from django_shedlock.patterns import WILDCARD, matches, may_match
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
 from django_shedlock.providers.database.connections import run_here
+from django_shedlock.providers.database.reading import may_match
 
 COLUMNS = (
     *("started", "finished", "duration", "locked_by", "host", "pid"),
@@ -110,9 +110,10 @@ def _iter_runs(
     # The newest first. Where all that is read matches, no more is read than is shown.
     size = PAGE if any(map(WILDCARD.search, names)) else expected
     runs = runs.filter(may_match(names)).order_by("-pk")
+    is_wanted = LockQuery(patterns=tuple(names)).accepts_name
     page, read = runs, list[Any]()
     while read := run_here(partial(list, page[:size]), runs.db):
-        yield from (run for run in read if matches(run.name, names))
+        yield from (run for run in read if is_wanted(run.name))
         if len(read) < size:
             return
         page = runs.filter(pk__lt=read[-1].pk)

@@ -22,8 +22,7 @@ from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
-from django_shedlock.patterns import WILDCARD, matches
-from django_shedlock.providers.base import LockFilter, LockProvider
+from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
 
 CLEAR = "\x1b[2J\x1b[H"
 """Clears a terminal."""
@@ -77,7 +76,8 @@ class Listing(base.Subcommand):
         if watch == ZERO:
             problem = "--watch needs a positive duration."
             raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
-        wanted = LockFilter(tuple(name), STATES[state] if state else None)
+        states = [STATES[state]] if state else []
+        wanted = LockQuery(patterns=tuple(name), states=states)
 
         def write(before: str = "") -> None:
             selection = Selection(provider, wanted, only_attention=attention)
@@ -125,7 +125,7 @@ class Selection:
     """The locks to show: those with findings first, the others by name."""
 
     def __init__(
-        self, provider: LockProvider, wanted: LockFilter, *, only_attention: bool
+        self, provider: LockProvider, wanted: LockQuery, *, only_attention: bool
     ):
         self.provider, self.wanted = provider, wanted
         self.only_attention = only_attention
@@ -142,17 +142,17 @@ class Selection:
                 self.of_store.append(found)
             else:
                 self.findings.setdefault(found.lock, []).append(found)
-        patterns = self.wanted.patterns
-        for name in patterns:
+        for name in self.wanted.patterns:
             if not WILDCARD.search(name):
                 base.find_status(self.provider, name)
-        urgent = (name for name in self.findings if matches(name, patterns))
+        urgent = (name for name in self.findings if self.wanted.accepts_name(name))
         while some := list(islice(urgent, PAGE)):
-            read = {each.name: each for each in self.provider.statuses_of(some)}
+            statuses = self.provider.statuses(LockQuery(names=some))
+            read = {status.name: status for status in statuses}
             known = (read[name] for name in some if name in read)
             yield from filter(self.wanted.accepts, known)
         if not self.only_attention:
-            for status in self.provider.iter_statuses(self.wanted):
+            for status in self.provider.statuses(self.wanted):
                 if status.name not in self.findings:
                     yield status
 

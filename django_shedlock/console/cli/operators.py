@@ -68,7 +68,7 @@ class ActionCommand(Subcommand):
         raise CommandError(told, returncode=_status_of(answer))
 
     def _find(self, provider: LockProvider, name: str) -> tuple[str, LockStatus | None]:
-        if self.action.makes and not provider.statuses(name):
+        if self.action.makes and provider.status(name) is None:
             # A known job may have no record yet; a typo must not make one.
             for job in named_jobs(provider.alias):
                 if job.name in {name, full_name(name)}:

@@ -19,8 +19,8 @@ from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import Notice
-from django_shedlock.patterns import matches_any
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import matches_any
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.signals import logger
 

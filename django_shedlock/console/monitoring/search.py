@@ -30,10 +30,14 @@ from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.locks.states import LockState
-from django_shedlock.patterns import matches_any
+from django_shedlock.locks.states import NOT_FREE, LockState
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import (
+    ALL_LOCKS,
+    LockProvider,
+    LockQuery,
+    matches_any,
+)
 
 MOST = 10_000
 """Locks with findings that are told of at the most."""
@@ -138,7 +142,7 @@ class Search:
 
         Raises ``LockProviderError`` if the store failed.
         """
-        read = provider.candidates(self.grace, limit=limit + 1, ignored=self.ignored)
+        read = provider.statuses(_urgent(self.grace, limit + 1, self.ignored))
         statuses = {status.name: status for status in read}
         bad = badly_ended(provider, None if self.ignored else limit + 1)
         if self.ignored:
@@ -146,7 +150,7 @@ class Search:
             bad = list(islice(wanted, limit + 1))
         is_complete = max(len(statuses), len(bad)) <= limit
         if unread := [name for name in bad if name not in statuses]:
-            others = provider.statuses_of(unread)
+            others = provider.statuses(LockQuery(names=unread))
             statuses |= {status.name: status for status in others}
         names = {*statuses, *bad}
         found = self._found(
@@ -185,6 +189,16 @@ def history_is_outgrown(provider: LockProvider) -> bool:
     return has_outgrown(provider, retention + timedelta(days=7))
 
 
+def _urgent(grace: timedelta, limit: int, ignored: tuple[str, ...] = ()) -> LockQuery:
+    return LockQuery(
+        ignored=ignored,
+        states=NOT_FREE,
+        overdue_by=grace,
+        by_urgency=True,
+        limit=limit,
+    )
+
+
 @dataclass(frozen=True)
 class Selection:
     """Some locks, how many there are in each state, and how many are left out."""
@@ -208,12 +222,15 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     """
     total = provider.count()
     is_small = total <= most
-    read = provider.statuses() if is_small else provider.candidates(grace, limit=most)
+    query = ALL_LOCKS if is_small else _urgent(grace, most)
+    read = list(provider.statuses(query))
     if is_small or len(read) < most:
         # All that are not among them are free: that saves a look at them all.
         states = Counter(status.state for status in read)
     else:
-        states = Counter(provider.state_counts())
+        states = Counter(
+            {state: provider.count(LockQuery(states=[state])) for state in NOT_FREE}
+        )
     states[LockState.FREE] += max(0, total - states.total())
     statuses = {status.name: status for status in read}
     # Of those that are held, most need nobody.
@@ -228,7 +245,7 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     chosen = list(islice(names, most))
     unread = [] if is_small else [name for name in chosen if name not in statuses]
     if unread:
-        others = provider.statuses_of(unread)
+        others = provider.statuses(LockQuery(names=unread))
         statuses |= {status.name: status for status in others}
     found = [statuses[name] for name in chosen if name in statuses]
     return Selection(

@@ -22,11 +22,11 @@ from django_shedlock.locks.states import (
 )
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.runs import BAD_OR_RUNNING
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.errors import describe, is_missing_table
-from django_shedlock.providers.database.statuses import batches
+from django_shedlock.providers.database.reading import batches
 from django_shedlock.signals import logger
 
 T = TypeVar("T")
@@ -88,9 +88,7 @@ def summarize(
     another store than a database can't be read. Raises ``LockProviderError`` if the
     store failed.
     """
-    if names is None:
-        return with_last_runs(provider, provider.statuses())
-    return with_last_runs(provider, provider.statuses_of(names), names)
+    return with_last_runs(provider, provider.statuses(LockQuery(names=names)), names)
 
 
 def with_last_runs(

@@ -41,9 +41,7 @@ def release(
     """Release the lock; with ``running``, even while its job runs or is paused."""
     if before is None or not (running or before.state is KEPT):
         return False
-    return asked.provider.force_release(
-        asked.name, running=running, locked_by=before.locked_by
-    )
+    return asked.provider.replace(before, ZERO)
 
 
 def extend(
@@ -52,9 +50,7 @@ def extend(
     """Extend the lease of a held lock from now; never shorten it."""
     if before is None or not before.state.is_held:
         return False
-    return asked.provider.force_extend(
-        asked.name, lock_at_most_for, locked_by=before.locked_by
-    )
+    return asked.provider.replace(before, lock_at_most_for)
 
 
 def is_extended(
@@ -86,10 +82,10 @@ def pause(
         is_endless = before.is_endless and lasting == FOREVER
         if is_endless and wanted and wanted.reason == before.pause.reason:
             return False
-        if asked.provider.take_over(lock, before.locked_by):
+        if asked.provider.replace(before, lasting, locked_by=lock.locked_by):
             return True
     backoff = Backoff(wait)
-    while asked.provider.take(lock) is not None:
+    while asked.provider.acquire(lock) is not None:
         if backoff.is_over:
             return False
         time.sleep(backoff.pause())
@@ -100,9 +96,7 @@ def resume(asked: OperatorAction, before: LockStatus | None) -> bool:
     """End the pause of a lock; the next start of its job runs it."""
     if before is None or before.pause is None:
         return False
-    return asked.provider.force_release(
-        asked.name, running=True, locked_by=before.locked_by
-    )
+    return asked.provider.replace(before, ZERO)
 
 
 RELEASE = Action(

@@ -55,7 +55,7 @@ class OperatorAction:
 
     def status(self) -> LockStatus | None:
         """Return the lock as it is now; ``None`` if it has no record."""
-        return next(iter(self.provider.statuses(self.name)), None)
+        return self.provider.status(self.name)
 
     def look(self) -> LockStatus | None:
         """Return the lock as it is now; ``None`` also if the store fails."""

@@ -41,7 +41,12 @@ from django_shedlock.providers.database.statements import (
     text,
 )
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import Decision, ScheduleState, Trigger
+from django_shedlock.schedules.state import (
+    Decision,
+    ScheduleState,
+    Trigger,
+    parse_known,
+)
 
 DECISIONS = 5
 """How often a start is decided anew at the most, if the record changes meanwhile."""
@@ -65,7 +70,7 @@ class Acquisition:
         self._start = lock.configuration.start
         self._schedule = lock.configuration.schedule
         self._is_by_operator = self._start.trigger is Trigger.OPERATOR
-        self._lease = lease_of(lock)
+        self._lease = _lease_of(lock)
 
     def __call__(
         self, connection: BaseDatabaseWrapper, is_again: bool
@@ -138,7 +143,7 @@ class Acquisition:
         return UNKNOWN if record is None else record.holder()
 
 
-def lease_of(lock: Lock) -> dict[str, Any]:
+def _lease_of(lock: Lock) -> dict[str, Any]:
     """Return the parameters of a statement that acquires the lock."""
     return {
         "name": lock.name,
@@ -148,21 +153,14 @@ def lease_of(lock: Lock) -> dict[str, Any]:
     }
 
 
-def take_over(
-    lock: Lock, locked_by: str, connection: BaseDatabaseWrapper, is_again: bool
-) -> bool:
-    """See ``LockProvider.take_over()``."""
-    if TAKE_OVER(connection, **lease_of(lock), before=locked_by):
-        return True
-    # Sent again after a lost reply, our own first try may have acquired it.
-    record = read(connection, lock.name) if is_again else None
-    return record is not None and record.locked_by == lock.locked_by
-
-
-def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
-    """Return the lock of this name, read with one statement; its schedule is not."""
+def read(
+    connection: BaseDatabaseWrapper, name: str, *, is_whole: bool = False
+) -> LockStatus | None:
+    """Return the lock of this name; unless it ``is_whole``, without its schedule."""
     for row in READ(connection, name=name):
-        locked_by, locked_at, lock_until, state, remaining, clock, token, *ticks = row
+        locked_by, locked_at, lock_until, state, remaining, clock, *others = row
+        token, extended_at, schedule, *ticks = others
+        known = parse_known(schedule) if is_whole else None
         return LockStatus(
             name,
             LockState(state),
@@ -171,8 +169,12 @@ def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
             lock_until,
             left(state, remaining),
             clock,
-            ScheduleState(None, *(tick and aware(tick) for tick in ticks)),
+            ScheduleState(known, *(tick and aware(tick) for tick in ticks)),
             token,
+            # Java's ShedLock acquires locks, and does not clear our column.
+            heartbeat_at=extended_at
+            if extended_at and extended_at >= locked_at
+            else None,
         )
     return None
 
@@ -238,14 +240,14 @@ def _lease() -> dict[str, Any]:
     }
 
 
+def acquired_columns() -> dict[str, Any]:
+    """Return the columns of the acquisition that follows that of the record."""
+    return {**_lease(), "fencing_token": F("fencing_token") + 1}
+
+
 def _acquire(*, by_operator: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
     records = _named().not_running() if by_operator else _named().acquirable()
-    return records, {**_lease(), "fencing_token": F("fencing_token") + 1}
-
-
-def _take_over() -> tuple[LockRecordQuerySet, dict[str, Any]]:
-    records = _named().held().filter(locked_by=text("before"))
-    return records, {**_lease(), "fencing_token": F("fencing_token") + 1}
+    return records, acquired_columns()
 
 
 def _acquire_for_tick(
@@ -286,7 +288,8 @@ def _read() -> QuerySet[Any, Any]:
     records: Any = _named().with_status().with_clock()
     found: QuerySet[Any, Any] = records.values_list(
         *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
-        *("fencing_token", "tick", "due_at", "caught_up_tick"),
+        *("fencing_token", "extended_at", "schedule"),
+        *("tick", "due_at", "caught_up_tick"),
     )
     return found
 
@@ -303,7 +306,6 @@ def tick_statement(*, by_operator: bool, is_new: bool) -> Update:
     return Update(partial(_acquire_for_tick, by_operator=by_operator, is_new=is_new))
 
 
-TAKE_OVER = Update(_take_over)
 CREATE = Insert(_create)
 CREATE_FREE = Insert(_create_free)
 READ = Select(_read)

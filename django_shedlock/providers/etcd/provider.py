@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -98,10 +98,10 @@ class EtcdLockProvider(ServerLockProvider):
         step = {"success": [transactions.read(self._records)]}
         return self._ask("ask the clock of", None, "kv/txn", step)[1]
 
-    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        """See LockProvider.statuses(). All of them are one round trip."""
-        if name is not None:
-            return super().statuses(name)
+    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus]:
+        """See EntryLockProvider.read_all(). All of them are one round trip."""
+        if names is not None:
+            return super().read_all(names)
         found, holders, clock = self._all()
         none = Known()
 

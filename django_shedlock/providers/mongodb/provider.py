@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -60,11 +60,11 @@ class MongoLockProvider(ServerLockProvider):
             url, database, collection, parse_duration(timeout), client_options
         )
 
-    def take(self, lock: Lock) -> LockHolder | None:
-        """See LockProvider.take(). It is one operation, and one for a held lock."""
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        """See LockProvider.acquire(). It is one operation, and one for a held lock."""
         start = lock.configuration.start
         if lock.configuration.schedule is not None or start.trigger is Trigger.OPERATOR:
-            return super().take(lock)
+            return super().acquire(lock)
         with self.asking("acquire", lock.name):
             is_taken = self._taken(lock)
         if is_taken:
@@ -79,6 +79,8 @@ class MongoLockProvider(ServerLockProvider):
         lock: Lock,
         lock_at_most_for: timedelta,
         lock_at_least_for: timedelta | None = None,
+        *,
+        is_beat: bool = False,
     ) -> bool:
         """See LockProvider.extend(). It is one operation."""
         pipeline = documents.extending(lock_at_most_for, lock_at_least_for)
@@ -141,12 +143,11 @@ class MongoLockProvider(ServerLockProvider):
             hello = database.command("hello", codec_options=database.codec_options)
             return documents.seconds(hello["localTime"])
 
-    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        """See LockProvider.statuses(). All of them are one query."""
-        if name is not None:
-            return super().statuses(name)
+    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus]:
+        """See EntryLockProvider.read_all(). It is one query."""
+        which = {} if names is None else {"_id": {"$in": list(names)}}
         with self.asking("list", None):
-            found = {str(each["_id"]): each for each in self._read({})}
+            found = {str(each["_id"]): each for each in self._read(which)}
         now = max(
             (documents.seconds(each["now"]) for each in found.values()), default=0
         )

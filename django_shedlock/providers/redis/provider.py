@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -78,11 +78,11 @@ class RedisLockProvider(ServerLockProvider):
             raise ValueError("wait_replicas does not work with a cluster: leave it out")
         return ("WAIT", replicas, _milliseconds(timeout)) if replicas else None
 
-    def take(self, lock: Lock) -> LockHolder | None:
-        """See LockProvider.take(). It is one round trip; with a schedule two."""
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        """See LockProvider.acquire(). It is one round trip; with a schedule two."""
         try:
             if lock.configuration.schedule is not None:
-                return super().take(lock)
+                return super().acquire(lock)
             with self.asking("acquire", lock.name):
                 return self._holder(lock, self._run_confirmed(*self._taking(lock)))
         except Unconfirmed:
@@ -90,10 +90,10 @@ class RedisLockProvider(ServerLockProvider):
                 self.release(lock, succeeded=False)
             raise
 
-    async def atake(self, lock: Lock) -> LockHolder | None:
-        """See take()."""
+    async def aacquire(self, lock: Lock) -> LockHolder | None:
+        """See acquire()."""
         if lock.configuration.schedule is not None:
-            return await super().atake(lock)
+            return await super().aacquire(lock)
         try:
             with self.asking("acquire", lock.name):
                 answer = await self._arun_confirmed(*self._taking(lock))
@@ -108,8 +108,9 @@ class RedisLockProvider(ServerLockProvider):
         lock: Lock,
         lock_at_most_for: timedelta,
         lock_at_least_for: timedelta | None = None,
+        *,
+        is_beat: bool = False,
     ) -> bool:
-        """See LockProvider.extend()."""
         with self.asking("extend", lock.name):
             extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
             return bool(self._run(*extending))
@@ -176,19 +177,11 @@ class RedisLockProvider(ServerLockProvider):
             seconds, rest = self.clients.client.time()
             return int(seconds) + int(rest) / 1e6
 
-    def statuses(self, name: str | None = None) -> Sequence[LockStatus]:
-        """See LockProvider.statuses(). Each ``BATCH`` of locks is one round trip."""
-        if name is not None:
-            return super().statuses(name)
-        return self.statuses_of(list(self.names()))
-
-    def statuses_of(self, names: Iterable[str]) -> Sequence[LockStatus]:
-        """See statuses()."""
-        ordered = sorted(set(names))
-        found: list[LockStatus] = []
+    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus]:
+        """See EntryLockProvider.read_all(). Each ``BATCH`` is one round trip."""
+        ordered = sorted(self.names() if names is None else names)
         for start in range(0, len(ordered), BATCH):
-            found += self._read_some(ordered[start : start + BATCH])
-        return found
+            yield from self._read_some(ordered[start : start + BATCH])
 
     def record_of(self, name: str) -> str:
         """See LockProvider.record_of()."""

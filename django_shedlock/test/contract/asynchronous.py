@@ -15,6 +15,7 @@ from django_shedlock.test.contract.harness import (
     MINUTE,
     Contract,
     configure,
+    force_release,
     is_held,
     take_from,
 )
@@ -23,11 +24,11 @@ from django_shedlock.test.contract.harness import (
 async def atake(provider: LockProvider, lease: timedelta = MINUTE) -> Lock | LockHolder:
     """Return the lock, or its holder, as ``aattempt()`` asks for it."""
     lock = Lock(provider, configure(lock_at_most_for=lease))
-    return await provider.atake(lock) or lock
+    return await provider.aacquire(lock) or lock
 
 
 class AsyncContract(Contract):
-    """``atake()``, ``aextend()`` and ``arelease()`` do what their twins do."""
+    """``aacquire()``, ``aextend()`` and ``arelease()`` do what their twins do."""
 
     def test_async_pair(self, provider: LockProvider) -> None:
         """A task takes a lock, another one is refused, and a release frees it."""
@@ -50,7 +51,7 @@ class AsyncContract(Contract):
 
         async def work() -> None:
             lock = Lock(provider, configure(lock_at_least_for=MINUTE))
-            assert await provider.atake(lock) is None
+            assert await provider.aacquire(lock) is None
             assert await lock.arelease()
 
         async_to_sync(work)()
@@ -64,7 +65,7 @@ class AsyncContract(Contract):
             assert isinstance(lock, Lock)
             await lock.aextend("1h")
             assert lock.remaining() > 30 * MINUTE
-            assert await sync_to_async(provider.force_release)("job", running=True)
+            assert await sync_to_async(force_release)(provider)
             with pytest.raises(LockLost, match="'job'"):
                 await lock.aextend("1h")
             assert lock.is_lost

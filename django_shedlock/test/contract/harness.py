@@ -12,7 +12,7 @@ import pytest
 
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.test.processes import PATIENCE
 
@@ -72,7 +72,12 @@ class Contract:
 
     def end_lease(self, provider: LockProvider, lock: Lock) -> None:
         """Let the lease be over in the store. Override it where that can be at once."""
-        wait_for(lambda: not any(s.remaining for s in provider.statuses(lock.name)))
+
+        def is_over() -> bool:
+            status = provider.status(lock.name)
+            return status is None or not status.remaining
+
+        wait_for(is_over)
 
     def outlast(self, lock: Lock) -> None:
         """Let the lease be over, also as far as the holder knows."""
@@ -99,9 +104,18 @@ def configure(
     return LockConfiguration(name, lock_at_most_for, lock_at_least_for)
 
 
+def try_from(
+    provider: LockProvider, configuration: LockConfiguration
+) -> Lock | LockHolder:
+    """Return the lock, or its holder."""
+    provider.check_configuration(configuration)
+    lock = Lock(provider, configuration)
+    return provider.acquire(lock) or lock
+
+
 def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
     """Acquire the lock, which has to be free."""
-    lock = provider.acquire(configuration)
+    lock = try_from(provider, configuration)
     assert isinstance(lock, Lock), f"{configuration.name} is {lock.reason}"
     return lock
 
@@ -110,7 +124,7 @@ def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lo
     """Try until the lock is ours."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        lock = provider.acquire(configuration)
+        lock = try_from(provider, configuration)
         if isinstance(lock, Lock):
             return lock
         time.sleep(random.uniform(0.001, 0.01))
@@ -119,11 +133,30 @@ def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lo
 
 def is_held(provider: LockProvider, configuration: LockConfiguration) -> bool:
     """Return whether the lock can't be acquired; release it if it can."""
-    lock = provider.acquire(configuration)
+    lock = try_from(provider, configuration)
     if isinstance(lock, LockHolder):
         return True
     provider.release(lock)
     return False
+
+
+def status_of(provider: LockProvider, name: str = "job") -> LockStatus:
+    """Return the lock as the store knows it."""
+    status = provider.status(name)
+    assert status is not None, f"there is no record of {name}"
+    return status
+
+
+def force_release(provider: LockProvider, name: str = "job") -> bool:
+    """Release the lock as an operator does; return whether it was done."""
+    status = provider.status(name)
+    return status is not None and provider.replace(status, ZERO)
+
+
+def force_extend(provider: LockProvider, name: str, lasting: timedelta) -> bool:
+    """Extend the lease as an operator does; return whether it was done."""
+    status = provider.status(name)
+    return status is not None and provider.replace(status, lasting)
 
 
 def wait_for(condition: Callable[[], Any], pause: float = 0.01) -> Any:

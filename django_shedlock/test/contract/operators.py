@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 
-from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockHolder, LockState
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.locks.states import NOT_FREE, LockHolder, LockState
+from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test.contract.harness import (
     HOUR,
     MINUTE,
     Contract,
     configure,
+    force_release,
     is_held,
+    status_of,
     take_from,
+    try_from,
 )
 
 
@@ -26,7 +30,7 @@ def pause(provider: LockProvider, lasting: timedelta = HOUR) -> Lock:
     start = Start(Trigger.OPERATOR)
     lock = Lock(provider, LockConfiguration("job", lasting, start=start))
     lock.locked_by = Pause("alice", "the mail server moves").identity()
-    assert provider.take(lock) is None
+    assert provider.acquire(lock) is None
     return lock
 
 
@@ -46,21 +50,32 @@ class OperatorContract(Contract):
             ("c", LockState.EXPIRED),
             ("d", LockState.FREE),
         ]
-        assert provider.state_counts() == {
-            **dict.fromkeys(LockState, 1),
-            LockState.PAUSED: 0,
-        }
-        assert [s.name for s in provider.statuses("c")] == ["c"]
-        assert not list(provider.statuses("z"))
+        for state in LockState:
+            expected = 0 if state is LockState.PAUSED else 1
+            assert provider.count(LockQuery(states=[state])) == expected
+        assert provider.count() == 4
+        only = provider.status("c")
+        assert only is not None
+        assert (only.name, only.state) == ("c", LockState.EXPIRED)
+        assert provider.status("z") is None
 
     def test_only_some_locks_are_read(self, provider: LockProvider) -> None:
-        """Of the names that are asked for, those that exist; in their order."""
-        for name in ("c", "a", "b"):
+        """Those that the query names, or whose names match; in their order."""
+        for name in ("c:1", "a", "c:2", "b", "[c"):
             take_from(provider, configure(name))
-        assert [s.name for s in provider.statuses_of(["c", "z", "a"])] == ["a", "c"]
-        assert [*provider.statuses_of([])] == []
+        for query, wanted in [
+            (LockQuery(names=["b", "z", "a"]), ["a", "b"]),
+            (LockQuery(names=[]), []),
+            (LockQuery(patterns=("c:*", "b")), ["b", "c:1", "c:2"]),
+            (LockQuery(patterns=("c:*", "b"), limit=2), ["b", "c:1"]),
+            (LockQuery(patterns=("?",), ignored=("a",)), ["b"]),
+            (LockQuery(patterns=("[c",)), ["[c"]),
+            (LockQuery(states=[LockState.FREE]), []),
+        ]:
+            assert [s.name for s in provider.statuses(query)] == wanted
+            assert provider.count(query) == len(wanted)
 
-    def test_candidates_are_held_or_expired(self, provider: LockProvider) -> None:
+    def test_urgent_locks_come_first(self, provider: LockProvider) -> None:
         """Free locks are not read; the expired ones come first, each the oldest."""
         provider.release(take_from(provider, configure("free")))
         provider.release(take_from(provider, configure("kept", MINUTE, MINUTE)))
@@ -68,11 +83,13 @@ class OperatorContract(Contract):
         for name in ("older", "newer", "ignored"):
             take_from(provider, configure(name))
             time.sleep(0.002)  # SQLite's clock has milliseconds
+        urgent = LockQuery(states=NOT_FREE, overdue_by=MINUTE, by_urgency=True)
         wanted = ["dead", "older", "newer", "ignored", "kept"]
-        assert [s.name for s in provider.candidates(MINUTE)] == wanted
-        some = provider.candidates(MINUTE, limit=3, ignored=["older", "n?wer", "x*"])
-        assert [s.name for s in some] == ["dead", "ignored", "kept"]
-        assert [s.name for s in provider.candidates(MINUTE, limit=1)] == ["dead"]
+        assert [s.name for s in provider.statuses(urgent)] == wanted
+        some = replace(urgent, limit=3, ignored=("older", "n?wer", "x*"))
+        assert [s.name for s in provider.statuses(some)] == ["dead", "ignored", "kept"]
+        first = replace(urgent, limit=1)
+        assert [s.name for s in provider.statuses(first)] == ["dead"]
 
     def test_late_locks_run_for_longer(self, provider: LockProvider) -> None:
         """Only jobs that run, and for longer than this; the longest comes first."""
@@ -81,96 +98,108 @@ class OperatorContract(Contract):
         for name in ("older", "newer"):
             take_from(provider, configure(name))
             time.sleep(0.002)  # so that its job has run for longer than no time
-        found = provider.late(None, timedelta(0))
-        assert [s.name for s in found] == ["older", "newer"]
-        assert [s.name for s in provider.late(None, timedelta(0), limit=1)] == ["older"]
-        assert [*provider.late(None, MINUTE)] == [*provider.late(None, None)] == []
+        long = LockQuery(running_for=timedelta(0), by_urgency=True)
+        assert [s.name for s in provider.statuses(long)] == ["older", "newer"]
+        longest = replace(long, limit=1)
+        assert [s.name for s in provider.statuses(longest)] == ["older"]
+        assert [*provider.statuses(LockQuery(running_for=MINUTE))] == []
 
-    def test_kept_lock_is_force_released(self, provider: LockProvider) -> None:
-        """An operator needs no force where no job runs."""
-        keep = MINUTE
-        lock = take_from(provider, configure(lock_at_least_for=keep))
-        assert not provider.force_release("job")
+    def test_kept_lock_is_released_by_an_operator(self, provider: LockProvider) -> None:
+        """Then nothing is left of ``lock_at_least_for``."""
+        lock = take_from(provider, configure(lock_at_least_for=MINUTE))
         provider.release(lock)
-        assert provider.force_release("job")
+        assert force_release(provider)
         assert not is_held(provider, configure())
 
     def test_running_lock_is_force_released(self, provider: LockProvider) -> None:
         """With force a running job loses its lock, and its release changes nothing."""
-        keep = MINUTE
-        lock = take_from(provider, configure(lock_at_least_for=keep))
-        assert provider.force_release("job", running=True)
+        lock = take_from(provider, configure(lock_at_least_for=MINUTE))
+        assert force_release(provider)
         assert not provider.extend(lock, MINUTE)
         assert not provider.release(lock)
         assert not is_held(provider, configure())
 
-    def test_force_release_of_another_acquisition(self, provider: LockProvider) -> None:
-        """Given a holder, only that acquisition's lock is released or extended."""
+    def test_operator_spares_the_next_acquisition(self, provider: LockProvider) -> None:
+        """Only the acquisition that was read is released, extended or replaced."""
+        seen_lock = take_from(provider, configure())
+        seen = status_of(provider)
+        provider.release(seen_lock)
         lock = take_from(provider, configure())
-        assert not provider.force_release("job", running=True, locked_by="someone")
-        assert not provider.force_extend("job", 2 * MINUTE, locked_by="someone")
-        assert provider.force_extend("job", 2 * MINUTE, locked_by=lock.locked_by)
-        assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+        assert not provider.replace(seen, ZERO)
+        assert not provider.replace(seen, 2 * MINUTE)
+        assert not provider.replace(seen, HOUR, locked_by="someone")
+        status = status_of(provider)
+        assert (status.locked_by, status.state) == (lock.locked_by, LockState.RUNNING)
+        assert status.remaining <= MINUTE
+        assert provider.replace(status, 2 * MINUTE)
+        assert provider.replace(status, ZERO)
 
-    def test_force_release_of_a_free_lock(self, provider: LockProvider) -> None:
-        """There is nothing to release or extend where nothing is held."""
-        provider.release(take_from(provider, configure()))
-        assert not provider.force_release("job", running=True)
-        assert not provider.force_extend("job", MINUTE)
-        assert not provider.force_release("unknown", running=True)
+    def test_operator_changes_no_free_lock(self, provider: LockProvider) -> None:
+        """There is nothing to release, extend or replace where nothing is held."""
+        lock = take_from(provider, configure())
+        seen = status_of(provider)
+        provider.release(lock)
+        for lasting, locked_by in [(ZERO, None), (HOUR, None), (HOUR, "someone")]:
+            assert not provider.replace(seen, lasting, locked_by=locked_by)
+            unknown = replace(seen, name="unknown")
+            assert not provider.replace(unknown, lasting, locked_by=locked_by)
+        assert not is_held(provider, configure())
 
     def test_expired_lock_is_force_released(self, provider: LockProvider) -> None:
         """With force, since its job may still run; whose release is then too late."""
         lock = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(lock)
-        assert not provider.force_release("job")
-        assert not provider.force_release("job", running=True, locked_by="someone")
-        assert provider.force_release("job", running=True, locked_by=lock.locked_by)
-        assert provider.statuses("job")[0].state is LockState.FREE
-        assert not provider.force_release("job", running=True)
+        status = status_of(provider)
+        assert not provider.replace(replace(status, locked_by="someone"), ZERO)
+        assert not provider.replace(status, HOUR)
+        assert provider.replace(status, ZERO)
+        assert status_of(provider).state is LockState.FREE
+        assert not provider.replace(status, ZERO)
         assert not provider.release(lock)
 
     def test_paused_lock(self, provider: LockProvider) -> None:
-        """Nobody acquires it, and only with force it is released."""
+        """Nobody acquires it until an operator releases it."""
         lock = pause(provider)
-        [status] = provider.statuses("job")
+        status = status_of(provider)
         assert status.state is LockState.PAUSED
         assert status.pause == Pause("alice", "the mail server moves")
-        holder = provider.acquire(configure())
+        holder = try_from(provider, configure())
         assert isinstance(holder, LockHolder)
         assert holder.reason == lock.locked_by
         by_operator = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
-        assert isinstance(provider.acquire(by_operator), LockHolder)
-        assert not provider.force_release("job")
-        assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+        assert isinstance(try_from(provider, by_operator), LockHolder)
+        assert provider.replace(status, ZERO)
         take_from(provider, configure())
 
-    def test_pause_is_taken_over(self, provider: LockProvider) -> None:
-        """From the acquisition that is named, and from no other one."""
-        before = pause(provider)
-        after = Lock(provider, configure())
-        after.locked_by = Pause("bob", "the disk is full").identity()
-        assert not provider.take_over(after, "someone")
-        assert provider.statuses("job")[0].locked_by == before.locked_by
-        assert provider.take_over(after, before.locked_by)
-        [status] = provider.statuses("job")
-        assert (status.locked_by, status.state) == (after.locked_by, LockState.PAUSED)
+    def test_pause_replaces_a_pause(self, provider: LockProvider) -> None:
+        """From the acquisition that was read; it may end sooner, and counts anew."""
+        lock = pause(provider)
+        before, later = status_of(provider), Pause("bob", "the disk is full").identity()
+        wrong = replace(before, locked_by="someone")
+        assert not provider.replace(wrong, MINUTE, locked_by=later)
+        assert status_of(provider).locked_by == before.locked_by
+        assert provider.replace(before, MINUTE, locked_by=later)
+        status = status_of(provider)
+        assert (status.locked_by, status.state) == (later, LockState.PAUSED)
         assert status.remaining <= MINUTE
-        assert not provider.take_over(before, before.locked_by)
-        assert not provider.release(before)
+        assert status.fencing_token > before.fencing_token
+        assert not provider.replace(before, HOUR, locked_by=before.locked_by)
+        assert not provider.release(lock)
 
     def test_pause_that_has_ended(self, provider: LockProvider) -> None:
         """Nobody died: the lock is free."""
         self.outlast(pause(provider, self.short))
-        assert not any(s.state.is_held for s in provider.statuses("job"))
+        status = provider.status("job")
+        assert status is None or not status.state.is_held
         take_from(provider, configure())
 
     def test_force_extend_never_shortens(self, provider: LockProvider) -> None:
         """An operator lengthens a lease, and never shortens it."""
         take_from(provider, configure())
-        assert provider.force_extend("job", self.short)
-        assert provider.force_extend("job", HOUR)
-        [status] = provider.statuses("job")
+        assert provider.replace(status_of(provider), self.short)
+        assert status_of(provider).remaining > self.short
+        assert provider.replace(status_of(provider), HOUR)
+        status = status_of(provider)
         assert MINUTE < status.remaining <= HOUR
 
     def test_operator_may_run_a_lock_without_schedule(

@@ -33,7 +33,7 @@ from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockState
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.test.contract.harness import Contract
+from django_shedlock.test.contract.harness import Contract, force_release, try_from
 
 UNIT = timedelta(seconds=1000)
 names = (f"protocol-{number}" for number in count())
@@ -76,8 +76,8 @@ class Model:
         self.is_released = True
         return True
 
-    def force_release(self, *, running: bool) -> bool:
-        if self.state is LockState.FREE or not (running or self.is_released):
+    def force_release(self) -> bool:
+        if self.state is LockState.FREE:
             return False
         self.lock_until = self.at_least_until = self.now
         self.is_released = True
@@ -122,7 +122,7 @@ class Protocol(RuleBasedStateMachine):
     def acquire(self, at_most: int, at_least: int) -> Any:
         at_least = min(at_least, at_most)
         configuration = LockConfiguration(self.name, at_most * UNIT, at_least * UNIT)
-        acquired = self.provider.acquire(configuration)
+        acquired = try_from(self.provider, configuration)
         assert isinstance(acquired, Lock) == self.model.acquire(at_most, at_least)
         if not isinstance(acquired, Lock):
             assert acquired.locked_by == self.model.holder
@@ -156,10 +156,10 @@ class Protocol(RuleBasedStateMachine):
             owned = self.model.release(lock.locked_by)
             assert released == (owned and not knew)
 
-    @rule(running=st.booleans())
-    def force_release(self, *, running: bool) -> None:
-        released = self.provider.force_release(self.name, running=running)
-        assert released == self.model.force_release(running=running)
+    @rule()
+    def force_release(self) -> None:
+        released = force_release(self.provider, self.name)
+        assert released == self.model.force_release()
 
     @rule(lock=locks)
     def fence(self, lock: Lock) -> None:
@@ -185,9 +185,10 @@ class Protocol(RuleBasedStateMachine):
 
     @invariant()
     def states_agree(self) -> None:
-        found = self.provider.statuses(self.name)
-        assert found or not self.model.state.is_held
-        for status in found:
+        status = self.provider.status(self.name)
+        if status is None:
+            assert not self.model.state.is_held
+        else:
             assert status.state is self.model.state
 
     @invariant()
@@ -224,7 +225,7 @@ def machine_for(contract: Contract, provider: LockProvider) -> type[Protocol]:
     attributes = {
         "provider": provider,
         "pass_time": pass_time,
-        "can_fence": type(provider).fence is not LockProvider.fence,
+        "can_fence": provider.can_fence,
     }
     return type("ProviderProtocol", (Protocol,), attributes)
 

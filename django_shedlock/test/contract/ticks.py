@@ -15,7 +15,10 @@ from django_shedlock.test.contract.harness import (
     MINUTE,
     Contract,
     configure,
+    force_release,
+    status_of,
     take_from,
+    try_from,
 )
 
 YEARLY = "0 0 29 2 *"
@@ -60,7 +63,7 @@ class TickContract(Contract):
     flags = ("keeps_ticks",)
 
     def ticks(self, provider: LockProvider) -> ScheduleState:
-        [status] = provider.statuses("job")
+        status = status_of(provider)
         return status.schedule_state
 
     def has_succeeded(self, provider: LockProvider) -> bool:
@@ -74,7 +77,7 @@ class TickContract(Contract):
         """A lock of a schedule is not given again for a tick that was run."""
         lock = take_from(provider, configure_tick())
         assert provider.release(lock)
-        holder = provider.acquire(configure_tick())
+        holder = try_from(provider, configure_tick())
         assert isinstance(holder, LockHolder)
         assert (holder.locked_by, holder.remaining) == (lock.locked_by, timedelta(0))
         assert holder.tick == self.ticks(provider).tick
@@ -83,7 +86,7 @@ class TickContract(Contract):
     def test_tick_that_runs_is_held(self, provider: LockProvider) -> None:
         """Who comes second for a tick is told of the holder, and need not wait."""
         lock = take_from(provider, configure_tick())
-        holder = provider.acquire(configure_tick())
+        holder = try_from(provider, configure_tick())
         assert isinstance(holder, LockHolder)
         assert holder.tick == self.ticks(provider).tick
         assert holder.reason == f"held by {lock.locked_by}"
@@ -98,7 +101,7 @@ class TickContract(Contract):
             configure(),
         ]
         for configuration in others:
-            holder = provider.acquire(configuration)
+            holder = try_from(provider, configuration)
             assert isinstance(holder, LockHolder)
             assert (holder.locked_by, holder.tick) == (lock.locked_by, None)
 
@@ -124,7 +127,7 @@ class TickContract(Contract):
         """A tick whose job failed was run, and has not succeeded."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
         assert not self.has_succeeded(provider)
-        assert isinstance(provider.acquire(configure_tick()), LockHolder)
+        assert isinstance(try_from(provider, configure_tick()), LockHolder)
 
     def test_lock_without_schedule_leaves_ticks_alone(
         self, provider: LockProvider
@@ -141,14 +144,14 @@ class TickContract(Contract):
         assert provider.release(take_from(provider, configuration))
         forced = configure_tick(Trigger.OPERATOR)
         assert provider.release(take_from(provider, forced))
-        assert isinstance(provider.acquire(configuration), LockHolder)
+        assert isinstance(try_from(provider, configuration), LockHolder)
 
     def test_operator_does_not_disturb_a_running_job(
         self, provider: LockProvider
     ) -> None:
         """Not even by force does a job run twice at a time."""
         lock = take_from(provider, configure_tick())
-        holder = provider.acquire(configure_tick(Trigger.OPERATOR))
+        holder = try_from(provider, configure_tick(Trigger.OPERATOR))
         assert isinstance(holder, LockHolder)
         assert provider.release(lock)
 
@@ -166,7 +169,7 @@ class TickContract(Contract):
         retry = configure_tick(Trigger.RETRY)
         assert provider.release(take_from(provider, retry), succeeded=False)
         assert provider.release(take_from(provider, retry))
-        assert isinstance(provider.acquire(retry), LockHolder)
+        assert isinstance(try_from(provider, retry), LockHolder)
         assert self.ticks(provider).tick == tick
 
     def test_retry_runs_what_is_registered_only(self, provider: LockProvider) -> None:
@@ -183,7 +186,7 @@ class TickContract(Contract):
         assert provider.release(take_from(provider, first), succeeded=False)
         retry = configure_tick(Trigger.RETRY, expression=BEHIND)
         assert provider.release(take_from(provider, retry))
-        assert isinstance(provider.acquire(retry), LockHolder)
+        assert isinstance(try_from(provider, retry), LockHolder)
 
     def test_lock_gets_a_schedule_later(self, provider: LockProvider) -> None:
         """A lock that had none is overdue from its first tick on, too."""
@@ -207,8 +210,8 @@ class TickContract(Contract):
         assert older is not None
         assert newer is not None
         assert older < newer
-        assert isinstance(provider.acquire(retry), LockHolder)
-        holder = provider.acquire(configure_tick(expression=BEHIND))
+        assert isinstance(try_from(provider, retry), LockHolder)
+        holder = try_from(provider, configure_tick(expression=BEHIND))
         assert isinstance(holder, LockHolder)
 
     def test_late_retry_is_for_the_newer_tick(self, provider: LockProvider) -> None:
@@ -217,33 +220,33 @@ class TickContract(Contract):
         assert provider.release(take_from(provider, older), succeeded=False)
         retry = configure_tick(Trigger.RETRY, expression=BEHIND)
         assert provider.release(take_from(provider, retry))
-        holder = provider.acquire(configure_tick(expression=BEHIND))
+        holder = try_from(provider, configure_tick(expression=BEHIND))
         assert isinstance(holder, LockHolder)
 
     def test_retry_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
         """What comes again long after a success is not run for the next tick."""
         assert provider.release(take_from(provider, configure_tick(expression=BEHIND)))
         retry = configure_tick(Trigger.RETRY, expression=AHEAD)
-        assert isinstance(provider.acquire(retry), LockHolder)
+        assert isinstance(try_from(provider, retry), LockHolder)
 
     def test_catch_up_runs_what_failed_once(self, provider: LockProvider) -> None:
         """A tick that has not succeeded is caught up, but no second time."""
         self.fail_at_newest_tick(provider)
         catch_up = configure_tick(Trigger.CATCH_UP)
         assert provider.release(take_from(provider, catch_up), succeeded=False)
-        assert isinstance(provider.acquire(catch_up), LockHolder)
+        assert isinstance(try_from(provider, catch_up), LockHolder)
 
     def test_catch_up_leaves_what_succeeded(self, provider: LockProvider) -> None:
         """There is nothing to catch up where the newest tick has succeeded."""
         assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
-        holder = provider.acquire(configure_tick(Trigger.CATCH_UP))
+        holder = try_from(provider, configure_tick(Trigger.CATCH_UP))
         assert isinstance(holder, LockHolder)
 
     def test_catch_up_minds_the_grace(self, provider: LockProvider) -> None:
         """Nothing is caught up before it is overdue."""
         self.fail_at_newest_tick(provider)
         early = configure_tick(Trigger.CATCH_UP, grace=timedelta(days=5 * 366))
-        assert isinstance(provider.acquire(early), LockHolder)
+        assert isinstance(try_from(provider, early), LockHolder)
         take_from(provider, configure_tick(Trigger.CATCH_UP, grace=timedelta(0)))
 
     def test_catch_up_leaves_an_expired_lock(self, provider: LockProvider) -> None:
@@ -251,11 +254,11 @@ class TickContract(Contract):
         short = configure_tick(Trigger.OPERATOR, lock_at_most_for=self.short)
         lock = take_from(provider, short)
         self.outlast(lock)
-        holder = provider.acquire(configure_tick(Trigger.CATCH_UP))
+        holder = try_from(provider, configure_tick(Trigger.CATCH_UP))
         assert isinstance(holder, LockHolder)
         assert (holder.locked_by, holder.tick) == (lock.locked_by, lock.tick)
         assert holder.reason.startswith("its lease is over, but ")
-        assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+        assert force_release(provider)
         take_from(provider, configure_tick(Trigger.CATCH_UP))
 
     @pytest.mark.parametrize(
@@ -276,7 +279,7 @@ class TickContract(Contract):
         assert provider.release(take_from(provider, older), succeeded=False)
         catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
         assert provider.release(take_from(provider, catch_up))
-        holder = provider.acquire(configure_tick(expression=BEHIND))
+        holder = try_from(provider, configure_tick(expression=BEHIND))
         assert isinstance(holder, LockHolder)
 
     def test_no_older_tick_is_caught_up(self, provider: LockProvider) -> None:
@@ -288,7 +291,7 @@ class TickContract(Contract):
         six_weeks = configure_tick(
             Trigger.CATCH_UP, expression=BEHIND, grace=timedelta(weeks=6)
         )
-        assert isinstance(provider.acquire(six_weeks), LockHolder)
+        assert isinstance(try_from(provider, six_weeks), LockHolder)
 
     def fail_at_newest_tick(self, provider: LockProvider) -> None:
         lock = take_from(provider, configure_tick(Trigger.OPERATOR))
@@ -319,7 +322,7 @@ class TickContract(Contract):
         assert lock.tick is not None
         assert lock.tick < month_ago
         assert provider.release(lock)
-        assert isinstance(provider.acquire(late), LockHolder)
+        assert isinstance(try_from(provider, late), LockHolder)
         take_from(provider, configure_tick(expression=BEHIND))
 
     def test_registered_schedule_counts_from_now_on(
@@ -327,7 +330,7 @@ class TickContract(Contract):
     ) -> None:
         """A job that never ran is registered as free, and not overdue."""
         provider.register("job", Schedule(BEHIND, "UTC"))
-        [status] = provider.statuses("job")
+        status = status_of(provider)
         assert status.state is LockState.FREE
         assert status.overdue_since(timedelta(0)) is None
         take_from(provider, configure_tick(expression=BEHIND))

@@ -25,7 +25,7 @@ from django_shedlock.providers.database.acquisition import NEVER
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import Jobs, ran, scheduled_jobs
-from tests.support.locks import expire, pause, state, take
+from tests.support.locks import expire, force_release, pause, state, status_of, take
 from tests.support.operators import CHANGE, HOSTILE, LIST, ask, confirm, operator
 from tests.support.records import counted_records
 
@@ -66,7 +66,7 @@ def told() -> Iterator[list[OperatorAction]]:
 
 
 def remaining(name: str) -> timedelta:
-    return get_provider().statuses(name)[0].remaining
+    return status_of(get_provider(), name).remaining
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -298,7 +298,7 @@ def test_store_that_fails_is_told(
     def fail(*args: object, **options: object) -> bool:
         raise LockProviderError("the store is away")
 
-    monkeypatch.setattr(DatabaseLockProvider, "force_release", fail)
+    monkeypatch.setattr(DatabaseLockProvider, "replace", fail)
     page = confirm(chief, "billing", lock.locked_by).content.decode()
     assert "The store is away" in page
     assert not LogEntry.objects.exists()
@@ -311,7 +311,7 @@ def test_page_of_a_held_lock_offers_the_actions(chief: Client) -> None:
     for action in ACTIONS:
         assert f'name="action" value="{action}"' in page
     assert "pause_selected" not in page
-    get_provider().force_release("billing", running=True)
+    force_release(get_provider(), "billing")
     page = chief.get(reverse(CHANGE, args=["billing"])).content.decode()
     assert not any(action in page for action in ACTIONS)
     assert 'name="action" value="pause_selected"' in page
@@ -491,7 +491,7 @@ class TestPause:
         else:
             lock.release()
         if before == "free":
-            get_provider().force_release("billing")
+            force_release(get_provider(), "billing")
         page = ask(chief, "billing", action="pause_selected").content.decode()
         said = {
             "free": "Nobody holds it.",
@@ -507,7 +507,7 @@ class TestPause:
         lock.release()
         page = confirm(chief, "billing", lock.locked_by, action="pause_selected")
         assert "is paused until it is resumed." in page.content.decode()
-        [status] = get_provider().statuses("billing")
+        status = status_of(get_provider(), "billing")
         assert status.pause == Pause("operator", "the pod is gone")
         assert status.is_endless
         assert "is paused until" in LogEntry.objects.get().change_message
@@ -567,7 +567,7 @@ class TestPause:
     def test_other_pause_is_spared(self, chief: Client) -> None:
         """A resume is for the pause that the operator saw."""
         seen = pause("billing")
-        get_provider().force_release("billing", running=True)
+        force_release(get_provider(), "billing")
         pause("billing")
         page = confirm(chief, "billing", seen.locked_by, action="resume_selected")
         assert "is not resumed" in page.content.decode()
@@ -610,7 +610,7 @@ class TestRun:
 
     @pytest.fixture
     def locked_by(self) -> str:
-        return get_provider().statuses("report")[0].locked_by
+        return status_of(get_provider(), "report").locked_by
 
     def test_page_says_who_runs_it(self, chief: Client) -> None:
         """And when a catch-up was last seen, if ever."""

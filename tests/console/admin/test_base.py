@@ -17,7 +17,7 @@ from django_shedlock.models import ActionResult, LockAction, LockRecordQuerySet
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
-from tests.support.locks import add_run, configure, state, take, take_from
+from tests.support.locks import add_run, configure, state, status_of, take, take_from
 from tests.support.operators import (
     ACTIONS,
     CHANGE,
@@ -96,13 +96,13 @@ class TestStoreIsAway:
         """Operator, log and trail learn that nobody knows what came of it."""
         client = operator("view_lockrecord", "release_lockrecord")
         lock = take_from(get_provider(), configure())
-        release = DatabaseLockProvider.force_release
+        release = DatabaseLockProvider.replace
 
-        def break_first(self: DatabaseLockProvider, *args: str, **how: bool) -> bool:
+        def break_first(self: DatabaseLockProvider, *args: Any, **how: Any) -> bool:
             to_locks.close()
             return release(self, *args, **how)
 
-        with patch.object(DatabaseLockProvider, "force_release", break_first):
+        with patch.object(DatabaseLockProvider, "replace", break_first):
             answer = confirm(client, "job", lock.locked_by)
         page = answer.content.decode()
         assert answer.status_code == 503
@@ -110,7 +110,7 @@ class TestStoreIsAway:
         assert "Nobody knows" in LogEntry.objects.get().change_message
         connections["other"].close()
         with patch.dict(connections["other"].settings_dict, to_locks.server_address):
-            assert get_provider().statuses("job")[0].state is LockState.RUNNING
+            assert status_of(get_provider(), "job").state is LockState.RUNNING
             row = LockAction.objects.using("other").get()
         assert row.result == ActionResult.STARTED
 

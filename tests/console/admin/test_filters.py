@@ -15,7 +15,7 @@ from django_shedlock import execute, hold
 from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRun
 from django_shedlock.providers import get_provider
-from tests.support.locks import LEASE, Broken, configure, take_from
+from tests.support.locks import LEASE, Broken, configure, status_of, take_from
 from tests.support.operators import CHANGE, LIST, RUNS, confirm, operator
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"], transaction=True)
@@ -116,8 +116,8 @@ def test_action_is_for_the_chosen_provider(chief: Client) -> None:
     assert "<h2>provider reports</h2>" in text(page)
     page = confirm(chief, "job", other.locked_by, query=OTHER)
     assert page.request["QUERY_STRING"] == "provider=reports"
-    assert not get_provider("reports").statuses("job")[0].state.is_held
-    assert get_provider("default").statuses("job")[0].state.is_held
+    assert not status_of(get_provider("reports"), "job").state.is_held
+    assert status_of(get_provider("default"), "job").state.is_held
     assert "job" in text(chief.get(reverse(ACTIONS) + OTHER))
 
 
@@ -136,5 +136,5 @@ def test_choice_needs_the_same_permissions() -> None:
     lock = take("job", "reports")
     client = operator("view_lockrecord")
     confirm(client, "job", lock.locked_by, query=OTHER)
-    assert get_provider("reports").statuses("job")[0].state.is_held
+    assert status_of(get_provider("reports"), "job").state.is_held
     assert Client().get(reverse(LIST) + OTHER).status_code == 302

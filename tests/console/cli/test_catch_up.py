@@ -25,7 +25,7 @@ from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
-from tests.support.locks import Silent, configure, expire
+from tests.support.locks import Silent, configure, expire, status_of, try_from
 from tests.support.processes import Parent, worker
 from tests.support.records import counted_records, make_unreadable
 
@@ -241,7 +241,7 @@ def test_running_job_is_left_alone(jobs: Jobs) -> None:
     with pytest.raises(ZeroDivisionError):
         jobs.failing()
     make_late("failing")
-    [status] = provider.statuses("failing")
+    status = status_of(provider, "failing")
 
     def look() -> None:
         assert run("catch-up") == ""
@@ -257,7 +257,7 @@ def test_tick_that_follows_is_not_kept_away() -> None:
     run("catch-up")
     make_late("kept")
     assert run("catch-up").endswith(": ran.\n")
-    assert get_provider().statuses("kept")[0].state is LockState.FREE
+    assert status_of(get_provider(), "kept").state is LockState.FREE
     assert job is not None
 
 
@@ -300,7 +300,7 @@ def test_expired_lock_is_included_by_its_name() -> None:
     def hear(*, action: OperatorAction, **kwargs: Any) -> None:
         released.append((action.name, action.locked_by, bool(action.operator)))
 
-    locks = {name: get_provider().acquire(configure(name)) for name in NAMES[-2:]}
+    locks = {name: try_from(get_provider(), configure(name)) for name in NAMES[-2:]}
     for name in locks:
         expire(name)
         make_late(name)
@@ -313,7 +313,7 @@ def test_expired_lock_is_included_by_its_name() -> None:
     assert ran == ["fetch", "report"]
     assert released == [("report", locks["report"].locked_by, True)]
     assert "'remind'" in printed
-    assert get_provider().statuses("remind")[0].state is LockState.EXPIRED
+    assert status_of(get_provider(), "remind").state is LockState.EXPIRED
 
 
 def test_expired_lock_whose_name_looks_like_a_pattern() -> None:
@@ -324,7 +324,7 @@ def test_expired_lock_whose_name_looks_like_a_pattern() -> None:
         ran.append("shard[1]")
 
     run("catch-up")
-    get_provider().acquire(configure("shard[1]"))
+    try_from(get_provider(), configure("shard[1]"))
     expire("shard[1]")
     make_late("shard[1]")
     run("catch-up", "--include-expired", "shard[1]")
@@ -333,11 +333,11 @@ def test_expired_lock_whose_name_looks_like_a_pattern() -> None:
 
 def test_expired_lock_of_a_job_that_is_unknown_stays_expired() -> None:
     """Who can't run it has no reason to release it."""
-    get_provider().acquire(configure("remind"))
+    try_from(get_provider(), configure("remind"))
     expire("remind")
     make_late("remind")
     assert "can't be started from here" in run("catch-up", "--include-expired", "*")
-    assert get_provider().statuses("remind")[0].state is LockState.EXPIRED
+    assert status_of(get_provider(), "remind").state is LockState.EXPIRED
 
 
 def test_job_that_needs_arguments_is_told() -> None:
@@ -418,7 +418,7 @@ def test_changed_schedule_makes_nothing_overdue(jobs: Jobs) -> None:
     LockRecord.objects.filter(name="report").update(schedule="* * * * * UTC")
     ran.clear()
     assert run("catch-up") == ""
-    [status] = get_provider().statuses("report")
+    status = status_of(get_provider(), "report")
     schedule = status.schedule_state.schedule
     assert schedule is not None
     assert str(schedule).startswith(DAILY["schedule"])
@@ -433,7 +433,7 @@ def test_overdue_job_whose_schedule_changed_is_run(jobs: Jobs) -> None:
     ran.clear()
     assert run("catch-up").endswith(": ran.\n")
     assert ran == ["report"]
-    [status] = get_provider().statuses("report")
+    status = status_of(get_provider(), "report")
     assert str(status.schedule_state.schedule).startswith(DAILY["schedule"])
 
 
@@ -496,7 +496,7 @@ def nightly(zone: str) -> Callable[[], None]:
 
 
 def schedule_of(name: str) -> str:
-    return str(get_provider().statuses(name)[0].schedule)
+    return str(status_of(get_provider(), name).schedule)
 
 
 @override_settings(SHEDLOCK_ENABLED=False)

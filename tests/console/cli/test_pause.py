@@ -23,7 +23,7 @@ from django_shedlock.providers import get_provider
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import Jobs, make_late, ran, scheduled_jobs
-from tests.support.locks import pause, state, take
+from tests.support.locks import pause, state, status_of, take
 from tests.support.processes import Parent, context, worker, workers
 from tests.support.waiting import wait_for
 
@@ -103,7 +103,7 @@ def test_pause_with_an_end() -> None:
     take("job").release()
     told = run("pause", "job", *REASON, "--for", "2h")
     assert rounded_up(told) == "The job of lock 'job' is paused for 2h more.\n"
-    [status] = get_provider().statuses("job")
+    status = status_of(get_provider(), "job")
     assert timedelta(minutes=119) < status.remaining <= timedelta(hours=2)
     LockRecord.objects.update(lock_until=status.locked_at)
     assert state("job") is LockState.FREE
@@ -191,7 +191,7 @@ def test_other_reason_replaces_the_pause() -> None:
     pause("job")
     told = run("pause", "job", "--reason", "the disk is full")
     assert "This replaces the pause by alice" in told
-    [status] = get_provider().statuses("job")
+    status = status_of(get_provider(), "job")
     assert status.pause == Pause(operator(), "the disk is full")
 
 

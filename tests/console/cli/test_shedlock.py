@@ -26,7 +26,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import provider
+from django_shedlock.providers.database import reading
 from django_shedlock.schedules.cron import Schedule
 from tests.support.commands import run
 from tests.support.lateness import DAILY, be_on_time, be_overdue
@@ -36,6 +36,7 @@ from tests.support.locks import (
     add_run,
     configure,
     state,
+    status_of,
     take,
     take_from,
 )
@@ -250,7 +251,7 @@ def test_list_has_a_limit() -> None:
 
 def test_list_reads_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many locks there are, few are read at once, and none is left out."""
-    monkeypatch.setattr(provider, "PAGE", 2)
+    monkeypatch.setattr(reading, "PAGE", 2)
     monkeypatch.setattr(listing, "PAGE", 2)
     names = [f"import:{number}" for number in range(5)]
     for name in names:
@@ -368,13 +369,13 @@ def test_watch_goes_on_when_the_store_failed(monkeypatch: pytest.MonkeyPatch) ->
     """An error is shown in place of the table; the next time it may work again."""
     take("job")
     failing = get_provider()
-    candidates = failing.candidates
+    statuses = failing.statuses
 
     def fail(*args: object, **options: object) -> None:
-        monkeypatch.setattr(failing, "candidates", candidates)
+        monkeypatch.setattr(failing, "statuses", statuses)
         raise LockProviderError("the store is gone")
 
-    monkeypatch.setattr(failing, "candidates", fail)
+    monkeypatch.setattr(failing, "statuses", fail)
     monkeypatch.setattr(listing, "time", Watcher(lambda: None))
     shown = run("list", "--watch")
     assert shown.startswith("the store is gone\n")
@@ -450,7 +451,7 @@ def test_extend() -> None:
     told = run("extend", "job", "10m")
     assert re.search(r"is held for (10m|9m\d+s) more", told)
     run("extend", "job", "1s")
-    assert get_provider().statuses("job")[0].remaining > 9 * MINUTE
+    assert status_of(get_provider(), "job").remaining > 9 * MINUTE
 
 
 @pytest.mark.parametrize("duration", ["soon", "0s", ""])

@@ -13,6 +13,7 @@ from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.test import held_elsewhere
+from django_shedlock.test.contract.harness import status_of
 from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, ran, scheduled_jobs
 
@@ -55,7 +56,7 @@ def test_tick_that_follows_is_not_kept_away() -> None:
     """``lock_at_least_for`` does not outlive a run by hand of a job with a schedule."""
     job = scheduler_lock("kept", lock_at_least_for="1m", **DAILY)(lambda: None)
     run("trigger", "kept")
-    assert get_provider().statuses("kept")[0].state is LockState.FREE
+    assert status_of(get_provider(), "kept").state is LockState.FREE
     assert job is not None
 
 

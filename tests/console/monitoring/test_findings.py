@@ -17,6 +17,7 @@ from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockQuery
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, Broken, add_run, expire, pause, take
 from tests.support.records import counted_records, make_unreadable
@@ -177,7 +178,7 @@ def test_paused_job_is_no_finding() -> None:
     LockRecord.objects.update(locked_by=paused_by, locked_at=ago)
     provider = get_provider()
     assert SEARCH.attention(provider).findings == {}
-    assert [*provider.late(MINUTE, MINUTE)] == []
+    assert [*provider.statuses(LockQuery(overdue_by=MINUTE, running_for=MINUTE))] == []
     expire("job")
     assert kinds(SEARCH.attention(provider).findings) == {"job": [Kind.OVERDUE]}
 

@@ -21,6 +21,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.lateness import DAILY, DAY, be_on_time, be_overdue, newest_tick
@@ -257,12 +258,14 @@ def test_many_wanted_names_are_sent_in_batches(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     """Neither records nor runs are asked for with too many parameters."""
-    monkeypatch.setattr("django_shedlock.providers.database.statuses.BATCH", 2)
+    monkeypatch.setattr("django_shedlock.providers.database.reading.PAGE", 2)
     names = [f"job {number}" for number in range(5)]
     for name in names:
         take(name)
         add_runs(FAILED, name=name)
-    assert [each.name for each in get_provider().statuses_of(names)] == names
+    assert [
+        each.name for each in get_provider().statuses(LockQuery(names=names))
+    ] == names
     with django_assert_num_queries(3 + 3 + 1):
         found = summarize(get_provider(), names[::-1])
     assert [(each.name, each.failures) for each in found] == [(n, 1) for n in names]

@@ -13,7 +13,7 @@ from django_shedlock.console.operators import EXTEND, RELEASE, OperatorAction
 from django_shedlock.locks.states import LockState
 from django_shedlock.providers import get_provider
 from django_shedlock.test import locked_in_memory
-from tests.support.locks import take
+from tests.support.locks import status_of, take
 
 HOUR = timedelta(hours=1)
 
@@ -52,7 +52,7 @@ def test_release_is_told_with_its_reason(
     lock = take()
     asked = action(lock.locked_by)
     assert RELEASE.carry_out(asked, running=True)
-    assert get_provider().statuses()[0].state is LockState.FREE
+    assert status_of(get_provider()).state is LockState.FREE
     assert [call["action"] for call in told] == [asked]
     assert f"'job' was released by ada, because: 'pod is gone', held by {lock}" in (
         caplog.text.replace(lock.locked_by, str(lock))
@@ -65,7 +65,7 @@ def test_extension_is_told(
     """The signal and the log line of an extension have the new lease."""
     take()
     assert EXTEND.carry_out(action(), lock_at_most_for=HOUR)
-    assert get_provider().statuses()[0].remaining > timedelta(minutes=59)
+    assert status_of(get_provider()).remaining > timedelta(minutes=59)
     assert [call["lock_at_most_for"] for call in told] == [HOUR]
     assert "extended to at least 1h from now by ada" in caplog.text
 
@@ -82,14 +82,14 @@ def test_next_acquisition_is_spared(told: list[dict[str, Any]], verb: str) -> No
     """An action is for the acquisition that the operator saw."""
     seen = take()
     seen.release()
-    held = take()
+    take()
     asked = action(seen.locked_by)
     assert not (
         RELEASE.carry_out(asked, running=True)
         if verb == "release"
         else EXTEND.carry_out(asked, lock_at_most_for=HOUR)
     )
-    assert (held.provider.remaining(held) < HOUR, told) == (True, [])
+    assert (status_of(get_provider()).remaining < HOUR, told) == (True, [])
 
 
 def test_receiver_that_raises_breaks_nothing() -> None:

@@ -28,7 +28,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
 from tests.support.commands import run
 from tests.support.durations import rounded_up
-from tests.support.locks import pause, state, take
+from tests.support.locks import force_release, pause, state, status_of, take
 from tests.support.operators import confirm, operator
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.servers_only]
@@ -87,7 +87,7 @@ def test_pause_is_recognised(to_server: Bridge, losses: int) -> None:
     take("job").release()
     to_server.lose_replies_to(updating(), losses)
     assert PAUSE.carry_out(action())
-    [status] = get_provider().statuses("job")
+    status = status_of(get_provider(), "job")
     assert status.pause == Pause("ada", "the pod is gone")
     assert only_row().result == ActionResult.DONE
 
@@ -108,7 +108,7 @@ def test_next_acquisition_is_not_released(
     """A release that is sent again spares whoever acquired the lock in between."""
     take("job")
     to_server.lose_replies_to(updating())
-    take_back = DatabaseLockProvider.force_release
+    take_back = DatabaseLockProvider.replace
     others: list[Any] = []
 
     def release(self: DatabaseLockProvider, *args: Any, **options: Any) -> bool:
@@ -165,7 +165,7 @@ def test_command_ends_with_1_if_nobody_knows(
     else:
         take("job")
     if name == "pause":
-        assert get_provider().force_release("job", running=True)
+        assert force_release(get_provider(), "job")
     to_server.lose_replies_to(updating(), 2)
     monkeypatch.setattr(OperatorAction, "look", lambda *of: None)
     with pytest.raises(CommandError, match="Nobody knows") as caught:

@@ -38,7 +38,7 @@ from django_shedlock.test import held_elsewhere
 from tests.models import Body
 from tests.support.commands import run
 from tests.support.jobs import DAILY, Jobs, only_jobs_of, ran, scheduled_jobs
-from tests.support.locks import pause, take
+from tests.support.locks import pause, status_of, take
 from tests.support.processes import Parent, context, workers
 from tests.support.waiting import PATIENCE
 
@@ -199,7 +199,7 @@ def test_second_request_is_refused() -> None:
 def test_acquisition_since_is_told(jobs: Jobs) -> None:
     """If the job has run since the operator looked, nothing is requested."""
     jobs.report()
-    seen = get_provider().statuses("report")[0].locked_by
+    seen = status_of(get_provider(), "report").locked_by
     run("trigger", "report")
     LockAction.objects.all().delete()
     answer = ask(locked_by=seen)

@@ -22,16 +22,16 @@ from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.pruning import prune_actions
-from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import locked_in_memory
 from tests.support.commands import run
 from tests.support.durations import rounded_up
-from tests.support.locks import expire, pause, state, take
+from tests.support.locks import expire, force_release, pause, state, status_of, take
 
 pytestmark = pytest.mark.django_db
 
@@ -113,11 +113,11 @@ def test_row_is_there_while_the_action_goes_on(monkeypatch: pytest.MonkeyPatch) 
     take("job")
     seen = []
 
-    def force_release(*args: Any, **options: Any) -> bool:
+    def replace(*args: Any, **options: Any) -> bool:
         seen.append(only_row().result)
         raise SystemExit
 
-    monkeypatch.setattr(DatabaseLockProvider, "force_release", force_release)
+    monkeypatch.setattr(DatabaseLockProvider, "replace", replace)
     with pytest.raises(SystemExit):
         RELEASE.carry_out(action(), running=True)
     assert seen == [ActionResult.STARTED]
@@ -132,7 +132,7 @@ def test_store_that_failed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
         raise LockProviderError("the store is away")
 
     take("job")
-    monkeypatch.setattr(DatabaseLockProvider, "force_extend", fail)
+    monkeypatch.setattr(DatabaseLockProvider, "replace", fail)
     with pytest.raises(LockProviderError):
         EXTEND.carry_out(action(), lock_at_most_for=HOUR)
     assert only_row().result == ActionResult.FAILED
@@ -217,7 +217,7 @@ class TestPause:
             "The job of lock 'job' is paused until it is resumed."
         )
         assert ("may still go on" in answer.detail) is (before == "expired")
-        [status] = get_provider().statuses("job")
+        status = status_of(get_provider(), "job")
         assert status.pause == Pause("ada", "the pod is gone")
         assert (only_row().kind, only_row().locked_by) == (
             ActionKind.PAUSE,
@@ -260,7 +260,7 @@ class TestPause:
             "The job of lock 'job' is paused already: ada paused it, because: the pod "
             "is gone; until it is resumed."
         )
-        [status] = get_provider().statuses("job")
+        status = status_of(get_provider(), "job")
         assert status.pause == Pause("ada", "the pod is gone")
 
     @pytest.mark.parametrize("is_endless", [True, False])
@@ -275,7 +275,7 @@ class TestPause:
         assert answer.detail.endswith(
             "This replaces the pause by ada, because: the pod is gone."
         )
-        [status] = get_provider().statuses("job")
+        status = status_of(get_provider(), "job")
         assert status.pause is not None
         assert status.pause.operator == "bob"
         assert status.is_endless is is_endless
@@ -289,11 +289,11 @@ class TestPause:
             raise LockProviderError("the store is away")
 
         before = pause("job")
-        monkeypatch.setattr(DatabaseLockProvider, "take_over", fail)
-        monkeypatch.setattr(DatabaseLockProvider, "take", fail)
+        monkeypatch.setattr(DatabaseLockProvider, "replace", fail)
+        monkeypatch.setattr(DatabaseLockProvider, "acquire", fail)
         with pytest.raises(LockProviderError):
             PAUSE.carry_out(action())
-        [status] = get_provider().statuses("job")
+        status = status_of(get_provider(), "job")
         assert status.locked_by == before.locked_by
         assert status.pause is not None
 
@@ -301,15 +301,17 @@ class TestPause:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """If the pause has ended since, the job that runs is spared."""
-        take_over = DatabaseLockProvider.take_over
+        replace = DatabaseLockProvider.replace
 
-        def let_a_job_in(self: DatabaseLockProvider, lock: Lock, paused: str) -> bool:
-            assert self.force_release("job", running=True, locked_by=paused)
+        def let_a_job_in(
+            self: DatabaseLockProvider, status: LockStatus, *args: Any, **how: Any
+        ) -> bool:
+            assert replace(self, status, ZERO)
             take("job")
-            return take_over(self, lock, paused)
+            return replace(self, status, *args, **how)
 
         pause("job")
-        monkeypatch.setattr(DatabaseLockProvider, "take_over", let_a_job_in)
+        monkeypatch.setattr(DatabaseLockProvider, "replace", let_a_job_in)
         answer = PAUSE.carry_out(action())
         assert "is not paused: its job is running as" in answer.detail
         assert state("job") is LockState.RUNNING
@@ -365,7 +367,7 @@ class TestResume:
     def test_other_pause_is_spared(self) -> None:
         """The pause that was seen is meant, not one that came since."""
         seen = pause("job")
-        get_provider().force_release("job", running=True)
+        force_release(get_provider(), "job")
         pause("job")
         assert not RESUME.carry_out(action(locked_by=seen.locked_by))
         assert state("job") is LockState.PAUSED
@@ -401,7 +403,7 @@ class TestPruning:
             RELEASE.carry_out(action())
             take("job")
             RELEASE.carry_out(action())
-            get_provider().force_release("job", running=True)
+            force_release(get_provider(), "job")
         LockAction.objects.update(began=DatabaseNow() - 40 * DAY)
         count = LockAction.objects.count()
         assert prune_actions("default", 30 * DAY) == count > 2

@@ -12,7 +12,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 from tests.support.processes import Parent, Worker, worker
 from tests.support.sessions import (
     read_clock,
@@ -40,7 +40,7 @@ def take_when_told(parent: Parent, isolation: str | None = None) -> str:
     number = session_number()
     parent.wait()
     parent.say(number)
-    lock = DatabaseLockProvider("default").acquire(configure())
+    lock = try_from(DatabaseLockProvider("default"), configure())
     return "the worker" if isinstance(lock, Lock) else lock.locked_by
 
 
@@ -156,7 +156,7 @@ def count_the_lease(parent: Parent) -> tuple[timedelta, timedelta]:
     parent.say(number)
     provider = DatabaseLockProvider("default")
     lock = take_from(provider, configure())
-    return provider.statuses("job")[0].remaining, lock.remaining()
+    return status_of(provider, "job").remaining, lock.remaining()
 
 
 @pytest.mark.usefixtures("known_lock")
@@ -184,5 +184,5 @@ def test_row_that_stays_locked_counts_as_held() -> None:
 def take_inside_transaction(parent: Parent) -> str:
     parent.wait()
     with transaction.atomic():
-        lock = DatabaseLockProvider("default").acquire(configure())
+        lock = try_from(DatabaseLockProvider("default"), configure())
     return str(lock)

@@ -42,7 +42,15 @@ from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.signals import lock_acquired
 from django_shedlock.test import is_held
 from tests.support.leases import beat_now, end_own_count, lease_end
-from tests.support.locks import MINUTE, configure, take_from, try_once
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    force_release,
+    status_of,
+    take_from,
+    try_from,
+    try_once,
+)
 from tests.support.processes import worker
 from tests.support.sessions import (
     kill_session,
@@ -87,7 +95,7 @@ def test_testcase_sees_its_own_lock_and_fixtures() -> None:
         locked_at=DatabaseNow(),
         locked_by="the test",
     )
-    assert str(provider.acquire(configure("fixture"))) == "the test"
+    assert str(try_from(provider, configure("fixture"))) == "the test"
     lock = take_from(provider, configure())
     assert LockRecord.objects.get(name="job").locked_by == lock.locked_by
     assert lock.release()
@@ -100,7 +108,7 @@ def test_atomic_inside_testcase_stays_on_the_connection() -> None:
     with transaction.atomic():
         take_from(provider, configure())
         assert LockRecord.objects.get().name == "job"
-        assert provider.statuses("job")[0].state is LockState.RUNNING
+        assert status_of(provider, "job").state is LockState.RUNNING
 
 
 @pytest.mark.servers_only
@@ -456,7 +464,7 @@ def test_commit_without_an_end_is_an_error(
     monkeypatch.setattr(connecting, "ATTEMPTS", 2)
     with connection.execute_wrapper(slow_commit):
         with pytest.raises(LockProviderError, match="before the answer"):
-            provider.acquire(configure())
+            try_from(provider, configure())
 
 
 @pytest.mark.servers_only
@@ -472,7 +480,7 @@ def test_lock_without_an_answer_is_given_back(
             execute(list, "job", lock_at_most_for="1h")
     assert caught.value.is_uncertain
     slow_commit.end()
-    [record] = get_provider().statuses("job")
+    record = status_of(get_provider(), "job")
     assert record.fencing_token == 2
     wait_for(lambda: not is_held("job"))
 
@@ -526,7 +534,7 @@ def test_statement_that_the_server_refused_is_not_waited_for(
     with row_locked_by_another_transaction():
         with connection.cursor() as cursor:
             cursor.execute("SET statement_timeout = '20ms'")
-        assert provider.acquire(configure()) is CONTENDED
+        assert try_from(provider, configure()) is CONTENDED
     assert len(opened) == 1
     connection.close()
 
@@ -542,7 +550,7 @@ def test_statement_that_was_not_sent_is_not_waited_for(
     with row_locked_by_another_transaction():
         connection.close()
         tries = refuse_once(connections["default"], monkeypatch)
-        assert provider.acquire(configure()) is CONTENDED
+        assert try_from(provider, configure()) is CONTENDED
     assert tries
     assert len(opened) == 1
 
@@ -593,7 +601,7 @@ def test_release_without_a_connection_has_not_been_sent(
         really(connection)
 
     with hold("job") as lock:
-        assert lock.provider.force_release("job", running=True)  # type: ignore[attr-defined]
+        assert force_release(lock.provider, "job")  # type: ignore[attr-defined]
         with transaction.atomic():
             monkeypatch.setattr(connecting, "_open", refused_once)
             assert not lock.release()
@@ -607,7 +615,7 @@ def test_release_of_a_caller_that_can_not_connect_has_not_been_sent(
 ) -> None:
     """So it is where the caller's own connection can't be opened at first."""
     with hold("job", history=False) as lock:
-        assert lock.provider.force_release("job", running=True)  # type: ignore[attr-defined]
+        assert force_release(lock.provider, "job")  # type: ignore[attr-defined]
         connection.close()
         tries = refuse_once(connections["default"], monkeypatch)
         assert not lock.release()
@@ -752,7 +760,7 @@ def test_row_lock_of_the_caller_ends_in_held() -> None:
     take_from(provider, configure()).release()
     with transaction.atomic():
         LockRecord.objects.update(locked_by="caller")
-        assert not isinstance(provider.acquire(configure()), Lock)
+        assert not isinstance(try_from(provider, configure()), Lock)
 
 
 @pytest.fixture
@@ -797,7 +805,7 @@ def test_pool_with_every_connection_in_a_transaction() -> None:
         with transaction.atomic():
             Group.objects.count()
             both_inside.wait(PATIENCE)
-            results.append(provider.acquire(configure(next(names))))
+            results.append(try_from(provider, configure(next(names))))
             both_inside.wait(PATIENCE)
 
     run_threads(2, lock_in_transaction)
@@ -895,7 +903,7 @@ def test_pool_of_dead_connections_does_not_keep_a_lock() -> None:
     connections["default"].close()
     run_threads(2, connect_and_die)
     assert provider.release(lock)
-    assert provider.statuses("job")[0].state is LockState.FREE
+    assert status_of(provider, "job").state is LockState.FREE
 
 
 @committed

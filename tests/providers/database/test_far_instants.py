@@ -16,7 +16,7 @@ from django_shedlock.providers import get_provider
 from tests.support.by_hand import ago, far, write
 from tests.support.commands import run
 from tests.support.lateness import give_schedule, newest_tick
-from tests.support.locks import MINUTE, add_run, take
+from tests.support.locks import MINUTE, add_run, status_of, take
 from tests.support.zones import project
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,7 +49,7 @@ def test_paused_by_sql() -> None:
         write("shedlock", "job", locked_at="2026-01-02")
         job()
         assert not ran, text
-        [status] = get_provider().statuses("job")
+        status = status_of(get_provider(), "job")
         assert status.state is LockState.RUNNING
         assert aware(status.lock_until) == LATEST
         assert status.remaining > timedelta(days=7000 * 365)
@@ -82,7 +82,7 @@ def test_ticks_far_away() -> None:
     for text in [*far(), *ago()]:
         give_schedule("job", tick=newest_tick(), succeeded=None)
         write("shedlock", "job", tick=text, due_at=text, caught_up_tick=text)
-        [status] = get_provider().statuses("job")
+        status = status_of(get_provider(), "job")
         assert status.next_tick is not None
         assert timedelta(0) < status.next_tick - aware(status.clock) < timedelta(days=2)
         status.overdue_for(MINUTE)

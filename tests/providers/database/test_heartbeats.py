@@ -9,6 +9,7 @@ import pytest
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
+from django_shedlock.test.contract.harness import force_extend
 from tests.support.locks import LEASE, MINUTE, expire, take
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +47,7 @@ def test_keep_alive_is_a_heartbeat() -> None:
     """The extensions of the heartbeat's thread count, too."""
     lock = take()
     age()
-    assert get_provider().keep_alive(lock, LEASE)
+    assert get_provider().extend(lock, LEASE, is_beat=True)
     assert record().heartbeat_at is not None
 
 
@@ -54,7 +55,7 @@ def test_extension_by_an_operator_is_no_heartbeat() -> None:
     """It says nothing of the holder, which may be dead."""
     take()
     age()
-    assert get_provider().force_extend("job", LEASE)
+    assert force_extend(get_provider(), "job", LEASE)
     assert record().heartbeat_at is None
 
 

@@ -18,7 +18,8 @@ from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from tests.support.locks import MINUTE, configure, state
+from django_shedlock.test.contract.harness import force_extend
+from tests.support.locks import MINUTE, configure, force_release, state, try_from
 from tests.support.processes import Parent, worker
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -37,8 +38,8 @@ def lock_until_interrupted(lock: Lock, parent: Parent) -> BaseException:
     try:
         parent.say(os.getpid())
         while True:
-            provider.take(lock)
-            provider.remaining(lock)
+            provider.acquire(lock)
+            provider.status(lock.name)
             provider.extend(lock, MINUTE)
             provider.release(lock)
     except BaseException as error:
@@ -102,7 +103,7 @@ def hold_until_interrupted(parent: Parent) -> int:
             wait_for(lambda: not state("job").is_held, timeout=PATIENCE)
         except AssertionError:
             still_held += 1
-            get_provider().force_release("job", running=True)
+            force_release(get_provider(), "job")
     return still_held
 
 
@@ -127,9 +128,9 @@ def test_sqlite_calls_no_python() -> None:
             with hold("job", lock_at_least_for="1m", **options) as lock:
                 lock.extend("10m", "10m")
                 lock.refresh()
-                provider.force_extend("job", MINUTE)
-                assert not isinstance(provider.acquire(configure()), Lock)
-            provider.statuses()
-            assert provider.force_release("job")
+                force_extend(provider, "job", MINUTE)
+                assert not isinstance(try_from(provider, configure()), Lock)
+            assert [status.name for status in provider.statuses()] == ["job"]
+            assert force_release(provider, "job")
     assert {sql.split()[0] for sql in sent} >= {"UPDATE", "INSERT", "SELECT"}
     assert [sql for sql in sent if "django_" in sql] == []

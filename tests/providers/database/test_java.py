@@ -15,7 +15,16 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
-from tests.support.locks import MINUTE, configure, expire, pause, take_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    expire,
+    force_release,
+    pause,
+    status_of,
+    take_from,
+    try_from,
+)
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +69,7 @@ def java_releases() -> None:
 
 
 def state(provider: DatabaseLockProvider) -> LockState:
-    [status] = provider.statuses("job")
+    status = status_of(provider, "job")
     return status.state
 
 
@@ -90,13 +99,12 @@ class TestRecordOfShedLock:
             "job", MINUTE, schedule=LEAP_DAYS, start=Start(Trigger.OPERATOR)
         )
         for configuration in (LockConfiguration("job", MINUTE), forced):
-            holder = provider.acquire(configuration)
+            holder = try_from(provider, configuration)
             assert isinstance(holder, LockHolder)
             assert holder.locked_by == "java"
             assert timedelta(0) < holder.remaining <= MINUTE
         assert state(provider) is LockState.RUNNING
         assert not LockRecord.objects.not_running().exists()
-        assert not provider.force_release("job")
 
     def test_it_is_free_when_java_has_released_it(
         self, provider: DatabaseLockProvider
@@ -106,7 +114,7 @@ class TestRecordOfShedLock:
         assert state(provider) is LockState.FREE
         assert list(Search(MINUTE).findings(provider)) == []
         assert not LockRecord.objects.held_or_expired().exists()
-        assert not provider.force_release("job", running=True)
+        assert not force_release(provider, "job")
 
     def test_what_comes_next_is_told_by_its_own_state(
         self, provider: DatabaseLockProvider
@@ -127,17 +135,17 @@ class TestRecordOfShedLock:
         self, provider: DatabaseLockProvider
     ) -> None:
         """With force, as any running lock."""
-        assert provider.force_release("job", running=True, locked_by="java")
+        assert force_release(provider, "job")
         assert state(provider) is LockState.FREE
 
 
 def test_java_does_not_acquire_a_paused_lock(provider: DatabaseLockProvider) -> None:
     """Its UPDATE finds no lease that is over, and its INSERT the record."""
-    lock = pause("job", provider)
+    pause("job", provider)
     with pytest.raises(IntegrityError), transaction.atomic():
         java_acquires()
     assert state(provider) is LockState.PAUSED
-    assert provider.force_release("job", running=True, locked_by=lock.locked_by)
+    assert force_release(provider, "job")
     released = LockRecord.objects.get().released_at
     assert wait_for(lambda: provider.now() > released)  # SQLite has milliseconds
     java_acquires()

@@ -17,7 +17,15 @@ from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
 from tests.support.java_shedlock import JavaShedLock
-from tests.support.locks import MINUTE, configure, expire, take_at_last, take_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    expire,
+    status_of,
+    take_at_last,
+    take_from,
+    try_from,
+)
 from tests.support.processes import Parent, workers
 from tests.support.waiting import wait_for
 
@@ -49,15 +57,15 @@ def test_java_holds(
     """We are refused, are told by whom, and see its extension."""
     assert java.lock("job", MINUTE)
     assert not newcomer(by_server).lock("job", MINUTE)
-    holder = ours.acquire(configure())
+    holder = try_from(ours, configure())
     assert isinstance(holder, LockHolder)
     assert holder.locked_by == "java"
     assert java.extend("job", 10 * MINUTE)
-    [status] = ours.statuses("job")
+    status = status_of(ours, "job")
     assert status.state is LockState.RUNNING
     assert 9 * MINUTE < status.remaining <= 10 * MINUTE
     assert java.unlock("job")
-    assert isinstance(ours.acquire(configure()), Lock)
+    assert isinstance(try_from(ours, configure()), Lock)
 
 
 @CLOCKS
@@ -78,7 +86,7 @@ def test_both_keep_at_least(ours: DatabaseLockProvider, java: JavaShedLock) -> N
     """lockAtLeastFor keeps us away, and ours keeps Java away."""
     assert java.lock("job", MINUTE)
     assert java.unlock("job", at_least=MINUTE)
-    assert isinstance(ours.acquire(configure()), LockHolder)
+    assert isinstance(try_from(ours, configure()), LockHolder)
     expire("job")
     kept = LockConfiguration("job", MINUTE, MINUTE)
     assert ours.release(take_from(ours, kept))
@@ -93,7 +101,7 @@ def test_late_python(ours: DatabaseLockProvider, java: JavaShedLock) -> None:
     assert wait_for(lambda: java.lock("job", MINUTE))  # it has milliseconds
     assert not ours.extend(lock, MINUTE)
     assert not ours.release(lock)
-    assert isinstance(ours.acquire(configure()), LockHolder)
+    assert isinstance(try_from(ours, configure()), LockHolder)
 
 
 @CLOCKS

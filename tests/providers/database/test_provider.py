@@ -35,10 +35,18 @@ from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.errors import is_conflict
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options
+from django_shedlock.test.contract.harness import Options, force_extend
 from tests.support.clocks import store_clock
 from tests.support.leases import is_kept_alive
-from tests.support.locks import MINUTE, configure, expire, take_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    expire,
+    force_release,
+    status_of,
+    take_from,
+    try_from,
+)
 from tests.support.paths import ROOT
 from tests.support.servers import use
 from tests.support.sessions import kill_session, session_number
@@ -112,7 +120,7 @@ class TestClockSetBack:
             lock = take_from(provider, configure(lock_at_least_for=at_least))
         with store_clock(SET_BACK):
             assert provider.release(lock)
-            [status] = provider.statuses("job")
+            status = status_of(provider, "job")
             assert status.remaining <= at_least
             expected = LockState.HELD_AT_LEAST if at_least else LockState.FREE
             assert status.state is expected
@@ -131,19 +139,19 @@ class TestClockSetBack:
         with store_clock(NOON + 3 * MINUTE):
             assert lock.release()
         with store_clock(NOON - minutes * MINUTE):
-            [status] = provider.statuses("job")
+            status = status_of(provider, "job")
             assert (status.state, status.remaining) == (LockState.FREE, timedelta(0))
-            assert not provider.force_extend("job", MINUTE)
-            assert not provider.force_release("job")
+            assert not force_extend(provider, "job", MINUTE)
+            assert not force_release(provider, "job")
             assert take_from(provider, configure()).release()
 
     def test_forced_release_lasts(self, provider: DatabaseLockProvider) -> None:
         """What an operator gave back before the clock was set back is free, too."""
         with store_clock(NOON):
             take_from(provider, configure())
-            assert provider.force_release("job", running=True)
+            assert force_release(provider, "job")
         with store_clock(SET_BACK):
-            [status] = provider.statuses("job")
+            status = status_of(provider, "job")
             assert status.state is LockState.FREE
             take_from(provider, configure())
 
@@ -154,7 +162,7 @@ class TestClockSetBack:
         with store_clock(NOON):
             provider.register("job", Schedule("@hourly", "UTC"))
         with store_clock(SET_BACK):
-            [status] = provider.statuses("job")
+            status = status_of(provider, "job")
             assert status.state is LockState.FREE
             take_from(provider, configure())
 
@@ -163,9 +171,9 @@ class TestClockSetBack:
         with store_clock(NOON):
             take_from(provider, configure())
         with store_clock(SET_BACK):
-            [status] = provider.statuses("job")
+            status = status_of(provider, "job")
             assert status.state is LockState.RUNNING
-            assert not isinstance(provider.acquire(configure()), Lock)
+            assert not isinstance(try_from(provider, configure()), Lock)
 
     def test_released_by_force_it_is_no_crash(
         self, provider: DatabaseLockProvider
@@ -174,8 +182,8 @@ class TestClockSetBack:
         with store_clock(NOON):
             take_from(provider, configure())
         with store_clock(SET_BACK):
-            assert provider.force_release("job", running=True)
-            [status] = provider.statuses("job")
+            assert force_release(provider, "job")
+            status = status_of(provider, "job")
             assert status.state is LockState.FREE
 
 
@@ -194,20 +202,20 @@ class TestStatements:
     ) -> None:
         """A lock that is known costs one UPDATE to take and one to give back."""
         take_from(provider, configure()).release()
-        assert self.count(lambda: provider.acquire(configure())) == 1
+        assert self.count(lambda: try_from(provider, configure())) == 1
         lock = take_again(provider)
         assert self.count(lock.release) == 1
 
     def test_failed_try_is_two_statements(self, provider: DatabaseLockProvider) -> None:
         """Without a record one has to be made, so the first try looks for one."""
         take_from(provider, configure())
-        assert self.count(lambda: provider.acquire(configure())) == 2
+        assert self.count(lambda: try_from(provider, configure())) == 2
 
     def test_first_take_is_three_statements(
         self, provider: DatabaseLockProvider
     ) -> None:
         """A name that is new is updated, looked for, and inserted."""
-        assert self.count(lambda: provider.acquire(configure())) == 3
+        assert self.count(lambda: try_from(provider, configure())) == 3
 
     def test_clock_is_one_statement(self, provider: DatabaseLockProvider) -> None:
         """The clock costs one statement, also where there is no lock yet."""
@@ -238,9 +246,9 @@ def statements_of(step: Callable[[], Any]) -> int:
 def test_next_failed_try_is_one_statement(provider: DatabaseLockProvider) -> None:
     """A record that was seen just now is there; who holds it is read if asked."""
     lock = take_from(provider, configure())
-    provider.acquire(configure())
+    try_from(provider, configure())
     tries: list[Any] = []
-    assert statements_of(lambda: tries.append(provider.acquire(configure()))) == 1
+    assert statements_of(lambda: tries.append(try_from(provider, configure()))) == 1
     [holder] = tries
     assert statements_of(lambda: str(holder)) == 1
     assert statements_of(lambda: (holder.reason, holder.remaining)) == 0
@@ -272,7 +280,7 @@ def test_lost_reply_is_recognised_though_the_name_is_remembered(
 ) -> None:
     """The second try looks who holds the lock, also after a skip just now: it is us."""
     first = take_from(provider, configure())
-    provider.acquire(configure())
+    try_from(provider, configure())
     assert provider.release(first)
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
@@ -288,8 +296,8 @@ def test_holder_that_released_meanwhile_is_unknown(
 ) -> None:
     """The attempt failed all the same, and says so."""
     take_from(provider, configure())
-    provider.acquire(configure())
-    holder = provider.acquire(configure())
+    try_from(provider, configure())
+    holder = try_from(provider, configure())
     LockRecord.objects.all().delete()
     assert str(holder) == "another worker, which has released it since"
 
@@ -302,8 +310,8 @@ def test_holder_of_an_unreachable_store_is_unknown(
 ) -> None:
     """Whoever only describes a lock that was not acquired gets no error for it."""
     take_from(provider, configure())
-    provider.acquire(configure())
-    holder = provider.acquire(configure())
+    try_from(provider, configure())
+    holder = try_from(provider, configure())
 
     def refuse(*arguments: Any) -> Any:
         raise DatabaseError("no reading today")
@@ -320,9 +328,9 @@ def test_record_seen_a_while_ago_is_looked_for(
 ) -> None:
     """One that was deleted since is made again soon, and not after the lease."""
     take_from(provider, configure())
-    provider.acquire(configure())
+    try_from(provider, configure())
     LockRecord.objects.all().delete()
-    assert not isinstance(provider.acquire(configure()), Lock)
+    assert not isinstance(try_from(provider, configure()), Lock)
     monkeypatch.setattr(acquisition, "LATELY", 0)
     take_from(provider, configure())
 
@@ -333,9 +341,9 @@ def test_nothing_is_remembered_of_a_tests_database(
 ) -> None:
     """The next test finds its lock free, though this one was skipped just now."""
     take_from(provider, configure())
-    provider.acquire(configure())
+    try_from(provider, configure())
     LockRecord.objects.all().delete()
-    assert isinstance(provider.acquire(configure()), Lock)
+    assert isinstance(try_from(provider, configure()), Lock)
 
 
 def test_names_without_end_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,12 +363,12 @@ def test_record_of_one_tenant_is_none_of_another(
 ) -> None:
     """Where an alias comes to mean another database, what is free there is acquired."""
     take_from(provider, configure())
-    provider.acquire(configure())
+    try_from(provider, configure())
     settings = connections["default"].settings_dict
     connections["default"].close()
     monkeypatch.setitem(settings, "NAME", connections["other"].settings_dict["NAME"])
     try:
-        assert isinstance(provider.acquire(configure()), Lock)
+        assert isinstance(try_from(provider, configure()), Lock)
     finally:
         connections["default"].close()
 
@@ -375,7 +383,7 @@ def test_autocommit_take_sends_nothing_else(provider: DatabaseLockProvider) -> N
 
 
 def take_again(provider: DatabaseLockProvider) -> Lock:
-    provider.force_release("job", running=True)
+    force_release(provider, "job")
     return take_from(provider, configure())
 
 
@@ -387,7 +395,7 @@ def test_row_a_day_old_is_taken(provider: DatabaseLockProvider) -> None:
         lock_until=F("lock_until") - timedelta(days=1),
         locked_at=F("locked_at") - timedelta(days=1),
     )
-    assert isinstance(provider.acquire(configure()), Lock)
+    assert isinstance(try_from(provider, configure()), Lock)
 
 
 @pytest.mark.django_db
@@ -398,7 +406,7 @@ def test_lock_is_acquirable_from_the_instant_its_lease_ends(
     for _ in range(50):
         take_from(provider, configure())
         LockRecord.objects.update(lock_until=DatabaseNow() + timedelta(0))
-        assert isinstance(provider.acquire(configure()), Lock)
+        assert isinstance(try_from(provider, configure()), Lock)
         LockRecord.objects.all().delete()
 
 
@@ -407,7 +415,7 @@ def test_deleted_row_is_made_again(provider: DatabaseLockProvider) -> None:
     """Somebody who deletes the row by hand does not stop the job for ever."""
     take_from(provider, configure()).release()
     LockRecord.objects.all().delete()
-    assert isinstance(provider.acquire(configure()), Lock)
+    assert isinstance(try_from(provider, configure()), Lock)
 
 
 @pytest.mark.django_db
@@ -428,7 +436,7 @@ def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
         cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
         try:
             with pytest.raises(LockProviderError, match="(?s)'job'.*migrate") as caught:
-                provider.acquire(configure())
+                try_from(provider, configure())
         finally:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
     told = "".join(traceback.format_exception(caught.value))
@@ -532,7 +540,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
     """A deadlock or serialization failure is no reason to skip a job."""
     with connection.execute_wrapper(Failing(conflict(), times=3)):
-        lock = provider.acquire(configure())
+        lock = try_from(provider, configure())
     assert isinstance(lock, Lock)
 
 
@@ -542,7 +550,7 @@ def test_endless_conflict_counts_as_held(provider: DatabaseLockProvider) -> None
     """After a few tries somebody else is taken to be first."""
     failing = Failing(conflict(), times=1000)
     with connection.execute_wrapper(failing):
-        assert provider.acquire(configure()) is CONTENDED
+        assert try_from(provider, configure()) is CONTENDED
     assert failing.calls == 6
 
 
@@ -554,7 +562,7 @@ def test_long_conflict_is_not_waited_for_again(
     monkeypatch.setattr(connecting, "PATIENCE", 0)
     failing = Failing(conflict(), times=1000)
     with connection.execute_wrapper(failing):
-        assert provider.acquire(configure()) is CONTENDED
+        assert try_from(provider, configure()) is CONTENDED
     assert failing.calls == (1 if connection.vendor == "sqlite" else 6)
 
 
@@ -580,7 +588,7 @@ def test_record_made_meanwhile_is_no_error_however_slow_the_disk_is(
     monkeypatch.setattr(connecting, "PATIENCE", 0)
     came_first = Failing(IntegrityError("duplicate key"), times=1)
     with connection.execute_wrapper(Only("INSERT", came_first)):
-        assert isinstance(provider.acquire(configure()), Lock)
+        assert isinstance(try_from(provider, configure()), Lock)
 
 
 @pytest.mark.django_db
@@ -591,7 +599,7 @@ def test_lock_timeout_counts_as_held(provider: DatabaseLockProvider) -> None:
     error.__cause__.sqlstate = "55P03"  # type: ignore[attr-defined]
     failing = Failing(error, times=1000)
     with connection.execute_wrapper(failing):
-        assert provider.acquire(configure()) is CONTENDED
+        assert try_from(provider, configure()) is CONTENDED
     assert failing.calls == 1
 
 
@@ -601,7 +609,7 @@ def test_lost_reply_of_a_take_is_recognised(provider: DatabaseLockProvider) -> N
     take_from(provider, configure()).release()
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
-        lock = provider.acquire(configure())
+        lock = try_from(provider, configure())
     assert isinstance(lock, Lock)
     assert LockRecord.objects.get().locked_by == lock.locked_by
     assert LockRecord.objects.get().fencing_token == 2
@@ -614,7 +622,7 @@ def test_lost_reply_of_the_first_take_is_recognised(
     """If the connection breaks after the INSERT, the new row is ours all the same."""
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Only("INSERT", Failing(lost, times=1, after=True))):
-        lock = provider.acquire(configure())
+        lock = try_from(provider, configure())
     assert isinstance(lock, Lock)
     assert LockRecord.objects.get().locked_by == lock.locked_by
     assert provider.release(lock)
@@ -627,7 +635,7 @@ def test_lost_reply_of_a_release_is_recognised(provider: DatabaseLockProvider) -
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         assert provider.release(lock)
-    assert provider.statuses("job")[0].state is LockState.FREE
+    assert status_of(provider, "job").state is LockState.FREE
 
 
 @committed
@@ -637,11 +645,11 @@ def test_late_second_try_of_a_release_keeps_nothing(
     """After a force-release, a release that is sent again does not lock again."""
     keep = timedelta(seconds=30)
     lock = take_from(provider, configure(lock_at_least_for=keep))
-    assert provider.force_release("job", running=True)
+    assert force_release(provider, "job")
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         provider.release(lock)
-    assert provider.statuses("job")[0].state is LockState.FREE
+    assert status_of(provider, "job").state is LockState.FREE
 
 
 @pytest.mark.django_db
@@ -650,7 +658,7 @@ def test_table_that_takes_no_row_is_no_skip(provider: DatabaseLockProvider) -> N
     broken = Failing(IntegrityError("null value in column"), times=1000)
     with connection.execute_wrapper(Only("INSERT", broken)):
         with pytest.raises(LockProviderError, match="null value in column"):
-            provider.acquire(configure())
+            try_from(provider, configure())
 
 
 @pytest.mark.django_db
@@ -660,7 +668,7 @@ def test_record_that_was_pruned_at_once_is_made_again(
     """Somebody was first, released the lock, and its record was deleted: it is free."""
     came_first = Failing(IntegrityError("duplicate key"), times=1)
     with connection.execute_wrapper(Only("INSERT", came_first)):
-        assert isinstance(provider.acquire(configure()), Lock)
+        assert isinstance(try_from(provider, configure()), Lock)
 
 
 @committed
@@ -676,7 +684,7 @@ def test_unreachable_store_is_a_clear_error(provider: DatabaseLockProvider) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(connections["default"]), "cursor", refuse)
         with pytest.raises(LockProviderError, match="(?s)'job'.*reachable") as caught:
-            provider.acquire(configure())
+            try_from(provider, configure())
     assert caught.value.__cause__ is down
 
 
@@ -688,7 +696,7 @@ def test_connection_that_breaks_again_is_an_error(
     """A statement that lost its connection is sent a second time, and no third."""
     lost = Failing(OperationalError("unable to open database file"), times=1000)
     with connection.execute_wrapper(lost), pytest.raises(LockProviderError):
-        provider.acquire(configure())
+        try_from(provider, configure())
     assert lost.calls == 2
 
 
@@ -698,7 +706,7 @@ def test_killed_connection_does_not_stop_a_job(provider: DatabaseLockProvider) -
     """A connection that died while idle is replaced when a lock is taken."""
     take_from(provider, configure()).release()
     kill_session(session_number())
-    assert isinstance(provider.acquire(configure()), Lock)
+    assert isinstance(try_from(provider, configure()), Lock)
 
 
 @servers_only
@@ -708,7 +716,7 @@ def test_killed_connection_does_not_keep_a_lock(provider: DatabaseLockProvider) 
     lock = take_from(provider, configure())
     kill_session(session_number())
     assert lock.release()
-    assert provider.statuses("job")[0].state is LockState.FREE
+    assert status_of(provider, "job").state is LockState.FREE
 
 
 @servers_only

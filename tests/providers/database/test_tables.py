@@ -19,7 +19,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from tests.support.locks import MINUTE, configure, take_from
+from django_shedlock.test.contract.harness import force_extend
+from tests.support.locks import MINUTE, configure, take_from, try_from
 
 BOTH = ["default", "other"]
 SCRIPT = """
@@ -50,11 +51,11 @@ def test_routers_are_not_asked(settings: Any) -> None:
     provider = DatabaseLockProvider("default", using="other")
     for _ in range(2):
         lock = take_from(provider, configure())
-        provider.acquire(configure())
+        try_from(provider, configure())
         assert provider.extend(lock, MINUTE)
-        assert provider.fencing_token(lock)
+        assert lock.fencing_token
         assert [status.name for status in provider.statuses()] == ["job"]
-        assert provider.force_extend("job", MINUTE)
+        assert force_extend(provider, "job", MINUTE)
         assert provider.release(lock)
 
 
@@ -70,8 +71,8 @@ def test_provider_for_each_call(settings: Any) -> None:
             assert lock.provider.alias == "other"
             [status] = lock.provider.statuses()
             assert status.locked_by == lock.locked_by
-        assert isinstance(get_provider("default").acquire(configure()), LockHolder)
-        assert isinstance(get_provider("other").acquire(configure()), Lock)
+        assert isinstance(try_from(get_provider("default"), configure()), LockHolder)
+        assert isinstance(try_from(get_provider("other"), configure()), Lock)
 
 
 def run(folder: Path, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.providers.etcd.test_contract import end_lease
 from tests.support.etcd_servers import EtcdServer, etcd_servers, members_of
-from tests.support.locks import configure, take_from
+from tests.support.locks import configure, take_from, try_from
 from tests.support.proxies import proxy
 from tests.support.waiting import wait_for
 
@@ -40,7 +40,7 @@ def urls(servers: list[EtcdServer]) -> list[str]:
 def acquired(locks: EtcdLockProvider, name: str = "job") -> object:
     """Return the lock or its holder, or nothing while there is no leader."""
     try:
-        return locks.acquire(configure(name))
+        return try_from(locks, configure(name))
     except LockProviderError:
         return None
 
@@ -83,7 +83,7 @@ def test_two_members_gone(servers: list[EtcdServer], *, killed: bool) -> None:
         with gone(servers[1:], killed=killed):
             for name in ("job", "new"):
                 with pytest.raises(LockProviderError, match=f"{name!r} in etcd"):
-                    locks.acquire(configure(name))
+                    try_from(locks, configure(name))
             with pytest.raises(LockProviderError, match="'job' in etcd"):
                 locks.extend(held, configure().lock_at_most_for)
             if killed:
@@ -116,7 +116,7 @@ def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
             for network in networks:
                 cuts.enter_context(network.cut())
             with pytest.raises(LockProviderError, match="'job' in etcd"):
-                locks.acquire(configure())
+                try_from(locks, configure())
     with locks_of(urls(servers)) as locks:
         assert isinstance(acquired(locks), LockHolder)
 

@@ -12,10 +12,11 @@ from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.etcd import EtcdLockProvider, transactions
 from django_shedlock.schedules.cron import Schedule
+from django_shedlock.test.contract.harness import force_extend
 from tests.providers.etcd.test_contract import end_lease, known, put_record, send
 from tests.providers.etcd.test_requests import asked, lost_answers, two_endpoints
 from tests.support.etcd_servers import EtcdServer
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOUR_NEARLY = 59 * 60
@@ -56,7 +57,7 @@ def test_lease_of_etcd_decides(locks: EtcdLockProvider) -> None:
     values = json.loads(known(locks, "job")[0].value)
     values["lock_until"] = 1.0
     put_record(locks, json.dumps(values).encode())
-    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert isinstance(try_from(locks, configure()), LockHolder)
     [status] = locks.statuses()
     assert status.remaining
 
@@ -118,7 +119,7 @@ def test_shorter_extension(locks: EtcdLockProvider, by: timedelta) -> None:
     shift_clock(locks, by)
     assert locks.extend(lock, MINUTE)
     assert left(locks) > HOUR_NEARLY
-    assert locks.force_extend("job", MINUTE)
+    assert force_extend(locks, "job", MINUTE)
     assert left(locks) > HOUR_NEARLY
 
 
@@ -127,15 +128,15 @@ def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
     lock = take_from(locks, configure())
     token = lock.fencing_token
     send(locks, transactions.delete(locks._keys("job")[0]))
-    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert isinstance(try_from(locks, configure()), LockHolder)
     [status] = locks.statuses()
     assert status.locked_by == lock.locked_by
     assert list(locks.names()) == ["job"]
-    assert locks.fencing_token(lock) == token
+    assert lock.fencing_token == token
     assert locks.extend(lock, MINUTE)
     assert known(locks, "job")[0].revision
     assert locks.release(lock)
-    assert locks.statuses("job")[0].state.name == "FREE"
+    assert status_of(locks, "job").state.name == "FREE"
 
 
 def test_lease_in_use_is_not_revoked(
@@ -148,9 +149,9 @@ def test_lease_in_use_is_not_revoked(
     with lost_answers(monkeypatch, 1, lambda: locks.register("job", schedule)):
         locks.release(lock)
     assert left(locks) > 30
-    holder = locks.acquire(configure())
+    holder = try_from(locks, configure())
     assert isinstance(holder, LockHolder)
-    assert locks.statuses("job")[0].schedule_state.schedule == schedule
+    assert status_of(locks, "job").schedule_state.schedule == schedule
     locks.members.close()
 
 

@@ -20,7 +20,7 @@ from tests.providers.etcd.test_contract import put_record
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
 from tests.support.forks import assert_child_connects_anew, forked
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 from tests.support.redis_servers import free_port
 
 
@@ -45,7 +45,7 @@ def test_round_trips(locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch) -
         lock = take_from(locks, configure())
     assert paths == ["kv/txn", "lease/grant", "kv/txn"]
     with asked(monkeypatch) as paths:
-        assert isinstance(locks.acquire(configure()), LockHolder)
+        assert isinstance(try_from(locks, configure()), LockHolder)
     assert paths == ["kv/txn"]
     with asked(monkeypatch) as paths:
         assert locks.extend(lock, MINUTE)
@@ -65,7 +65,7 @@ def test_names_are_taken_literally(locks: EtcdLockProvider, name: str) -> None:
     take_from(locks, configure("job"))
     assert [s.name for s in locks.statuses()] == sorted([name, "job"])
     assert set(locks.names()) == {name, "job"}
-    assert locks.statuses(name)[0].remaining
+    assert status_of(locks, name).remaining
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"no JSON", b'{"locked_by": 1}'])
@@ -77,7 +77,7 @@ def test_unreadable_record(locks: EtcdLockProvider, value: bytes) -> None:
     assert broken.unreadable
     assert not other.unreadable
     with pytest.raises(LockProviderError, match="'job'.*can't be read"):
-        locks.acquire(configure())
+        try_from(locks, configure())
     assert known_value(locks) == value
 
 
@@ -137,7 +137,7 @@ def test_lost_answers(
         assert locks.extend(lock, MINUTE)
     with lost_answers(monkeypatch, 1):
         assert locks.release(lock)
-    assert isinstance(locks.acquire(configure()), Lock)
+    assert isinstance(try_from(locks, configure()), Lock)
     locks.members.close()
 
 
@@ -148,7 +148,7 @@ def test_all_answers_lost(
     locks = two_endpoints(running_etcd)
     with lost_answers(monkeypatch, 2):
         with pytest.raises(LockProviderError, match="'job'.*lost") as failure:
-            locks.acquire(configure())
+            try_from(locks, configure())
     assert failure.value.is_uncertain
     locks.members.close()
 
@@ -157,7 +157,7 @@ def test_nobody_listens() -> None:
     """Then it is certain that nothing was done."""
     locks = EtcdLockProvider("default", endpoints=f"http://127.0.0.1:{free_port()}")
     with pytest.raises(LockProviderError, match="'job' in etcd") as failure:
-        locks.acquire(configure())
+        try_from(locks, configure())
     assert not failure.value.is_uncertain
 
 
@@ -184,10 +184,10 @@ def test_lease_below_a_second() -> None:
     """etcd has whole seconds."""
     locks = EtcdLockProvider("default", endpoints="http://127.0.0.1:1")
     with pytest.raises(InvalidLockConfiguration, match="too short"):
-        locks.acquire(LockConfiguration("job", timedelta(milliseconds=999)))
+        try_from(locks, LockConfiguration("job", timedelta(milliseconds=999)))
 
 
 def test_longest_lease(locks: EtcdLockProvider) -> None:
     """etcd has leases as long as any lock's."""
     take_from(locks, LockConfiguration("job", LONGEST))
-    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert isinstance(try_from(locks, configure()), LockHolder)

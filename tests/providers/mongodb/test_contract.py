@@ -12,7 +12,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options
+from django_shedlock.test.contract.harness import Options, status_of
 from tests.support.redis_servers import free_port
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -46,7 +46,7 @@ class TestServer(LockProviderContract):
         provider.client.close()
 
     def end_lease(self, provider: LockProvider, lock: Lock) -> None:
-        [status] = provider.statuses(lock.name)
+        status = status_of(provider, lock.name)
         shift(provider, lock.name, status.remaining + MILLISECOND)
 
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:

@@ -12,12 +12,22 @@ import pytest
 from bson import Timestamp
 from pymongo.errors import DuplicateKeyError
 
+from django_shedlock.exceptions import LockLost
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.schedules.state import Start, Trigger
-from tests.support.locks import MINUTE, configure, take_at_last, take_from
+from django_shedlock.test.contract.harness import force_extend
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    force_release,
+    status_of,
+    take_at_last,
+    take_from,
+    try_from,
+)
 from tests.support.processes import Parent, workers
 from tests.support.waiting import PATIENCE
 
@@ -71,15 +81,15 @@ def test_java_holds(locks: MongoLockProvider, java: JavaShedLock) -> None:
     """We are refused, are told by whom, and see its extension."""
     assert java.lock("job", MINUTE)
     assert not java.lock("job", MINUTE)
-    holder = locks.acquire(configure())
+    holder = try_from(locks, configure())
     assert isinstance(holder, LockHolder)
     assert holder.locked_by == "java"
     assert java.extend("job", 10 * MINUTE)
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert status.state is LockState.RUNNING
     assert 9 * MINUTE < status.remaining <= 10 * MINUTE
     java.unlock("job")
-    assert isinstance(locks.acquire(configure()), Lock)
+    assert isinstance(try_from(locks, configure()), Lock)
 
 
 def test_we_hold(locks: MongoLockProvider, java: JavaShedLock) -> None:
@@ -107,11 +117,12 @@ def test_java_took_what_was_ours(locks: MongoLockProvider, java: JavaShedLock) -
     assert java.lock("job", MINUTE)
     assert not locks.extend(lock, MINUTE)
     assert not locks.release(lock)
-    assert locks.fencing_token(lock) is None
-    [status] = locks.statuses("job")
+    with pytest.raises(LockLost):
+        lock.fencing_token  # noqa: B018
+    status = status_of(locks, "job")
     assert (status.state, status.heartbeat_at) == (LockState.RUNNING, None)
     java.unlock("job")
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert status.state is LockState.FREE
     assert take_from(locks, configure()).fencing_token == 2
 
@@ -122,10 +133,9 @@ def test_java_took_what_we_released(
     """It runs, though our field says "released": nobody gets it, not even by force."""
     assert locks.release(take_from(locks, configure()))
     assert java.lock("job", MINUTE)
-    assert locks.statuses("job")[0].state is LockState.RUNNING
+    assert status_of(locks, "job").state is LockState.RUNNING
     forced = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
-    assert isinstance(locks.acquire(forced), LockHolder)
-    assert not locks.force_release("job")
+    assert isinstance(try_from(locks, forced), LockHolder)
 
 
 def test_java_writes_a_timestamp(locks: MongoLockProvider, java: JavaShedLock) -> None:
@@ -134,12 +144,12 @@ def test_java_writes_a_timestamp(locks: MongoLockProvider, java: JavaShedLock) -
     moment = Timestamp(int(time.time()) - 10, 1)
     change = {"$set": {"lockedAt": moment}}
     locks.client.collection.update_one({"_id": "job"}, change)
-    holder = locks.acquire(configure())
+    holder = try_from(locks, configure())
     assert isinstance(holder, LockHolder)
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert status.locked_at == moment.as_datetime()
-    assert locks.force_release("job", running=True)
-    assert isinstance(locks.acquire(configure()), Lock)
+    assert force_release(locks, "job")
+    assert isinstance(try_from(locks, configure()), Lock)
 
 
 def test_operators_act_on_javas_lock(
@@ -148,11 +158,11 @@ def test_operators_act_on_javas_lock(
     """Again and again: what they did to one lease says nothing of the next."""
     for _ in range(2):
         assert java.lock("job", MINUTE)
-        assert locks.force_extend("job", 10 * MINUTE)
-        assert locks.statuses("job")[0].remaining > 9 * MINUTE
-        assert locks.statuses("job")[0].state is LockState.RUNNING
-        assert locks.force_release("job", running=True)
-        assert locks.statuses("job")[0].state is LockState.FREE
+        assert force_extend(locks, "job", 10 * MINUTE)
+        assert status_of(locks, "job").remaining > 9 * MINUTE
+        assert status_of(locks, "job").state is LockState.RUNNING
+        assert force_release(locks, "job")
+        assert status_of(locks, "job").state is LockState.FREE
 
 
 def test_end_of_javas_lease_is_no_finding(
@@ -161,7 +171,7 @@ def test_end_of_javas_lease_is_no_finding(
     """Java tells no released lock from one whose lease is over."""
     assert java.lock("job", MINUTE)
     end_lease(locks)
-    assert locks.statuses("job")[0].state is LockState.FREE
+    assert status_of(locks, "job").state is LockState.FREE
 
 
 def count_up(

@@ -23,7 +23,7 @@ from django_shedlock.providers.mongodb import MongoLockProvider, documents
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from tests.support.forks import assert_child_connects_anew
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 from tests.support.proxies import proxy
 from tests.support.redis_servers import free_port
 from tests.support.waiting import wait_for
@@ -77,7 +77,7 @@ def test_operations_of_a_lock(watched: MongoLockProvider, commands: Commands) ->
     with commands.expected("findAndModify"):
         lock = take_from(watched, configure())
     with commands.expected("findAndModify", "aggregate"):
-        assert isinstance(watched.acquire(configure()), LockHolder)
+        assert isinstance(try_from(watched, configure()), LockHolder)
     with commands.expected("findAndModify"):
         assert watched.extend(lock, MINUTE)
     with commands.expected("findAndModify"):
@@ -95,10 +95,10 @@ def test_operations_of_a_tick(watched: MongoLockProvider, commands: Commands) ->
     with commands.expected("aggregate", "update"):
         assert watched.release(lock)
     with commands.expected("aggregate"):
-        assert isinstance(watched.acquire(configuration), LockHolder)
+        assert isinstance(try_from(watched, configuration), LockHolder)
     forced = replace(configuration, start=Start(Trigger.OPERATOR))
     with commands.expected("aggregate", "update"):
-        assert isinstance(watched.acquire(forced), Lock)
+        assert isinstance(try_from(watched, forced), Lock)
 
 
 def test_document(locks: MongoLockProvider) -> None:
@@ -116,17 +116,17 @@ def test_heartbeat_is_of_this_acquisition(locks: MongoLockProvider) -> None:
     """An extension of the last one is forgotten."""
     lock = take_from(locks, configure())
     assert locks.extend(lock, MINUTE)
-    assert locks.statuses("job")[0].heartbeat_at is not None
+    assert status_of(locks, "job").heartbeat_at is not None
     assert locks.release(lock)
     take_from(locks, configure())
-    assert locks.statuses("job")[0].heartbeat_at is None
+    assert status_of(locks, "job").heartbeat_at is None
 
 
 def test_held_lock_is_not_written(locks: MongoLockProvider) -> None:
     """Who comes second changes nothing."""
     take_from(locks, configure())
     before = document(locks)
-    assert isinstance(locks.acquire(configure()), LockHolder)
+    assert isinstance(try_from(locks, configure()), LockHolder)
     assert document(locks) == before
 
 
@@ -142,7 +142,7 @@ def test_release_after_the_clock_was_set_back(locks: MongoLockProvider) -> None:
     lock = take_from(locks, configure(lock_at_least_for=MINUTE))
     set_back(locks, 600 * MINUTE)
     assert locks.release(lock)
-    assert timedelta(0) < locks.statuses("job")[0].remaining <= MINUTE
+    assert timedelta(0) < status_of(locks, "job").remaining <= MINUTE
 
 
 def test_release_tells_when_it_was(locks: MongoLockProvider) -> None:
@@ -210,7 +210,7 @@ def test_names_are_taken_literally(locks: MongoLockProvider, name: str) -> None:
     """Also those that would mean something in a pipeline."""
     lock = Lock(locks, configure(name))
     lock.locked_by = name
-    assert locks.take(lock) is None
+    assert locks.acquire(lock) is None
     [status] = locks.statuses()
     assert (status.name, status.locked_by) == (name, name)
     assert locks.extend(lock, 2 * MINUTE)
@@ -240,7 +240,7 @@ def test_unreadable_document(locks: MongoLockProvider, wrong: dict[str, Any]) ->
         assert broken.unreadable
     assert not other.unreadable
     with pytest.raises(LockProviderError, match="'job'.*can't be read"):
-        locks.acquire(configure())
+        try_from(locks, configure())
     assert document(locks) == before
 
 
@@ -272,10 +272,10 @@ def test_lost_answer(
     lock = Lock(locks, configure())
     with lost_answers(monkeypatch, error) as count:
         with pytest.raises(LockProviderError, match="'job' in MongoDB") as raised:
-            locks.take(lock)
+            locks.acquire(lock)
         assert raised.value.is_uncertain
         assert count() == 1
-    assert locks.take(lock) is None
+    assert locks.acquire(lock) is None
     assert document(locks)["fencingToken"] == 1
     with lost_answers(monkeypatch, error):
         with pytest.raises(LockProviderError, match="'job' in MongoDB"):
@@ -294,7 +294,7 @@ def test_network_that_is_cut(mongodb: dict[str, Any]) -> None:
         assert locks.statuses() == []
         with network.cut():
             with pytest.raises(LockProviderError, match="'job' in MongoDB") as raised:
-                locks.take(lock)
+                locks.acquire(lock)
             assert raised.value.is_uncertain
         assert wait_for(lambda: is_ours(locks, lock))
         assert locks.release(lock)
@@ -303,7 +303,7 @@ def test_network_that_is_cut(mongodb: dict[str, Any]) -> None:
 
 def is_ours(locks: MongoLockProvider, lock: Lock) -> bool:
     try:
-        return locks.take(lock) is None
+        return locks.acquire(lock) is None
     except LockProviderError:
         return False
 
@@ -313,7 +313,7 @@ def test_nobody_listens() -> None:
     url = f"mongodb://me:secret@127.0.0.1:{free_port()}"
     locks = MongoLockProvider("default", url=url, timeout="200ms")
     with pytest.raises(LockProviderError, match="'job' in MongoDB") as failure:
-        locks.acquire(configure())
+        try_from(locks, configure())
     assert not failure.value.is_uncertain
     assert "secret" not in str(failure.value)
     assert len(str(failure.value)) < 300
@@ -330,7 +330,7 @@ def test_operator_runs_a_kept_lock(locks: MongoLockProvider) -> None:
     """What lock_at_least_for keeps is in nobody's way by force."""
     configuration = configure(lock_at_least_for=MINUTE)
     assert locks.release(take_from(locks, configuration))
-    assert locks.statuses("job")[0].state is LockState.HELD_AT_LEAST
+    assert status_of(locks, "job").state is LockState.HELD_AT_LEAST
     start = Start(Trigger.OPERATOR)
     forced = LockConfiguration("job", MINUTE, timedelta(0), start=start)
-    assert isinstance(locks.acquire(forced), Lock)
+    assert isinstance(try_from(locks, forced), Lock)

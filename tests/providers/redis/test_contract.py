@@ -12,7 +12,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options
+from django_shedlock.test.contract.harness import Options, status_of
 from tests.support.redis_servers import PATIENT, RedisServer, free_port
 
 
@@ -30,7 +30,7 @@ class RedisContract(LockProviderContract):
     backend = RedisLockProvider
 
     def end_lease(self, provider: LockProvider, lock: Lock) -> None:
-        [status] = provider.statuses(lock.name)
+        status = status_of(provider, lock.name)
         shift(provider, lock.name, status.remaining + timedelta(milliseconds=1))
 
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:

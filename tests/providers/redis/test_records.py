@@ -11,11 +11,19 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from tests.providers.redis.test_contract import shift
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    force_release,
+    status_of,
+    take_from,
+    try_from,
+)
 from tests.support.redis_servers import PATIENT, RedisServer
 
 HOUR_IN_MS = 3_600_000
@@ -116,7 +124,10 @@ def test_names_and_prefixes_are_taken_literally(
     for name in names:
         take_from(locks, configure(name))
     assert [status.name for status in locks.statuses()] == sorted(names)
-    assert [status.name for status in locks.statuses_of({"*", "}"})] == ["*", "}"]
+    assert [status.name for status in locks.statuses(LockQuery(names={"*", "}"}))] == [
+        "*",
+        "}",
+    ]
     locks.clients.client.close()
 
 
@@ -155,15 +166,15 @@ def test_unreadable_record(
     status, other = locks.statuses()
     assert status.unreadable
     assert not other.unreadable
-    assert locks.statuses("job")[0].unreadable
+    assert status_of(locks, "job").unreadable
     if field != "ticks":
         with pytest.raises(LockProviderError, match="'job'"):
-            locks.force_release("job", running=True)
+            force_release(locks, "job")
     if field == "until":
         with pytest.raises(LockProviderError, match=r"'job'.*correct or delete it"):
-            locks.acquire(configure("job"))
+            try_from(locks, configure("job"))
     else:
-        assert isinstance(locks.acquire(configure("job")), LockHolder)
+        assert isinstance(try_from(locks, configure("job")), LockHolder)
     assert server.ask("HGET", "shedlock:{job}", field) == "x"
 
 
@@ -171,14 +182,14 @@ def test_key_of_another_kind(locks: RedisLockProvider, server: RedisServer) -> N
     """What somebody else keeps there stays."""
     server.ask("SET", "shedlock:{job}", "theirs")
     with pytest.raises(LockProviderError, match=r"'job'.*WRONGTYPE"):
-        locks.acquire(configure("job"))
+        try_from(locks, configure("job"))
     assert server.ask("GET", "shedlock:{job}") == "theirs"
 
 
 def test_incomplete_record(locks: RedisLockProvider, server: RedisServer) -> None:
     """The status names the field."""
     server.ask("HSET", "shedlock:{job}", "until", "1")
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert status.unreadable == "the field 'by' is missing"
 
 
@@ -186,11 +197,11 @@ def test_heartbeat_is_of_this_acquisition(locks: RedisLockProvider) -> None:
     """What a former holder extended tells nothing of the present one."""
     former = take_from(locks, configure())
     assert locks.extend(former, MINUTE)
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert status.heartbeat_at is not None
     assert locks.release(former)
     take_from(locks, configure())
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert status.heartbeat_at is None
 
 
@@ -211,7 +222,7 @@ def test_lock_is_kept_no_longer_though_the_clock_is_set_back(
     lock = take_from(locks, LockConfiguration("job", 2 * MINUTE, MINUTE))
     server.ask("HINCRBY", "shedlock:{job}", "least", HOUR_IN_MS * 1000)
     assert locks.release(lock)
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert timedelta(0) < status.remaining <= MINUTE
 
 
@@ -222,7 +233,7 @@ def test_write_notices_an_extension(locks: RedisLockProvider) -> None:
     assert entry is not None
     assert locks.extend(lock, 2 * MINUTE)
     assert not locks.write("job", entry, version)
-    [status] = locks.statuses("job")
+    status = status_of(locks, "job")
     assert status.remaining > MINUTE
 
 
@@ -231,7 +242,7 @@ def test_operator_runs_a_kept_lock(locks: RedisLockProvider) -> None:
     kept = LockConfiguration("job", MINUTE, MINUTE)
     by_hand = LockConfiguration("job", MINUTE, start=Start(Trigger.OPERATOR))
     lock = take_from(locks, kept)
-    assert not isinstance(locks.acquire(by_hand), Lock)
+    assert not isinstance(try_from(locks, by_hand), Lock)
     assert locks.release(lock)
-    assert not isinstance(locks.acquire(kept), Lock)
-    assert isinstance(locks.acquire(by_hand), Lock)
+    assert not isinstance(try_from(locks, kept), Lock)
+    assert isinstance(try_from(locks, by_hand), Lock)

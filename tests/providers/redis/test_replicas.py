@@ -14,7 +14,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.redis import RedisLockProvider
-from tests.support.locks import configure, take_from
+from tests.support.locks import configure, force_release, status_of, take_from, try_from
 from tests.support.proxies import proxy
 from tests.support.redis_servers import (
     PATIENT,
@@ -54,7 +54,7 @@ def test_replicas_confirm(servers: list[RedisServer]) -> None:
         lock = take_from(locks, configure())
         for replica in replicas:
             assert replica.ask("HGET", "shedlock:{job}", "by") == lock.locked_by
-        assert isinstance(locks.acquire(configure()), LockHolder)
+        assert isinstance(try_from(locks, configure()), LockHolder)
         assert locks.release(lock)
 
 
@@ -68,8 +68,8 @@ def test_replicas_that_hang(servers: list[RedisServer], *, is_async: bool) -> No
             pauses.enter_context(replica.paused())
         lock = Lock(locks, configure())
         with pytest.raises(LockProviderError, match=r"0 of 1 replicas.*given back"):
-            async_to_sync(locks.atake)(lock) if is_async else locks.take(lock)
-        [status] = locks.statuses("job")
+            async_to_sync(locks.aacquire)(lock) if is_async else locks.acquire(lock)
+        status = status_of(locks, "job")
         assert not status.remaining
         pauses.close()
         assert wait_for(lambda: is_acquired(locks))
@@ -77,7 +77,7 @@ def test_replicas_that_hang(servers: list[RedisServer], *, is_async: bool) -> No
 
 def is_acquired(locks: RedisLockProvider) -> bool:
     try:
-        return isinstance(locks.acquire(configure()), Lock)
+        return isinstance(try_from(locks, configure()), Lock)
     except LockProviderError:  # the replicas are not back yet
         return False
 
@@ -95,7 +95,7 @@ def test_replica_that_is_cut_off(tmp_path: Path, servers: list[RedisServer]) -> 
             locks_on(master, wait_replicas=1, wait_timeout="100ms") as locks,
         ):
             with pytest.raises(LockProviderError, match="0 of 1 replicas"):
-                locks.acquire(configure())
+                try_from(locks, configure())
 
 
 def test_fail_over_can_lose_a_lock(servers: list[RedisServer]) -> None:
@@ -110,7 +110,7 @@ def test_fail_over_can_lose_a_lock(servers: list[RedisServer]) -> None:
             network.close()
     promote(replica)
     with locks_on(replica) as locks:
-        assert isinstance(locks.acquire(configure()), Lock)
+        assert isinstance(try_from(locks, configure()), Lock)
 
 
 def test_fail_over_keeps_a_confirmed_lock(servers: list[RedisServer]) -> None:
@@ -123,8 +123,8 @@ def test_fail_over_keeps_a_confirmed_lock(servers: list[RedisServer]) -> None:
         server.end()
     promote(replica)
     with locks_on(replica) as locks:
-        assert isinstance(locks.acquire(configure()), LockHolder)
-        locks.force_release("job", running=True)
+        assert isinstance(try_from(locks, configure()), LockHolder)
+        force_release(locks, "job")
         assert token is not None
         assert (take_from(locks, configure()).fencing_token or 0) > token
 
@@ -148,7 +148,7 @@ def test_sentinel_names_the_new_master(
         options = {"wait_replicas": 2, "wait_timeout": "4m"}
         with locks_by(ports, **options) as locks:
             take_from(locks, configure())
-            held = async_to_sync(locks.atake)(Lock(locks, configure()))
+            held = async_to_sync(locks.aacquire)(Lock(locks, configure()))
             assert isinstance(held, LockHolder)
         with locks_by(ports) as locks:
             other.end()
@@ -171,7 +171,7 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
             wait_for(lambda: servers[0].ask("CLUSTER INFO")["cluster_state"] == "fail")
             for name in [*names, "new"]:
                 with pytest.raises(LockProviderError, match=name):
-                    locks.acquire(configure(name))
+                    try_from(locks, configure(name))
         for server in servers:
             wait_for(lambda s=server: s.ask("CLUSTER INFO")["cluster_state"] == "ok")
         for name in names:
@@ -181,6 +181,6 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
 
 def answer(locks: RedisLockProvider, name: str) -> object:
     try:
-        return locks.acquire(configure(name))
+        return try_from(locks, configure(name))
     except LockProviderError:  # the client's list of servers is older
         return None

@@ -18,7 +18,7 @@ from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
 from tests.providers.redis.test_contract import shift
 from tests.support.forks import assert_child_connects_anew
-from tests.support.locks import MINUTE, configure, take_from
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 from tests.support.redis_servers import PATIENT, RedisServer, redis_servers
 from tests.support.threads import run_threads
 
@@ -38,7 +38,7 @@ def warm(locks: RedisLockProvider) -> RedisLockProvider:
     """Return a provider that is connected, on a server that knows its scripts."""
     lock = take_from(locks, configure("warm"))
     locks.extend(lock, MINUTE)
-    locks.acquire(configure("warm"))
+    try_from(locks, configure("warm"))
     locks.release(lock)
     locks.register("warm", SCHEDULE)
     return locks
@@ -83,7 +83,7 @@ def test_one_round_trip_each(
         assert len(requests) == 1
         assert warm.extend(lock, MINUTE, MINUTE)
         assert len(requests) == 2
-        assert isinstance(warm.acquire(configure()), LockHolder)
+        assert isinstance(try_from(warm, configure()), LockHolder)
         assert len(requests) == 3
         assert warm.release(lock)
     assert len(requests) == 4
@@ -97,7 +97,7 @@ def test_one_round_trip_each_on_an_event_loop(
 
     async def pair(name: str) -> None:
         lock = Lock(warm, configure(name))
-        assert await warm.atake(lock) is None
+        assert await warm.aacquire(lock) is None
         assert await warm.aextend(lock, MINUTE)
         assert await warm.arelease(lock)
 
@@ -132,7 +132,7 @@ def test_list_is_read_in_batches(
     for number in range(20):
         take_from(warm, configure(f"job {number}"))
     with sent(monkeypatch) as requests:
-        assert len(warm.statuses()) == 21
+        assert len(list(warm.statuses())) == 21
     assert len(requests) < 5
 
 
@@ -145,7 +145,7 @@ def test_server_that_forgot_the_scripts(
         server.ask("SCRIPT", "FLUSH")
         assert step(*((lock, MINUTE) if step == locks.extend else (lock,)))
     server.ask("SCRIPT", "FLUSH")
-    assert async_to_sync(locks.atake)(Lock(locks, configure())) is None
+    assert async_to_sync(locks.aacquire)(Lock(locks, configure())) is None
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def test_lost_answer_to_an_acquisition(
     let_tick_be_due(warm)
     with lost_answers(monkeypatch, 1):
         lock = take_from(warm, configuration)
-    [status] = warm.statuses("job")
+    status = status_of(warm, "job")
     assert status.locked_by == lock.locked_by
     assert lock.fencing_token == status.fencing_token
     assert warm.release(lock)
@@ -203,7 +203,7 @@ def test_lost_answers_to_later_steps(
     async def work() -> None:
         lock = Lock(warm, configure())
         with lost_answers(monkeypatch, 1):
-            assert await warm.atake(lock) is None
+            assert await warm.aacquire(lock) is None
         with lost_answers(monkeypatch, 1):
             assert await warm.aextend(lock, MINUTE)
         with lost_answers(monkeypatch, 1):
@@ -239,7 +239,7 @@ def test_two_lost_answers(
     """Nobody knows whether it was done, and the error says so."""
     with lost_answers(monkeypatch, 2):
         with pytest.raises(LockProviderError, match="'job'.*lost") as failure:
-            warm.acquire(configure())
+            try_from(warm, configure())
     assert failure.value.is_uncertain
 
 
@@ -259,7 +259,7 @@ def test_nobody_listens(server: RedisServer) -> None:
     url = server.url.replace(str(server.port), "1")
     locks = RedisLockProvider("default", url=url)
     with pytest.raises(LockProviderError, match="'job' in Redis") as failure:
-        locks.acquire(configure())
+        try_from(locks, configure())
     assert not failure.value.is_uncertain
 
 
@@ -270,7 +270,7 @@ def test_server_that_hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert take_from(locks, configure()).release()
         with server.paused():
             with pytest.raises(LockProviderError, match="'job'.*imeout") as failure:
-                locks.acquire(configure())
+                try_from(locks, configure())
         assert failure.value.is_uncertain
         locks.clients.client.close()
 
@@ -307,7 +307,7 @@ def test_threads_share_a_client(warm: RedisLockProvider) -> None:
         name = threading.current_thread().name
         for _ in range(50):
             lock = take_from(warm, configure(name))
-            [status] = warm.statuses(name)
+            status = status_of(warm, name)
             assert status.locked_by == lock.locked_by
             assert warm.release(lock)
 
@@ -319,7 +319,7 @@ def test_event_loops_close_their_clients(warm: RedisLockProvider) -> None:
 
     async def work() -> None:
         lock = Lock(warm, configure())
-        assert await warm.atake(lock) is None
+        assert await warm.aacquire(lock) is None
         assert await warm.arelease(lock)
 
     def connected() -> int:

@@ -32,7 +32,7 @@ BREAKS: dict[str, Callable[[], Any]] = {
     "fence": _set(DatabaseLockProvider, "fence", lambda self, lock: True),
     "clock": _set(Lock, "is_lost", False),
     "tick": _set(ScheduleState, "decide", _allow),
-    "heartbeat": _set(DatabaseLockProvider, "keep_alive", lambda *args: True),
+    "heartbeat": _set(DatabaseLockProvider, "extend", lambda *args, **how: True),
 }
 """
 What is taken out of a worker: that ``lock_until`` is over before a lock is acquired,

@@ -188,7 +188,8 @@ class SoakWorker:
         name = self.chance.choice(NAMES)
         provider = get_provider()
         with self.watch.own_statements():
-            holders = [each.locked_by for each in provider.statuses(name)]
+            holder = provider.status(name)
+            holders = [holder.locked_by] if holder else []
         for holder in holders:
             self.journal.write("force", holder=holder)
             with self.watch.call("force release"):

@@ -6,7 +6,8 @@ import pytest
 
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
-from django_shedlock.patterns import matches, may_match
+from django_shedlock.providers.base import LockQuery, matches_any
+from django_shedlock.providers.database.reading import may_match
 
 NAMES = ("import:1", "import:2", "Import:3", "100%", "a_b", "aXb", "[x]", "x", "*", "é")
 NAMES += ("xy", "]y", "job[1]")
@@ -35,15 +36,16 @@ NAMES += ("xy", "]y", "job[1]")
 )
 def test_names_that_match(pattern: str, names: set[str]) -> None:
     """A pattern is a shell's; a name that looks like one also stands for itself."""
-    assert {name for name in NAMES if matches(name, [pattern])} == names
+    assert {name for name in NAMES if matches_any(name, [pattern])} == names
 
 
 @pytest.mark.once
 def test_no_pattern_matches_everything() -> None:
-    """Who names nothing wants all."""
-    assert matches("job", [])
-    assert matches("job", ["import:*", "j*"])
-    assert not matches("job", ["import:*"])
+    """A query without names wants all."""
+    assert LockQuery().accepts_name("job")
+    assert LockQuery(patterns=("import:*", "j*")).accepts_name("job")
+    assert not LockQuery(patterns=("import:*",)).accepts_name("job")
+    assert not LockQuery(ignored=("j?b",)).accepts_name("job")
 
 
 @pytest.mark.django_db
@@ -72,7 +74,9 @@ def test_database_leaves_out_no_match(patterns: list[str]) -> None:
     )
     read = LockRecord.objects.filter(may_match(patterns))
     names = set(read.values_list("name", flat=True))
-    assert names >= {name for name in NAMES if matches(name, patterns)}
+    assert names >= {
+        name for name in NAMES if LockQuery(patterns=tuple(patterns)).accepts_name(name)
+    }
 
 
 @pytest.mark.django_db

@@ -1,0 +1,163 @@
+"""What operators read of locks; a record that can't be read hides no other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from django.db import Error
+from django.db.models import Q
+
+from django_shedlock.clocks import host_now
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.states import (
+    NOT_FREE,
+    LockState,
+    LockStatus,
+    log_unreadable,
+)
+from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.models.records import UNRELEASED, held, overdue, running
+from django_shedlock.providers.base import WILDCARD, LockQuery
+from django_shedlock.providers.database.connections import run_here
+
+PAGE = 500
+"""Locks that are read with one statement."""
+
+
+def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
+    """Return the wanted locks; read a page of them whenever the caller needs one."""
+    records = wanted(using, query)
+    if query.by_urgency and query.names is None:
+        found = _most_urgent(records, query)
+    elif query.names is not None:
+        found = _named(records, query.names)
+        found = iter(query.select(found)) if query.by_urgency else found
+    else:
+        found = _pages(records.order_by("name"))
+    # Patterns are Python's; of those the database knows only parts.
+    return islice(
+        (each for each in found if query.accepts_name(each.name)), query.limit
+    )
+
+
+def count(using: str, query: LockQuery) -> int:
+    """Return the number of the wanted locks, without a look at patterns or a limit."""
+    return run_here(wanted(using, query).count, using)
+
+
+def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
+    """Return the wanted records, and few others: those that match a pattern's parts."""
+    records: Any = LockRecord.objects.using(using).with_status()
+    is_wanted, states = Q(), frozenset(query.states)
+    if states:
+        # Most locks are free: to tell the state of each takes four times as long.
+        in_state = Q() if LockState.FREE in states else held() | UNRELEASED
+        is_wanted = in_state if states == NOT_FREE else in_state & Q(state__in=states)
+    if query.overdue_by is not None:
+        is_wanted |= overdue(query.overdue_by)
+    if query.running_for is not None:
+        began = Q(locked_at__lt=DatabaseNow() - query.running_for)
+        is_wanted |= running() & began
+    found: LockRecordQuerySet = records.filter(is_wanted, may_match(query.patterns))
+    return found
+
+
+def may_match(patterns: Collection[str]) -> Q:
+    """Return a condition on ``name`` that all matching names fulfil, and few others."""
+    condition = Q()
+    for pattern in patterns:
+        condition |= Q(name=pattern)
+        beginning, *others = WILDCARD.split(pattern)
+        if others:
+            parts = Q(name__startswith=beginning)
+            for part in filter(None, others):
+                parts &= Q(name__contains=part)
+            condition |= parts
+    return condition
+
+
+def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[LockStatus]:
+    records = records.by_urgency(query.overdue_by)
+    if not query.patterns and not query.ignored:
+        yield from _read(records[: query.limit])
+        return
+    # The limit counts only what the patterns leave.
+    names = records.values_list("name", flat=True)
+    read = run_here(lambda: list(names.all()), records.db)
+    kept = islice(filter(query.accepts_name, read), query.limit)
+    for some in _parts(kept):
+        found = _read(LockRecord.objects.using(records.db).filter(name__in=some))
+        by_name = {status.name: status for status in found}
+        yield from (by_name[name] for name in some if name in by_name)
+
+
+def _named(records: LockRecordQuerySet, names: Iterable[str]) -> Iterator[LockStatus]:
+    for some in batches(names):
+        yield from _read(records.filter(name__in=some).order_by("name"))
+
+
+def batches(names: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Return the names in their order, in parts that fit into a statement."""
+    return _parts(sorted(names))
+
+
+def _parts(names: Iterable[str]) -> Iterator[Sequence[str]]:
+    remaining = iter(names)
+    while some := list(islice(remaining, PAGE)):
+        yield some
+
+
+def _pages(records: LockRecordQuerySet) -> Iterator[LockStatus]:
+    page = records
+    while read := _read(page[:PAGE]):
+        yield from read
+        if len(read) < PAGE:
+            return
+        page = records.filter(name__gt=read[-1].name)
+
+
+def _read(records: LockRecordQuerySet) -> list[LockStatus]:
+    return run_here(lambda: _statuses(records.all()), records.db)
+
+
+def _statuses(records: LockRecordQuerySet) -> list[LockStatus]:
+    try:
+        return [record.status for record in records.with_status().with_clock()]
+    except Error:
+        raise
+    except Exception:  # whatever a value that somebody wrote makes of the conversion
+        names = list(records.values_list("name", flat=True))
+        return list(_readable(records.db, names))
+
+
+def _readable(using: str, names: Sequence[str]) -> Iterator[LockStatus]:
+    if not names:
+        return
+    records = LockRecord.objects.using(using).filter(name__in=names)
+    try:
+        read = records.with_status().with_clock()
+        found = {record.name: record.status for record in read}
+    except Error:
+        raise
+    except Exception as error:
+        if len(names) == 1:
+            yield from _unreadable(records, error)
+            return
+        middle = len(names) // 2
+        yield from _readable(using, names[:middle])
+        yield from _readable(using, names[middle:])
+    else:
+        yield from (found[name] for name in names if name in found)
+
+
+def _unreadable(records: LockRecordQuerySet, error: Exception) -> Iterator[LockStatus]:
+    added: Any = records.with_status()
+    known = added.values_list("name", "state", "locked_by")
+    reason, now = f"{type(error).__name__}: {error}", host_now()
+    for name, state, locked_by in known:
+        log_unreadable(name, reason)
+        state = LockState(state)
+        yield LockStatus(name, state, locked_by, now, now, ZERO, unreadable=reason)
