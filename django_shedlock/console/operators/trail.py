@@ -19,12 +19,7 @@ from django_shedlock.fields import DatabaseNow, storable
 from django_shedlock.history.journal import Journal, fitting, texts
 from django_shedlock.locks.lock import new_identity
 from django_shedlock.locks.states import LockStatus
-from django_shedlock.models import LockAction
-from django_shedlock.models.console import (
-    ActionKind,
-    ActionResult,
-    LockActionQuerySet,
-)
+from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import Work, run_here
 from django_shedlock.providers.database.statements import (
@@ -145,10 +140,7 @@ class Trail:
 
     def requests(self, **columns: Any) -> Sequence[LockAction]:
         """Return the open requests to run a job, the oldest first."""
-        if self.provider.history_database is None:
-            return []
-        found = self._rows().filter(**OPEN, **columns).order_by("pk")
-        return self._read(lambda: list(found.all()))
+        return self._read(**OPEN, **columns)
 
     def close_requests(self, name: str, detail: str) -> None:
         """Refuse the open requests for this lock: its job has run."""
@@ -169,29 +161,26 @@ class Trail:
 
     def last_catch_up(self) -> datetime | None:
         """Return when a catch-up was last seen, on any host."""
-        if self.provider.history_database is None:
-            return None
-        rows = self._rows().filter(**OF_CATCH_UP).values_list("began", flat=True)
-        return max(self._read(lambda: list(rows)), default=None)
+        return max((row.began for row in self._read(**OF_CATCH_UP)), default=None)
 
     def age(self, moment: datetime) -> timedelta:
         """Return how long ago that was, by the store's clock."""
         return max(timedelta(0), aware(self.provider.now()) - aware(moment))
 
-    def _rows(self) -> Any:
-        rows: Any = LockAction.objects.using(self.provider.history_database)
-        return rows.filter(provider=self.provider.alias)
-
-    def _read(self, work: Callable[[], list[T]]) -> list[T]:
-        return run_here(work, str(self.provider.history_database))
+    def _read(self, **columns: Any) -> list[LockAction]:
+        using = self.provider.history_database
+        if using is None:
+            return []
+        rows = LockAction.objects.using(using).filter(**columns)
+        mine = rows.filter(provider=self.provider.alias).order_by("pk")
+        return run_here(lambda: list(mine.all()), using)
 
     def _write(self, work: Work[T], name: str) -> T | None:
         return JOURNAL.write(self.provider.history_database, name, work)
 
 
-def _of_row(**columns: Any) -> LockActionQuerySet:
-    rows: LockActionQuerySet = LockAction.objects.filter(pk=number("row"), **columns)
-    return rows
+def _of_row(**columns: Any) -> Any:
+    return LockAction.objects.filter(pk=number("row"), **columns)
 
 
 def _seen() -> dict[str, Any]:

@@ -368,6 +368,30 @@ class TestPermissions:
         assert told == []
         assert not LockAction.objects.exists()
 
+    def test_action_that_a_project_leaves_out_is_not_done(
+        self, chief: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where a project's admin offers less, a forged confirmation does no more."""
+        offered = LockRecordAdmin.get_actions
+
+        def get_actions(self: LockRecordAdmin, request: Any) -> Any:
+            found = offered(self, request)
+            del found["release_selected"]
+            return found
+
+        monkeypatch.setattr(LockRecordAdmin, "get_actions", get_actions)
+        lock = take("billing")
+        confirm(chief, "billing", lock.locked_by)
+        assert state("billing") is LockState.RUNNING
+        assert not LockAction.objects.exists()
+
+    def test_confirmation_needs_the_permission_to_view(self) -> None:
+        """Whoever may release locks, and not see them, releases none."""
+        client = operator("release_lockrecord")
+        lock = take("billing")
+        assert confirm(client, "billing", lock.locked_by).status_code == 403
+        assert state("billing") is LockState.RUNNING
+
     def test_viewer_has_no_action(self, viewer: Client) -> None:
         """Neither the list nor the lock's page offers anything."""
         take("billing")
