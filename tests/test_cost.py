@@ -1,7 +1,8 @@
-"""What a call of a decorated job costs, counted and not timed."""
+"""What calls cost, counted and not timed."""
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +11,16 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 import django_shedlock
-from django_shedlock import scheduler_lock
-from django_shedlock.locks.states import LockState
+from django_shedlock import execute, scheduler_lock
+from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord
-from tests.support.locks import state, take
+from tests.support.locks import MINUTE, add_run, state, take
 from tests.support.operators import confirm, statements
 
 OURS = str(Path(django_shedlock.__file__).parent)
@@ -78,8 +80,8 @@ def test_update_is_seven_frames_below_the_call(job: Callable[[], None]) -> None:
     assert len(body) == 2
 
 
-def count_calls(job: Callable[[], None]) -> int:
-    """Return how many functions of ours a call of the job runs, receivers included."""
+def count_calls(call: Callable[[], None], through: str = "attempt") -> int:
+    """Return how many functions of ours a call runs, receivers included."""
     calls: list[str] = []
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -88,10 +90,10 @@ def count_calls(job: Callable[[], None]) -> int:
 
     sys.setprofile(count)
     try:
-        job()
+        call()
     finally:
         sys.setprofile(None)
-    assert "attempt" in calls
+    assert through in calls
     return len(calls)
 
 
@@ -154,3 +156,21 @@ def test_release_is_eight_statements(root: Client) -> None:
         confirm(root, "billing", lock.locked_by, follow=False)
     assert len(statements(queries)) <= 8, statements(queries)
     assert state("billing") is LockState.FREE
+
+
+def test_check_of_a_calm_project_is_350_calls_at_the_most() -> None:
+    """With a handful of locks, of which some are held, and their last runs."""
+    for number in range(5):
+        execute(lambda: None, f"job-{number}", lock_at_most_for="1m")
+    lock = take("running")
+    add_run("running")
+    add_run("running", RunOutcome.RUNNING, locked_by=lock.locked_by)
+    take("kept", lock_at_least_for=MINUTE).release()
+
+    def check() -> None:
+        call_command("shedlock", "check", stdout=printed)
+
+    printed = io.StringIO()
+    check()
+    assert count_calls(check, "Search.verdict") <= 350
+    assert printed.getvalue() == 2 * "No findings.\n"
