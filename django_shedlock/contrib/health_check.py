@@ -7,8 +7,23 @@ from dataclasses import dataclass
 from health_check.base import HealthCheck as BaseHealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
-from django_shedlock.console.monitoring.findings import Severity
+from django_shedlock.console.monitoring.findings import Kind, Severity
 from django_shedlock.console.monitoring.health import HealthCheck
+
+SUMMARIES = {
+    Kind.UNREACHABLE: "The locks can't be read.",
+    Kind.OVERDUE: "A job is overdue.",
+    Kind.FAILED: "A job failed.",
+    Kind.EXPIRED: "A lock has expired.",
+    Kind.LONG: "A job runs for too long.",
+    Kind.LOST: "A job lost its lock.",
+    Kind.ABANDONED: "A worker died.",
+    Kind.UNREADABLE: "A record can't be read.",
+    Kind.CLOCK: "The clocks differ.",
+    Kind.HISTORY: "Old runs are not pruned.",
+    Kind.MORE: "There are more findings.",
+}
+"""What is told of each kind, which names no lock."""
 
 
 @dataclass
@@ -26,7 +41,7 @@ class ShedLock(HealthCheck, BaseHealthCheck):
         """Raise ``ServiceUnavailable`` or ``ServiceWarning`` if something is wrong."""
         findings = self.verdict([self.provider]).findings
         kinds = dict.fromkeys(found.kind for found in findings)
-        text = " ".join(kind.summary for kind in kinds)
+        text = " ".join(SUMMARIES[kind] for kind in kinds)
         if any(kind.severity is Severity.CRITICAL for kind in kinds):
             raise ServiceUnavailable(text)
         if kinds:

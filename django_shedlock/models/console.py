@@ -122,4 +122,4 @@ class Notice(models.Model):
         default_permissions = ()
 
     def __str__(self) -> str:
-        return self.provider
+        return str(self.provider)

@@ -15,8 +15,9 @@ from django.urls import path
 from health_check.exceptions import ServiceUnavailable
 from health_check.views import HealthCheckView
 
+from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.contrib.health_check import ShedLock
+from django_shedlock.contrib.health_check import SUMMARIES, ShedLock
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.lateness import be_overdue
@@ -77,6 +78,11 @@ def test_stuck_job_is_a_warning_without_names() -> None:
         take(name)
     LockRecord.objects.update(locked_at=DatabaseNow() - timedelta(minutes=6))
     assert report() == (500, "Warning: A job runs for too long.")
+
+
+def test_every_kind_of_finding_has_a_summary() -> None:
+    """Else the check would break just when something is wrong."""
+    assert set(SUMMARIES) == set(Kind)
 
 
 def test_overdue_job_is_a_warning() -> None:

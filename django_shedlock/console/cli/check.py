@@ -103,27 +103,24 @@ class Check(Subcommand):
         search = Search(grace, held_for, tuple(ignore))
         findings = search.verdict(aliases)
         if json:
-            write_json(
-                self.stdout,
-                ({"severity": each.kind.severity, **asdict(each)} for each in findings),
-            )
+            rows = [
+                {"severity": each.kind.severity} | asdict(each) for each in findings
+            ]
+            write_json(self.stdout, rows)
         elif verbosity:
-            self.write(self._lines(findings))
+            lines = [finding_line(self.style, each) for each in findings]
+            self.write("\n".join(lines) or "No findings.")
         if mail_admins:
             _mail(search, aliases, findings)
         status = max((STATUSES[found.kind.severity] for found in findings), default=0)
         if status >= STATUSES[Severity(fail_on)]:
             sys.exit(status)
 
-    def _lines(self, findings: Sequence[Finding]) -> str:
-        lines = [finding_line(self.style, each) for each in findings]
-        return "\n".join(lines) or "No findings."
-
 
 def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:
     if not settings.ADMINS:
-        problem = "--mail-admins needs somebody in the setting ADMINS."
-        raise CommandError(problem, returncode=ExitStatus.WRONG_CALL)
+        missing = "--mail-admins needs somebody in the setting ADMINS."
+        raise CommandError(missing, returncode=ExitStatus.WRONG_CALL)
     with reported(search, aliases, findings) as changes:
         if changes:
             try:
@@ -148,17 +145,11 @@ def _subject(changes: Changes) -> str:
 
 
 def _message(changes: Changes) -> str:
-    parts = [_part("New", changes.new), _part("Gone", changes.gone)]
-    return "\n".join(filter(None, parts))
-
-
-def _part(title: str, findings: Sequence[Finding]) -> str:
-    if not findings:
-        return ""
-    lines = [
-        f"* {found.kind.severity.upper()} {printable(str(found))}"
-        for found in findings[:MOST_MAILED]
-    ]
-    left = len(findings) - len(lines)
-    rest = [f"* {left} more: see `shedlock check`."] * bool(left)
-    return "\n\n".join([f"{title}:", *lines, *rest]) + "\n"
+    parts = []
+    for title, findings in (("New", changes.new), ("Gone", changes.gone)):
+        parts += [f"{title}:"] * bool(findings)
+        for found in findings[:MOST_MAILED]:
+            parts.append(f"* {found.kind.severity.upper()} {printable(str(found))}")
+        if (left := len(findings) - MOST_MAILED) > 0:
+            parts.append(f"* {left} more: see `shedlock check`.")
+    return "\n\n".join(parts) + "\n"

@@ -6,7 +6,6 @@ import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Self
 
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.monitoring.summaries import MOST_FAILURES, LockSummary
@@ -23,31 +22,24 @@ class Severity(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is found, the most urgent first, each with a summary that names no lock."""
+    """What is found, the most urgent first."""
 
-    summary: str
-    rank: int
-    """Its place in the order of urgency; 0 is the most urgent."""
+    UNREACHABLE = "unreachable"
+    OVERDUE = "overdue"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    LONG = "long"
+    LOST = "lost"
+    ABANDONED = "abandoned"
+    UNREADABLE = "unreadable"
+    CLOCK = "clock"
+    HISTORY = "history"
+    MORE = "more"
 
-    UNREACHABLE = "unreachable", "The locks can't be read."
-    OVERDUE = "overdue", "A job is overdue."
-    FAILED = "failed", "A job failed."
-    EXPIRED = "expired", "A lock has expired."
-    LONG = "long", "A job runs for too long."
-    LOST = "lost", "A job lost its lock."
-    ABANDONED = "abandoned", "A worker died."
-    UNREADABLE = "unreadable", "A record can't be read."
-    CLOCK = "clock", "The clocks differ."
-    HISTORY = "history", "Old runs are not pruned."
-    MORE = "more", "There are more findings."
-
-    def __new__(cls, value: str, summary: str) -> Self:
-        """Return the kind of this value; Python's recipe for enums with attributes."""
-        kind = str.__new__(cls, value)
-        kind._value_ = value
-        kind.summary = summary
-        kind.rank = len(cls.__members__)
-        return kind
+    @property
+    def rank(self) -> int:
+        """Its place in the order of urgency; 0 is the most urgent."""
+        return list(Kind).index(self)
 
     @property
     def severity(self) -> Severity:

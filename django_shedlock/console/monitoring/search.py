@@ -80,7 +80,7 @@ class Search:
 
         Whatever is wrong is a finding, the settings included: then no job can run.
         """
-        found = []
+        found: list[Finding] = []
         for alias in aliases:
             try:
                 found += self.findings(get_provider(alias))
