@@ -271,7 +271,7 @@ def test_job_knows_who_starts_its_entry(name: str) -> None:
     """An operator's start is one, whether the target has its own lock or not."""
     start = Start(Trigger.OPERATOR, operator="alice", reason="the disk was full")
     with in_utc():
-        assert Entry(NIGHTLY, f"{JOBS}.{name}").run(start)
+        assert CrontabEntry(NIGHTLY, f"{JOBS}.{name}").run(start)
     assert calls[0][0].configuration.start == start
 
 

@@ -142,8 +142,14 @@ class Search:
 
         Raises ``LockProviderError`` if the store failed.
         """
-        read = provider.statuses(_urgent(self.grace, limit + 1, self.ignored))
-        statuses = {status.name: status for status in read}
+        query = LockQuery(
+            ignored=self.ignored,
+            states={LockState.RUNNING, LockState.EXPIRED},
+            overdue_by=self.grace,
+            by_urgency=True,
+            limit=limit + 1,
+        )
+        statuses = {status.name: status for status in provider.statuses(query)}
         bad = badly_ended(provider, None if self.ignored else limit + 1)
         if self.ignored:
             wanted = (name for name in bad if not matches_any(name, self.ignored))
@@ -189,16 +195,6 @@ def history_is_outgrown(provider: LockProvider) -> bool:
     return has_outgrown(provider, retention + timedelta(days=7))
 
 
-def _urgent(grace: timedelta, limit: int, ignored: tuple[str, ...] = ()) -> LockQuery:
-    return LockQuery(
-        ignored=ignored,
-        states=NOT_FREE,
-        overdue_by=grace,
-        by_urgency=True,
-        limit=limit,
-    )
-
-
 @dataclass(frozen=True)
 class Selection:
     """Some locks, how many there are in each state, and how many are left out."""
@@ -222,15 +218,16 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     """
     total = provider.count()
     is_small = total <= most
-    query = ALL_LOCKS if is_small else _urgent(grace, most)
-    read = list(provider.statuses(query))
+    urgent = LockQuery(states=NOT_FREE, overdue_by=grace, by_urgency=True, limit=most)
+    read = list(provider.statuses(ALL_LOCKS if is_small else urgent))
     if is_small or len(read) < most:
         # All that are not among them are free: that saves a look at them all.
         states = Counter(status.state for status in read)
     else:
-        states = Counter(
-            {state: provider.count(LockQuery(states=[state])) for state in NOT_FREE}
+        counted = (
+            (each, provider.count(LockQuery(states=[each]))) for each in NOT_FREE
         )
+        states = Counter(dict(counted))
     states[LockState.FREE] += max(0, total - states.total())
     statuses = {status.name: status for status in read}
     # Of those that are held, most need nobody.
