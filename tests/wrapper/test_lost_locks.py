@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -43,6 +44,17 @@ from tests.support.runs import (
     with_child,
 )
 from tests.support.waiting import PATIENCE, wait_for, wait_for_servers
+
+DAEMON = """
+import os, time
+
+if not os.fork():
+    os._exit(0)
+os.setsid()
+os.write(1, b"%d\\n" % os.getpid())
+time.sleep(600)
+"""
+"""Has a session of its own, and waits for no child."""
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -175,6 +187,18 @@ def assert_orphans_are_left(quick: Runner) -> None:
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_daemon_goes_on(quick: Runner) -> None:
+    """Nobody waits for it, nor for what has ended and is left to it."""
+    daemon = shlex.join([sys.executable, "-c", DAEMON])
+    running = quick.start("job", "--grace", "1h", *sh(f"{daemon} & exec sleep 600"))
+    pid = int(first_line(running))
+    run("release", "job", "--force")
+    assert running.wait(PATIENCE) == 123
+    assert is_alive(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 def test_taken_lock_ends_the_child(quick: Runner) -> None:

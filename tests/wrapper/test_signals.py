@@ -271,6 +271,16 @@ def test_alarm_of_the_process_is_kept() -> None:
     assert (left > 0, interval, rung) == (True, 60, [signal.SIGALRM])
 
 
+def test_alarm_does_not_outlive_the_release() -> None:
+    """By default it would end this process."""
+    signals = SignalForwarder()
+    with signals.handled():
+        with signals.started(partial(Child, ["true"])) as child:
+            child.wait()
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
 def test_alarm_rings_until_it_is_noticed() -> None:
     """A ring that comes just before a wait in C is noticed only after that wait."""
     signals = SignalForwarder()
