@@ -84,7 +84,7 @@ def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, An
                 "run": run,
                 "run_page": reverse(page, args=[quote(run.pk)], current_app=site)
                 + query_of(run.provider),
-                "outcome": outcome_badge(RunOutcome(run.current_outcome)),
+                "outcome": outcome_badge(run.current_outcome),
                 "took": None
                 if run.duration is None
                 else _isolated(length(run.duration)),
@@ -94,7 +94,7 @@ def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, An
             break
     else:
         if record.last_outcome is not None:
-            facts["outcome"] = outcome_badge(RunOutcome(record.last_outcome))
+            facts["outcome"] = outcome_badge(record.last_outcome)
     if record.schedule is not None:
         if (tick := status.next_tick) is not None:
             ahead = tick - clock

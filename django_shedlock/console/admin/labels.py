@@ -108,14 +108,14 @@ def badge(kind: str, label: str) -> SafeString:
     return shown("badge", kind=kind.replace(" ", "-"), label=label)
 
 
-def state_badge(state: LockState) -> SafeString:
+def state_badge(state: str) -> SafeString:
     """Return the state's label in its colour."""
-    return badge(state.value, str(STATES[state]))
+    return badge(state, str(STATES[LockState(state)]))
 
 
-def outcome_badge(outcome: RunOutcome) -> SafeString:
+def outcome_badge(outcome: str) -> SafeString:
     """Return the outcome's label in its colour."""
-    return badge(outcome.value, str(OUTCOMES[outcome]))
+    return badge(outcome, str(OUTCOMES[RunOutcome(outcome)]))
 
 
 def short_name(name: str) -> str:
@@ -202,11 +202,6 @@ def rough_length(duration: timedelta) -> str:
 def lease_meter(used: float) -> SafeString:
     """Return a bar for the part of a lease that is used, 0 to 1."""
     return shown("meter", percent=round(100 * used))
-
-
-def outcome(run: Any) -> SafeString:
-    """Return the label of the run's outcome, in its colour."""
-    return outcome_badge(RunOutcome(run.current_outcome))
 
 
 def took(run: Any) -> str:

@@ -82,7 +82,7 @@ class LockRecordAdmin(OperatorActions):
     )
     current_state = labels.column(
         pgettext_lazy("shedlock", "state"),
-        lambda record: labels.state_badge(LockState(record.state)),
+        lambda record: labels.state_badge(record.state),
         "urgency",
     )
     worker = labels.column(pgettext_lazy("shedlock", "host"), rows.worker, "locked_by")
@@ -183,7 +183,7 @@ class LockRecordAdmin(OperatorActions):
                     {
                         "run": run,
                         "started": labels.instant(run.started),
-                        "outcome": labels.outcome(run),
+                        "outcome": labels.outcome_badge(run.current_outcome),
                         "duration": labels.took(run),
                         "cause": labels.started_by(run),
                         "worker": labels.holder(run.locked_by, run.host, run.pid),

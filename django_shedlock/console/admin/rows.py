@@ -19,14 +19,15 @@ from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.locks.lock import split_identity
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.states import LockState
+from django_shedlock.models import ActionKind
 
 CURES = {
-    Kind.OVERDUE: {"run_selected"},
-    Kind.FAILED: {"run_selected"},
-    Kind.EXPIRED: {"release_selected"},
-    Kind.LONG: {"extend_selected", "release_selected"},
-    Kind.ABANDONED: {"run_selected"},
+    Kind.OVERDUE: {ActionKind.RUN},
+    Kind.FAILED: {ActionKind.RUN},
+    Kind.EXPIRED: {ActionKind.RELEASE},
+    Kind.LONG: {ActionKind.EXTEND, ActionKind.RELEASE},
+    Kind.ABANDONED: {ActionKind.RUN},
 }
 """The actions that help with a finding."""
 
@@ -92,7 +93,7 @@ class LockList(ChangeList):
         for record, cells in zip(records, results(self), strict=True):
             findings, run = found.get(record.pk, []), None
             kinds = {finding.kind for finding in findings}
-            helpful = set().union(*(CURES.get(kind, set()) for kind in kinds))
+            helpful = {cure for kind in kinds for cure in CURES.get(kind, ())}
             if has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}:
                 run = reverse(
                     "admin:django_shedlock_lockrun_change",
@@ -104,7 +105,7 @@ class LockList(ChangeList):
                     "name": record.pk,
                     "cells": cells,
                     "findings": [(labels.KINDS[each.kind], each) for each in findings],
-                    "cures": [each for each in offered if each.name in helpful],
+                    "cures": [each for each in offered if each.kind in helpful],
                     "bad_run": run,
                 }
             )
@@ -147,9 +148,9 @@ def last_run(record: Any) -> SafeString:
     """Return how the last ended run ended, and how long it took."""
     if record.last_outcome is None:
         return labels.NOTHING
-    outcome, duration = RunOutcome(record.last_outcome), record.last_duration
+    badge, duration = labels.outcome_badge(record.last_outcome), record.last_duration
     lasted = "" if duration is None else labels.length(duration)
-    return labels.shown("last_run", badge=labels.outcome_badge(outcome), lasted=lasted)
+    return labels.shown("last_run", badge=badge, lasted=lasted)
 
 
 def next_expected(record: Any) -> SafeString:

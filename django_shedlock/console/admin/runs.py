@@ -30,7 +30,7 @@ from django_shedlock.console.admin.labels import (
     holder,
     instant,
     local,
-    outcome,
+    outcome_badge,
     shown,
     started_by,
     took,
@@ -151,7 +151,10 @@ class LockRunAdmin(LargeTableAdmin):
     finished_at = column(
         pgettext_lazy("shedlock", "finished"), lambda run: instant(run.finished)
     )
-    how_it_ended = column(pgettext_lazy("shedlock", "outcome"), outcome)
+    how_it_ended = column(
+        pgettext_lazy("shedlock", "outcome"),
+        lambda run: outcome_badge(run.current_outcome),
+    )
     took = column(pgettext_lazy("shedlock", "duration"), took)
     worker = column(
         pgettext_lazy("shedlock", "host"),
