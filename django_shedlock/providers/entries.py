@@ -1,16 +1,25 @@
 """
-The record of a lock as a value, and what each step makes of it.
+Locks in a store that can compare a record and set it in one step.
 
-A store that can compare and set a value needs nothing else to keep locks.
+Such a store reads and writes records, lists their names and tells the time. All else is
+here: what a record is, and what each step makes of it.
 """
 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Warning
+from django.utils import timezone
 
 from django_shedlock.clocks import EARLIEST, LATEST
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import (
@@ -20,14 +29,17 @@ from django_shedlock.locks.states import (
     log_unreadable,
     state_of,
 )
+from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import from_text, to_text
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Entry:
     """
-    What a store keeps of a lock. Instants are seconds of the store's clock.
+    The record of a lock. Instants are seconds of the store's clock.
 
     ``ticks`` is the text of ``schedules.state``. ``extended_at`` is when the holder
     extended its lease last.
@@ -54,7 +66,13 @@ class Entry:
             entry = cls(**json.loads(text))
         except TypeError as error:
             raise ValueError(f"{text!r} is no record of a lock: {error}") from error
-        entry._refuse_other_types()
+        values = asdict(entry)
+        texts = [values.pop("locked_by"), values.pop("ticks")]
+        numbers = [each for each in values.values() if each is not None]
+        if not all(isinstance(each, str) for each in texts) or not all(
+            isinstance(each, int | float) for each in numbers
+        ):
+            raise ValueError(f"{entry!r} is no record of a lock")
         return entry
 
     def to_json(self) -> str:
@@ -70,136 +88,245 @@ class Entry:
         return self.lock_until > now
 
     def state(self, now: float) -> LockState:
-        """Return the state at ``now``."""
-        return state_of(
-            self.locked_by, is_held=self.is_held(now), is_released=self.is_released
-        )
-
-    def taken(self, lock: Lock, now: float, clock: datetime) -> Entry | LockHolder:
-        """
-        Return the entry if ``lock`` is acquired now, or the holder that is in its way.
-
-        ``clock`` is the wall clock at ``now``, for the schedule. Sets ``lock.tick``.
-        """
-        wanted = lock.configuration
-        start, schedule, decision = wanted.start, wanted.schedule, None
-        status = self.status(lock.name, now, clock)
-        if schedule is not None:
-            known = status.schedule_state
-            decision = known.decide(start, schedule, wanted.grace, clock)
-        refusal = status.refusal(start, decision)
-        if refusal is not None:
-            return refusal
-        lock.tick = decision.tick if decision else None
-        ticks = to_text(decision.state) if decision else self.ticks
-        durations = lock.configuration.lock_at_most_for, lock.lock_at_least_for
-        return replace(self.acquired(lock.locked_by, now, *durations), ticks=ticks)
+        """Return the lock's state at ``now``."""
+        held, released = self.is_held(now), self.is_released
+        return state_of(self.locked_by, is_held=held, is_released=released)
 
     def acquired(
-        self,
-        locked_by: str,
-        now: float,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta = ZERO,
+        self, locked_by: str, now: float, at_most: timedelta, at_least: timedelta = ZERO
     ) -> Entry:
         """Return the entry of the acquisition that follows this one."""
         return Entry(
             locked_by=locked_by,
             locked_at=now,
-            lock_until=now + lock_at_most_for.total_seconds(),
-            lock_at_least_until=now + lock_at_least_for.total_seconds(),
+            lock_until=now + at_most.total_seconds(),
+            lock_at_least_until=now + at_least.total_seconds(),
             fencing_token=self.fencing_token + 1,
             ticks=self.ticks,
         )
-
-    def extended(
-        self, now: float, lock_at_most_for: timedelta, at_least: timedelta | None = None
-    ) -> Entry:
-        """Return the entry after its holder extended its lease."""
-        kept_until = self.lock_at_least_until
-        if at_least is not None:
-            kept_until = now + at_least.total_seconds()
-        longer = self.lengthened(now, lock_at_most_for)
-        return replace(longer, lock_at_least_until=kept_until, extended_at=now)
-
-    def lengthened(self, now: float, lock_at_most_for: timedelta) -> Entry:
-        """Return the entry with a lease that is longer, or as long as it was."""
-        lease_end = now + lock_at_most_for.total_seconds()
-        return replace(self, lock_until=max(self.lock_until, lease_end))
-
-    def released(self, lock: Lock, now: float, *, succeeded: bool) -> Entry:
-        """Return the entry after the job of ``lock``."""
-        # If the clock was set back, keep the lock no longer than if acquired now.
-        longest = now + lock.lock_at_least_for.total_seconds()
-        kept_until = max(now, min(self.lock_at_least_until, longest))
-        ticks = self.ticks
-        if succeeded and lock.tick is not None:
-            ticks = to_text(from_text(ticks).after_success())
-        return replace(self, lock_until=kept_until, is_released=True, ticks=ticks)
-
-    def force_released(self, now: float) -> Entry:
-        """Return the entry of a lock that an operator released."""
-        return replace(self, lock_until=now, lock_at_least_until=now, is_released=True)
-
-    def registered(
-        self, name: str, schedule: Schedule, now: float, clock: datetime
-    ) -> Entry:
-        """Return the entry with this schedule, if the lock's job does not run."""
-        if self.is_held(now) and not self.is_released:
-            return self
-        ticks = self.status(name, now, clock).registered(schedule)
-        return replace(self, ticks=to_text(ticks))
 
     def status(self, name: str, now: float, clock: datetime) -> LockStatus:
         """
         Return the status at ``now``, when the wall clock was ``clock``.
 
-        A record that can't be read gives one that says so.
+        Raises ``ValueError`` for ticks that nobody can read.
         """
-        try:
-            ticks = from_text(self.ticks)
-        except ValueError as error:
-            return unreadable_status(name, str(error), clock)
+
+        def moment(seconds: float) -> datetime:
+            try:
+                then = clock + timedelta(seconds=seconds - now)
+            except OverflowError:
+                return LATEST if seconds > now else EARLIEST
+            return min(max(then, EARLIEST), LATEST)
+
         beat = self.extended_at
         return LockStatus(
             name=name,
             state=self.state(now),
             locked_by=self.locked_by,
-            locked_at=_wall_time(clock, self.locked_at - now),
-            lock_until=_wall_time(clock, self.lock_until - now),
+            locked_at=moment(self.locked_at),
+            lock_until=moment(self.lock_until),
             remaining=timedelta(seconds=max(0.0, self.lock_until - now)),
             clock=clock,
-            schedule_state=ticks,
+            schedule_state=from_text(self.ticks),
             fencing_token=self.fencing_token,
-            heartbeat_at=None if beat is None else _wall_time(clock, beat - now),
+            heartbeat_at=None if beat is None else moment(beat),
         )
 
-    def _refuse_other_types(self) -> None:
-        texts = (self.locked_by, self.ticks)
-        numbers = (self.locked_at, self.lock_until, self.lock_at_least_until)
-        if all(isinstance(text, str) for text in texts) and all(
-            isinstance(number, int | float) for number in (*numbers, self.fencing_token)
-        ):
-            return
-        raise ValueError(f"{self!r} is no record of a lock")
+
+class EntryLockProvider(LockProvider):
+    """
+    Keeps each lock as one ``Entry``, and changes it by compare-and-set.
+
+    A store needs only ``read()``, ``write()``, ``names()`` and ``clock()``. Each may
+    raise ``LockProviderError``; ``read()`` also ``ValueError``, for a record that is no
+    ``Entry``.
+    """
+
+    keeps_ticks = True
+
+    @abstractmethod
+    def read(self, name: str) -> tuple[Entry | None, Any, float]:
+        """Return the entry of a lock, if it has one, its version, and the clock."""
+
+    @abstractmethod
+    def write(self, name: str, entry: Entry, version: Any) -> bool:
+        """
+        Write the entry if that version is still the newest; return whether it was.
+
+        It is one step: of two callers with one version only one may get ``True``.
+        """
+
+    @abstractmethod
+    def names(self) -> Iterable[str]:
+        """Return the names of all locks, in whatever order."""
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Return the seconds since 1970 by the one clock that all hosts ask."""
+
+    # What follows needs no override, unless the store can do it in fewer steps.
+
+    def wall_clock(self, now: float) -> datetime:
+        """Return the instant of ``clock()`` as a ``datetime``; aware, in UTC."""
+        return datetime.fromtimestamp(now, UTC)
+
+    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus | None]:
+        """Return the locks of these names, or all of them, in whatever order."""
+        return map(self.status, self.names() if names is None else names)
+
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        wanted = lock.configuration
+
+        def change(entry: Entry, now: float) -> Entry | LockHolder | None:
+            # Our own, if the store did not tell that it had written it.
+            if entry.belongs_to(lock) and entry.is_held(now):
+                return None
+            clock, decision = self.wall_clock(now), None
+            status = entry.status(lock.name, now, clock)
+            if wanted.schedule is not None:
+                decision = status.schedule_state.decide(
+                    wanted.start, wanted.schedule, wanted.grace, clock
+                )
+            refusal = status.refusal(wanted.start, decision)
+            if refusal is not None:
+                return refusal
+            lock.tick = decision.tick if decision else None
+            at_most, at_least = wanted.lock_at_most_for, lock.lock_at_least_for
+            new = entry.acquired(lock.locked_by, now, at_most, at_least)
+            return replace(new, ticks=to_text(decision.state)) if decision else new
+
+        return self._change(lock.name, change)
+
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+        *,
+        is_beat: bool = False,
+    ) -> bool:
+        def change(entry: Entry, now: float) -> Entry | bool:
+            if not entry.belongs_to(lock) or not entry.is_held(now):
+                return False
+            longer = _lengthened(entry, now, lock_at_most_for)
+            if lock_at_least_for is not None:
+                kept_until = now + lock_at_least_for.total_seconds()
+                longer = replace(longer, lock_at_least_until=kept_until)
+            return replace(longer, extended_at=now)
+
+        return self._change(lock.name, change) is None
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        was_tried = lock.was_release_tried
+
+        def change(entry: Entry, now: float) -> Entry | bool:
+            nonlocal was_tried
+            if not entry.belongs_to(lock):
+                # Sent again after a lost reply, our own first try may have released it.
+                return was_tried and entry.locked_by == lock.locked_by
+            was_tried = True
+            # If the clock was set back, keep the lock no longer than if acquired now.
+            longest = now + lock.lock_at_least_for.total_seconds()
+            until = max(now, min(entry.lock_at_least_until, longest))
+            ticks = entry.ticks
+            if succeeded and lock.tick is not None:
+                ticks = to_text(from_text(ticks).after_success())
+            return replace(entry, lock_until=until, is_released=True, ticks=ticks)
+
+        return self._change(lock.name, change) in {None, True}
+
+    def replace(
+        self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
+    ) -> bool:
+        def change(entry: Entry, now: float) -> Entry | bool:
+            if entry.locked_by != status.locked_by:
+                return False
+            if not lasting:
+                over = replace(entry, lock_until=now, lock_at_least_until=now)
+                is_free = entry.state(now) is LockState.FREE
+                return not is_free and replace(over, is_released=True)
+            if not entry.is_held(now):
+                return False
+            if locked_by is not None:
+                return entry.acquired(locked_by, now, lasting)
+            return _lengthened(entry, now, lasting)
+
+        return self._change(status.name, change) is None
+
+    def register(self, name: str, schedule: Schedule) -> None:
+        def change(entry: Entry, now: float) -> Entry | None:
+            if entry.is_held(now) and not entry.is_released:
+                return None
+            status = entry.status(name, now, self.wall_clock(now))
+            ticks = to_text(status.registered(schedule))
+            return None if ticks == entry.ticks else replace(entry, ticks=ticks)
+
+        self._change(name, change)
+
+    def now(self) -> datetime:
+        moment = self.wall_clock(self.clock())
+        return moment if settings.USE_TZ else timezone.make_naive(moment)
+
+    def status(self, name: str) -> LockStatus | None:
+        try:
+            entry, _, now = self.read(name)
+        except ValueError as error:
+            return self._unreadable(name, error, self.clock())
+        return self.status_at(now, name, lambda: entry)
+
+    def status_at(
+        self, now: float, name: str, parse: Callable[[], Entry | None]
+    ) -> LockStatus | None:
+        """Return the status of the entry, if there is one, also of one that is none."""
+        try:
+            entry = parse()
+            clock = self.wall_clock(now)
+            return None if entry is None else entry.status(name, now, clock)
+        except ValueError as error:
+            return self._unreadable(name, error, now)
+
+    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
+        found = self.read_all(query.names)
+        return iter(query.select(each for each in found if each is not None))
+
+    def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
+        try:
+            self.clock()
+        except LockProviderError as error:
+            hint = "No job with a lock runs while its store is unreachable."
+            return [Warning(str(error), hint=hint, id="shedlock.W005")]
+        return []
+
+    def _change(
+        self, name: str, change: Callable[[Entry, float], Entry | R]
+    ) -> R | None:
+        """
+        Write what ``change`` makes of the entry, and return ``None``.
+
+        It is asked again if somebody else wrote first. Anything but an entry is the
+        answer, and nothing is written.
+        """
+        while True:
+            try:
+                entry, version, now = self.read(name)
+                after = change(entry or Entry.free(now), now)
+            except ValueError as error:
+                raise LockProviderError(
+                    f"The record of lock {name!r} in the provider {self.alias!r} can't "
+                    f"be read: {error}. Correct or delete it."
+                ) from error
+            if not isinstance(after, Entry):
+                return after
+            if self.write(name, after, version):
+                return None
+
+    def _unreadable(self, name: str, error: ValueError, now: float) -> LockStatus:
+        log_unreadable(name, reason := str(error))
+        free, clock = LockState.FREE, self.wall_clock(now)
+        return LockStatus(name, free, "", clock, clock, ZERO, clock, unreadable=reason)
 
 
-def unreadable_status(name: str, reason: str, clock: datetime) -> LockStatus:
-    """Return the status of a record that can't be read, and log why, once."""
-    log_unreadable(name, reason)
-    none = timedelta(0)
-    return LockStatus(
-        name, LockState.FREE, "", clock, clock, none, clock, unreadable=reason
-    )
-
-
-def wall_clock(seconds: float) -> datetime:
-    """Return the instant so many seconds after 1970."""
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-def _wall_time(clock: datetime, after: float) -> datetime:
-    try:
-        return min(max(clock + timedelta(seconds=after), EARLIEST), LATEST)
-    except OverflowError:
-        return LATEST if after > 0 else EARLIEST
+def _lengthened(entry: Entry, now: float, at_most: timedelta) -> Entry:
+    lease_end = now + at_most.total_seconds()
+    return replace(entry, lock_until=max(entry.lock_until, lease_end))

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django_shedlock.clocks import host_now
-from django_shedlock.providers.comparing import EntryLockProvider
-from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.entries import Entry, EntryLockProvider
 from django_shedlock.threads import renewed_in_child
 
 
@@ -34,13 +33,12 @@ class MemoryLockProvider(EntryLockProvider):
         self._entries: dict[str, Entry] = {}
         self._mutex = threading.Lock()
 
-    def read(self, name: str) -> tuple[Entry | None, Entry | None]:
+    def read(self, name: str) -> tuple[Entry | None, Entry | None, float]:
         """See EntryLockProvider.read(). The entry is its own version."""
         entry = self._entries.get(name)
-        return entry, entry
+        return entry, entry, self.clock()
 
     def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
-        """See EntryLockProvider.write()."""
         with self._mutex:
             if self._entries.get(name) is not version:
                 return False
@@ -48,7 +46,6 @@ class MemoryLockProvider(EntryLockProvider):
             return True
 
     def names(self) -> Iterable[str]:
-        """See EntryLockProvider.names()."""
         with self._mutex:
             return list(self._entries)
 

@@ -2,58 +2,111 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, finalize
 
 from django.core.checks import CheckMessage, Error
 
 from django_shedlock.exceptions import LockProviderError, message_of
-from django_shedlock.locks.states import LockStatus
-from django_shedlock.providers.comparing import EntryLockProvider
-from django_shedlock.providers.entries import Entry, unreadable_status, wall_clock
+from django_shedlock.providers.entries import EntryLockProvider
+from django_shedlock.threads import renewed_in_child
+
+C = TypeVar("C")
 
 
-class Store(NamedTuple):
-    """A store's name, the library that reaches it, and the extra that installs that."""
+class Clients(Generic[C]):
+    """
+    The clients of one provider: one for all threads, or one for each.
 
+    Each is made when it is first needed, so nothing is connected before. A forked child
+    makes its own, and leaves its parent's connections alone.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], C],
+        close: Callable[[C], object],
+        *,
+        for_each_thread: bool = False,
+    ):
+        self._make, self._close = make, close
+        self._for_each_thread = for_each_thread
+        self._inherited: list[object] = []
+        self._renew()
+        renewed_in_child(self)
+
+    def forget(self) -> None:
+        """Forget the clients: a forked child must not use its parent's."""
+        # Nor may it close them, as the garbage collector would.
+        self._inherited.append(self._of_threads)
+        self._at_end.detach()
+        self._renew()
+
+    def get(self) -> C:
+        """Return the client of this thread, or of all."""
+        each = self._for_each_thread
+        thread = threading.current_thread() if each else threading.main_thread()
+        with self._mutex:
+            if thread not in self._of_threads:
+                self._of_threads[thread] = self._make()
+            return self._of_threads[thread]
+
+    def close(self) -> None:
+        """Close all of this process; the next ``get()`` makes a new one."""
+        with self._mutex:
+            _close_all(self._of_threads, self._close)
+
+    def _renew(self) -> None:
+        # Re-entrant, since a signal handler may release locks.
+        self._mutex = threading.RLock()
+        self._of_threads: MutableMapping[threading.Thread, C] = WeakKeyDictionary()
+        self._at_end = finalize(self, _close_all, self._of_threads, self._close)
+
+
+def _close_all(clients: MutableMapping[Any, C], close: Callable[[C], object]) -> None:
+    while clients:
+        close(clients.popitem()[1])
+
+
+class Library(NamedTuple):
+    """What reaches a kind of server, and the extra that installs it."""
+
+    server: str
     name: str
-    library: str
     extra: str
-
-
-class Failure(NamedTuple):
-    """What a store's failure says, and whether it may have done what it was asked."""
-
-    text: str
-    is_uncertain: bool
 
 
 class ServerLockProvider(EntryLockProvider):
     """
     Tells what fails between this process and a server, in the same words for each.
 
-    ``store`` names it.
+    ``library`` is what asks the server.
     """
 
-    store: Store
+    library: Library
 
     @abstractmethod
     def try_options(self) -> None:
         """Make a client, which asks nobody; raise what is wrong with the options."""
 
     @abstractmethod
-    def failure(self, error: Exception) -> Failure | None:
-        """Return what the error of a request says; ``None`` if it is none of those."""
+    def explain(self, error: Exception) -> tuple[str, bool] | None:
+        """
+        Return what an error of the library says; ``None`` if it is another one.
+
+        And whether the server may have done what it was asked.
+        """
 
     def check(self) -> list[CheckMessage]:
-        """See LockProvider.check()."""
         where, hint = f"SHEDLOCK_PROVIDERS[{self.alias!r}]", "Correct its OPTIONS."
         try:
             self.try_options()
         except ImportError as error:
-            text, hint = f"{where} needs {self.store.library}: {error}", self._install
+            text, hint = f"{where} needs {self.library.name}: {error}", self._install
         except Exception as error:  # without the library its errors are unknown, too
             text = f"{where} has wrong options: {message_of(error)}"
         else:
@@ -62,46 +115,22 @@ class ServerLockProvider(EntryLockProvider):
 
     @contextmanager
     def asking(self, verb: str, name: str | None) -> Iterator[None]:
-        """Let a failure name the lock, or all of them, and the provider."""
+        """Let an error name the lock, or all of them, and the provider."""
         try:
             yield
-        except ImportError as error:
-            text = f"{error}. {self._install}"
-            raise self._failed(verb, name, Failure(text, False)) from error
         except Exception as error:
-            failure = self.failure(error)
-            if failure is None:
+            if isinstance(error, ImportError):
+                text, is_uncertain = f"{error}. {self._install}", False
+            elif explained := self.explain(error):
+                text, is_uncertain = explained
+            else:
                 raise
-            raise self._failed(verb, name, failure) from error
-
-    def _failed(
-        self, verb: str, name: str | None, failure: Failure
-    ) -> LockProviderError:
-        what = "the locks" if name is None else f"lock {name!r}"
-        where = f"in {self.store.name} (provider {self.alias!r})"
-        error = LockProviderError(f"Could not {verb} {what} {where}: {failure.text}")
-        error.is_uncertain = failure.is_uncertain
-        return error
+            what = "the locks" if name is None else f"lock {name!r}"
+            where = f"in {self.library.server} (provider {self.alias!r})"
+            failure = LockProviderError(f"Could not {verb} {what} {where}: {text}")
+            failure.is_uncertain = is_uncertain
+            raise failure from error
 
     @property
     def _install(self) -> str:
-        return f'Install it: pip install "django-shedlock[{self.store.extra}]"'
-
-
-def statuses_at(
-    now: float, names: Iterable[str], parse: Callable[[str], Entry | None]
-) -> list[LockStatus]:
-    """Return the status of each name for which ``parse`` returns an entry, or fails."""
-    found = (_status(name, now, parse) for name in names)
-    return [status for status in found if status is not None]
-
-
-def _status(
-    name: str, now: float, parse: Callable[[str], Entry | None]
-) -> LockStatus | None:
-    clock = wall_clock(now)
-    try:
-        entry = parse(name)
-    except ValueError as error:
-        return unreadable_status(name, str(error), clock)
-    return None if entry is None else entry.status(name, now, clock)
+        return f'Install it: pip install "django-shedlock[{self.library.extra}]"'

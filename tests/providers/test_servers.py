@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,8 +12,11 @@ import pytest
 from django_shedlock.checks import check_providers, check_stores
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.servers import Clients
+from tests.support.forks import forked, thread_inside
 from tests.support.locks import configure, try_from
 from tests.support.redis_servers import free_port
+from tests.support.threads import run_threads
 
 
 class Kind(NamedTuple):
@@ -130,3 +134,71 @@ def test_server_that_does_not_answer(extra: str) -> None:
     assert message.id == "shedlock.W005"
     assert "'default'" in message.msg
     assert message.hint == "No job with a lock runs while its store is unreachable."
+
+
+class Client:
+    """What a provider would ask a server with."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def clients(*, for_each_thread: bool = False) -> Clients[Client]:
+    return Clients(Client, Client.close, for_each_thread=for_each_thread)
+
+
+@pytest.mark.parametrize("for_each_thread", [False, True])
+def test_threads_share_a_client_or_have_their_own(*, for_each_thread: bool) -> None:
+    """As the provider says; a thread gets the same one again."""
+    held = clients(for_each_thread=for_each_thread)
+    found: list[Client] = []
+    run_threads(3, lambda: found.extend([held.get(), held.get()]))
+    assert len({id(client) for client in found}) == (3 if for_each_thread else 1)
+
+
+def test_nothing_is_made_before_it_is_needed() -> None:
+    """A provider can be made where its server is away."""
+
+    def fail() -> Client:
+        raise ConnectionError("away")
+
+    held = Clients(fail, Client.close)
+    with pytest.raises(ConnectionError, match="away"):
+        held.get()
+
+
+def test_clients_are_closed_with_their_provider() -> None:
+    """No connection is left when nobody can ask for it any more."""
+    held = clients()
+    client = held.get()
+    held.close()
+    assert client.is_closed
+    again = held.get()
+    assert again is not client
+    del held
+    gc.collect()
+    assert again.is_closed
+
+
+def test_forked_child_makes_its_own_client() -> None:
+    """It neither uses nor closes its parent's, also if a thread held the mutex."""
+    held = clients()
+    ours = held.get()
+
+    def work() -> bool:
+        theirs = held.get()
+        held.close()
+        gc.collect()
+        return theirs is not ours and theirs.is_closed and not ours.is_closed
+
+    with thread_inside(lambda stay: hold_mutex(held, stay)):
+        assert forked(work)
+    assert held.get() is ours
+
+
+def hold_mutex(held: Clients[Client], stay: Callable[[], None]) -> None:
+    with held._mutex:
+        stay()

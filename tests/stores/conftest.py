@@ -10,6 +10,7 @@ import pytest
 from django_shedlock import scheduler_lock
 from django_shedlock.console.monitoring.search import known_names
 from django_shedlock.providers import provider_instances
+from django_shedlock.providers.servers import Clients
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of
 from tests.support.mongodb_fixtures import mongodb
@@ -63,12 +64,9 @@ def mongo(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 def close_clients() -> None:
     for provider in provider_instances().values():
-        if hasattr(provider, "client"):
-            provider.client.close()
-        if hasattr(provider, "members"):
-            provider.members.close()
-        if hasattr(provider, "clients"):
-            provider.clients.client.close()
+        for part in (provider, *vars(provider).values()):
+            if isinstance(clients := getattr(part, "clients", None), Clients):
+                clients.close()
 
 
 @pytest.fixture(params=["database", "memory", "redis", "etcd", "mongo"])

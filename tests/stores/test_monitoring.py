@@ -105,7 +105,7 @@ def test_bad_record(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The finding says where the record is that somebody has to correct."""
     lock = take("job")
     provider: Any = get_provider()
-    entry, version = provider.read("job")
+    entry, version, _ = provider.read("job")
     object.__setattr__(entry, "ticks", "nonsense")
     assert provider.write("job", entry, version)
     [found] = Search(HOUR).findings(provider)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers.base import ALL_LOCKS, LockQuery
-from django_shedlock.providers.comparing import EntryLockProvider
-from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.entries import Entry, EntryLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test.contract.harness import force_release
 
@@ -40,11 +40,11 @@ class EndsLeasesEarly(MemoryLockProvider):
 class NeverEndsLeases(MemoryLockProvider):
     """Its locks are held until somebody releases them."""
 
-    def read(self, name: str) -> tuple[Entry | None, Entry | None]:
-        entry, version = super().read(name)
+    def read(self, name: str) -> tuple[Entry | None, Entry | None, float]:
+        entry, version, now = super().read(name)
         if entry is not None and not entry.is_released:
-            entry = replace(entry, lock_until=self.clock() + 1000)
-        return entry, version
+            entry = replace(entry, lock_until=now + 1000)
+        return entry, version, now
 
 
 class ForgetsAtLeast(MemoryLockProvider):
@@ -74,10 +74,12 @@ class ExtendsForOthers(MemoryLockProvider):
         *,
         is_beat: bool = False,
     ) -> bool:
-        entry, version = self.read(lock.name)
+        entry, version, now = self.read(lock.name)
         assert entry is not None
-        longer = entry.extended(self.clock(), lock_at_most_for, lock_at_least_for)
-        return self.write(lock.name, longer, version)
+        until = max(entry.lock_until, now + lock_at_most_for.total_seconds())
+        at_least = (lock_at_least_for or ZERO).total_seconds()
+        longer = replace(entry, lock_until=until, lock_at_least_until=now + at_least)
+        return self.write(lock.name, replace(longer, extended_at=now), version)
 
 
 class Shortens(MemoryLockProvider):
@@ -106,7 +108,7 @@ class ForgetsTicks(MemoryLockProvider):
 class IgnoresCase(MemoryLockProvider):
     """Names that differ in their case are one lock."""
 
-    def read(self, name: str) -> tuple[Entry | None, Entry | None]:
+    def read(self, name: str) -> tuple[Entry | None, Entry | None, float]:
         return super().read(name.lower())
 
     def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
@@ -136,9 +138,10 @@ class FilesWithoutCompare(EntryLockProvider):
         super().__init__(alias, **options)
         self.folder = Path(folder)
 
-    def read(self, name: str) -> tuple[Entry | None, None]:
+    def read(self, name: str) -> tuple[Entry | None, None, float]:
         path = self.folder / name
-        return Entry.from_json(path.read_text()) if path.exists() else None, None
+        entry = Entry.from_json(path.read_text()) if path.exists() else None
+        return entry, None, self.clock()
 
     def write(self, name: str, entry: Entry, version: None) -> bool:
         new = self.folder.parent / f"{name} of {os.getpid()}"

@@ -26,4 +26,4 @@ def locks(running_etcd: EtcdServer) -> Iterator[EtcdLockProvider]:
         "default", endpoints=[running_etcd.url], prefix=next(prefixes), **PATIENT
     )
     yield provider
-    provider.members.close()
+    provider.members.clients.close()

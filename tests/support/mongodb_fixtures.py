@@ -25,12 +25,12 @@ def mongodb() -> Iterator[dict[str, Any]]:
     collection = f"locks {os.getpid()} {next(numbers)}"
     yield {"url": url, "collection": collection, **PATIENT}
     provider: Any = MongoLockProvider("default", url=url, collection=collection)
-    provider.client.collection.drop()
-    provider.client.close()
+    provider.collection.drop()
+    provider.clients.close()
 
 
 @pytest.fixture
 def locks(mongodb: dict[str, Any]) -> Iterator[MongoLockProvider]:
     provider = MongoLockProvider("default", **mongodb)
     yield provider
-    provider.client.close()
+    provider.clients.close()

@@ -30,7 +30,7 @@ def servers(tmp_path: Path) -> Iterator[list[EtcdServer]]:
 def locks_of(endpoints: list[str], **options: Any) -> Iterator[EtcdLockProvider]:
     provider = EtcdLockProvider("default", endpoints=endpoints, **options)
     yield provider
-    provider.members.close()
+    provider.members.clients.close()
 
 
 def urls(servers: list[EtcdServer]) -> list[str]:

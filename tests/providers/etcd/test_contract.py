@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from django_shedlock.locks.lock import Lock
+from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.etcd import EtcdLockProvider, transactions
-from django_shedlock.providers.etcd.transactions import Known
+from django_shedlock.providers.etcd import EtcdLockProvider
+from django_shedlock.providers.etcd_gateway import Known
 from django_shedlock.test import LockProviderContract
 from django_shedlock.test.contract.harness import Options
 from tests.support.etcd_fixtures import PATIENT, prefixes
@@ -32,7 +33,7 @@ def send(provider: EtcdLockProvider, *steps: dict[str, Any]) -> None:
 
 def put_record(provider: EtcdLockProvider, value: bytes, name: str = "job") -> None:
     """Write the record as with etcdctl."""
-    send(provider, transactions.put(provider._keys(name)[0], value))
+    send(provider, gateway.put(provider._keys(name)[0], value))
 
 
 def end_lease(provider: EtcdLockProvider, name: str) -> None:
@@ -51,7 +52,7 @@ def shift(provider: EtcdLockProvider, name: str, by: timedelta) -> None:
         values[field] -= by.total_seconds()
     put_record(provider, json.dumps(values).encode(), name)
     if values["lock_until"] <= provider.clock():
-        send(provider, transactions.delete(provider._keys(name)[1]))
+        send(provider, gateway.delete(provider._keys(name)[1]))
 
 
 class TestServer(LockProviderContract):
@@ -70,7 +71,7 @@ class TestServer(LockProviderContract):
     @pytest.fixture(autouse=True)
     def closed(self, provider: Any) -> Iterator[None]:
         yield
-        provider.members.close()
+        provider.members.clients.close()
 
     def end_lease(self, provider: LockProvider, lock: Lock) -> None:
         end_lease(provider, lock.name)  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ import pytest
 
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder
-from django_shedlock.providers.etcd import EtcdLockProvider, transactions
+from django_shedlock.providers import etcd_gateway as gateway
+from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test.contract.harness import force_extend
 from tests.providers.etcd.test_contract import end_lease, known, put_record, send
@@ -78,7 +79,7 @@ def test_lost_race_leaves_no_lease(
     locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that was granted for it is revoked."""
-    entry, version = locks.read("job")
+    entry, version, _ = locks.read("job")
     assert entry is None
     winner = take_from(locks, configure())
     taken = locks.read("job")[0]
@@ -106,7 +107,7 @@ def test_extension_of_a_lease_that_is_nearly_over(locks: EtcdLockProvider) -> No
     value = known(locks, "job")[0].value
     grant = {"TTL": 60, "ID": 0}
     short = int(locks.members.ask("lease/grant", grant)[0]["ID"])
-    send(locks, transactions.put(locks._keys("job")[1], value, short))
+    send(locks, gateway.put(locks._keys("job")[1], value, short))
     shift_clock(locks, DAY)
     assert locks.extend(lock, HOUR)
     assert left(locks) > HOUR_NEARLY
@@ -127,7 +128,7 @@ def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
     """It is listed, and its holder extends and releases it."""
     lock = take_from(locks, configure())
     token = lock.fencing_token
-    send(locks, transactions.delete(locks._keys("job")[0]))
+    send(locks, gateway.delete(locks._keys("job")[0]))
     assert isinstance(try_from(locks, configure()), LockHolder)
     [status] = locks.statuses()
     assert status.locked_by == lock.locked_by
@@ -152,7 +153,7 @@ def test_lease_in_use_is_not_revoked(
     holder = try_from(locks, configure())
     assert isinstance(holder, LockHolder)
     assert status_of(locks, "job").schedule_state.schedule == schedule
-    locks.members.close()
+    locks.members.clients.close()
 
 
 def test_token_grows_over_a_deleted_record(locks: EtcdLockProvider) -> None:
@@ -162,5 +163,5 @@ def test_token_grows_over_a_deleted_record(locks: EtcdLockProvider) -> None:
         lock = take_from(locks, configure())
         tokens.append(lock.fencing_token or 0)
         assert locks.release(lock)
-        send(locks, transactions.delete(locks._keys("job")[0]))
+        send(locks, gateway.delete(locks._keys("job")[0]))
     assert tokens == sorted(set(tokens))

@@ -14,8 +14,9 @@ from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderErr
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
-from django_shedlock.providers.etcd import EtcdLockProvider, transactions
-from django_shedlock.providers.etcd.clients import Members
+from django_shedlock.providers import etcd_gateway as gateway
+from django_shedlock.providers.etcd import EtcdLockProvider
+from django_shedlock.providers.etcd_gateway import Members
 from tests.providers.etcd.test_contract import put_record
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
@@ -82,10 +83,11 @@ def test_unreadable_record(locks: EtcdLockProvider, value: bytes) -> None:
 
 
 def known_value(locks: EtcdLockProvider) -> bytes:
-    steps = [transactions.read(locks._keys("job")[0])]
+    key = locks._keys("job")[0]
+    steps = [gateway.read(key)]
     result, _ = locks.members.ask("kv/txn", {"success": steps})
-    [found] = transactions.answers(result)
-    return transactions.Known.parse(found).value
+    [found] = gateway.answers(result)
+    return found[key].value
 
 
 def two_endpoints(running_etcd: EtcdServer, **options: Any) -> EtcdLockProvider:
@@ -138,7 +140,7 @@ def test_lost_answers(
     with lost_answers(monkeypatch, 1):
         assert locks.release(lock)
     assert isinstance(try_from(locks, configure()), Lock)
-    locks.members.close()
+    locks.members.clients.close()
 
 
 def test_all_answers_lost(
@@ -150,7 +152,7 @@ def test_all_answers_lost(
         with pytest.raises(LockProviderError, match="'job'.*lost") as failure:
             try_from(locks, configure())
     assert failure.value.is_uncertain
-    locks.members.close()
+    locks.members.clients.close()
 
 
 def test_nobody_listens() -> None:
@@ -166,18 +168,16 @@ def test_endpoint_that_nobody_listens_on(running_etcd: EtcdServer) -> None:
     endpoints = [f"http://127.0.0.1:{free_port()}", running_etcd.url]
     locks = EtcdLockProvider("default", endpoints=endpoints, prefix=next(prefixes))
     assert take_from(locks, configure()).release()
-    [first, _] = locks.members._in_turn()
+    [first, _] = locks.members.clients.get().clients
     assert first.port == running_etcd.port
-    locks.members.close()
+    locks.members.clients.close()
 
 
 def test_forked_child_connects_anew(locks: EtcdLockProvider) -> None:
     """It uses none of its parent's connections."""
     assert_child_connects_anew(locks)
-    ours = list(locks.members._in_turn())
-    assert forked(
-        lambda: all(client not in ours for client in locks.members._in_turn())
-    )
+    ours = locks.members.clients.get()
+    assert forked(lambda: locks.members.clients.get() is not ours)
 
 
 def test_lease_below_a_second() -> None:

@@ -31,7 +31,7 @@ def test_server_that_answers(settings: Any, mongodb: dict[str, Any]) -> None:
     use(settings, **mongodb)
     assert check_stores() == []
     provider: Any = get_provider()
-    provider.client.close()
+    provider.clients.close()
 
 
 @pytest.mark.parametrize(

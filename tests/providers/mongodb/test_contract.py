@@ -23,7 +23,7 @@ def shift(provider: Any, name: str, by: timedelta) -> None:
     fields = ("lockUntil", "lockedAt", "atLeastUntil")
     by_milliseconds = -(-by // MILLISECOND)
     older = {field: {"$subtract": [f"${field}", by_milliseconds]} for field in fields}
-    provider.client.collection.update_one({"_id": name}, [{"$set": older}])
+    provider.collection.update_one({"_id": name}, [{"$set": older}])
 
 
 class TestServer(LockProviderContract):
@@ -43,7 +43,7 @@ class TestServer(LockProviderContract):
     def provider(self, options: Options) -> Iterator[LockProvider]:
         provider = MongoLockProvider("default", **options)
         yield provider
-        provider.client.close()
+        provider.clients.close()
 
     def end_lease(self, provider: LockProvider, lock: Lock) -> None:
         status = status_of(provider, lock.name)

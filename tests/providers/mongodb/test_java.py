@@ -39,7 +39,7 @@ class JavaShedLock:
     """ShedLock with ``MongoLockProvider``: its host's clock counts."""
 
     def __init__(self, locks: MongoLockProvider, host: str = "java"):
-        self.host, self._collection = host, locks.client.collection
+        self.host, self._collection = host, locks.collection
 
     def lock(self, name: str, at_most: timedelta) -> bool:
         """Update or insert the document; if that is there already, it is held."""
@@ -74,7 +74,7 @@ def java(locks: MongoLockProvider) -> JavaShedLock:
 def end_lease(locks: MongoLockProvider) -> None:
     past = datetime.now(UTC) - timedelta(seconds=1)
     change = {"$set": {"lockUntil": past}}
-    locks.client.collection.update_one({"_id": "job"}, change)
+    locks.collection.update_one({"_id": "job"}, change)
 
 
 def test_java_holds(locks: MongoLockProvider, java: JavaShedLock) -> None:
@@ -143,7 +143,7 @@ def test_java_writes_a_timestamp(locks: MongoLockProvider, java: JavaShedLock) -
     assert java.lock("job", MINUTE)
     moment = Timestamp(int(time.time()) - 10, 1)
     change = {"$set": {"lockedAt": moment}}
-    locks.client.collection.update_one({"_id": "job"}, change)
+    locks.collection.update_one({"_id": "job"}, change)
     holder = try_from(locks, configure())
     assert isinstance(holder, LockHolder)
     status = status_of(locks, "job")

@@ -18,8 +18,9 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.entries import Entry
-from django_shedlock.providers.mongodb import MongoLockProvider, documents
+from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from tests.support.forks import assert_child_connects_anew
@@ -64,11 +65,11 @@ def watched(mongodb: dict[str, Any], commands: Commands) -> Iterator[MongoLockPr
     provider = MongoLockProvider("default", **mongodb, event_listeners=[commands])
     provider.clock()
     yield provider
-    provider.client.close()
+    provider.clients.close()
 
 
 def document(locks: MongoLockProvider, name: str = "job") -> dict[str, Any]:
-    found: dict[str, Any] = locks.client.collection.find_one({"_id": name})
+    found: dict[str, Any] = locks.collection.find_one({"_id": name})
     return found
 
 
@@ -134,7 +135,7 @@ def set_back(locks: MongoLockProvider, by: timedelta) -> None:
     """Let the lock be as if the server's clock had been set back by so much."""
     fields = ("lockUntil", "lockedAt", "atLeastUntil")
     later = {field: {"$add": [f"${field}", by // MILLISECOND]} for field in fields}
-    locks.client.collection.update_one({"_id": "job"}, [{"$set": later}])
+    locks.collection.update_one({"_id": "job"}, [{"$set": later}])
 
 
 def test_release_after_the_clock_was_set_back(locks: MongoLockProvider) -> None:
@@ -169,9 +170,9 @@ def test_write_changes_only_what_was_read(
 ) -> None:
     """Whatever field somebody changed since, Java's or ours."""
     take_from(locks, configure())
-    entry, version = locks.read("job")
+    entry, version, _ = locks.read("job")
     assert entry is not None
-    locks.client.collection.update_one({"_id": "job"}, {"$set": change})
+    locks.collection.update_one({"_id": "job"}, {"$set": change})
     before = document(locks)
     assert not locks.write("job", entry, version)
     assert document(locks) == before
@@ -180,7 +181,7 @@ def test_write_changes_only_what_was_read(
 def test_each_write_counts(locks: MongoLockProvider) -> None:
     """Also one that leaves Java's fields as they are: the next one sees it."""
     take_from(locks, configure())
-    entry, version = locks.read("job")
+    entry, version, _ = locks.read("job")
     assert entry is not None
     for _ in range(2):
         assert locks.write("job", entry, version)
@@ -190,7 +191,7 @@ def test_each_write_counts(locks: MongoLockProvider) -> None:
 
 def test_document_inserted_meanwhile(locks: MongoLockProvider) -> None:
     """Of two that saw no document one inserts it."""
-    entry, version = locks.read("job")
+    entry, version, _ = locks.read("job")
     assert (entry, version) == (None, {})
     take_from(locks, configure())
     assert not locks.write("job", Entry.free(locks.clock()), version)
@@ -233,7 +234,7 @@ def test_unreadable_document(locks: MongoLockProvider, wrong: dict[str, Any]) ->
     """While it is held it is told, and neither lost nor taken for a free lock."""
     take_from(locks, configure())
     take_from(locks, configure("other"))
-    locks.client.collection.update_one({"_id": "job"}, {"$set": wrong})
+    locks.collection.update_one({"_id": "job"}, {"$set": wrong})
     before = document(locks)
     broken, other = locks.statuses()
     if "lockedBy" not in wrong:
@@ -291,14 +292,14 @@ def test_network_that_is_cut(mongodb: dict[str, Any]) -> None:
         options = {**mongodb, "url": url, "timeout": "500ms"}
         locks = MongoLockProvider("default", **options)
         lock = Lock(locks, configure())
-        assert locks.statuses() == []
+        assert list(locks.statuses()) == []
         with network.cut():
             with pytest.raises(LockProviderError, match="'job' in MongoDB") as raised:
                 locks.acquire(lock)
             assert raised.value.is_uncertain
         assert wait_for(lambda: is_ours(locks, lock))
         assert locks.release(lock)
-        locks.client.close()
+        locks.clients.close()
 
 
 def is_ours(locks: MongoLockProvider, lock: Lock) -> bool:
@@ -317,7 +318,7 @@ def test_nobody_listens() -> None:
     assert not failure.value.is_uncertain
     assert "secret" not in str(failure.value)
     assert len(str(failure.value)) < 300
-    locks.client.close()
+    locks.clients.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

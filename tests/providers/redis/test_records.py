@@ -35,7 +35,7 @@ SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 def locks(server: RedisServer) -> Iterator[RedisLockProvider]:
     provider = RedisLockProvider("default", url=server.url, retention="1h", **PATIENT)
     yield provider
-    provider.clients.client.close()
+    provider.server.clients.close()
 
 
 def test_record_is_readable_by_hand(
@@ -128,7 +128,7 @@ def test_names_and_prefixes_are_taken_literally(
         "*",
         "}",
     ]
-    locks.clients.client.close()
+    locks.server.clients.close()
 
 
 def test_two_prefixes_are_two_sets(server: RedisServer) -> None:
@@ -138,17 +138,17 @@ def test_two_prefixes_are_two_sets(server: RedisServer) -> None:
         for prefix in ("one:", "other:")
     )
     take_from(one, configure())
-    assert not other.statuses()
+    assert not list(other.statuses())
     take_from(other, configure())
     for locks in (one, other):
-        locks.clients.client.close()
+        locks.server.clients.close()
 
 
 def test_many_locks_are_listed(
     locks: RedisLockProvider, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than one round trip reads."""
-    monkeypatch.setattr("django_shedlock.providers.redis.provider.BATCH", 3)
+    monkeypatch.setattr("django_shedlock.providers.redis.BATCH", 3)
     names = [f"job {number}" for number in range(8)]
     for name in names:
         take_from(locks, configure(name))
@@ -229,7 +229,7 @@ def test_lock_is_kept_no_longer_though_the_clock_is_set_back(
 def test_write_notices_an_extension(locks: RedisLockProvider) -> None:
     """Nobody writes what he read before the holder extended its lease."""
     lock = take_from(locks, configure())
-    entry, version = locks.read("job")
+    entry, version, _ = locks.read("job")
     assert entry is not None
     assert locks.extend(lock, 2 * MINUTE)
     assert not locks.write("job", entry, version)

@@ -39,7 +39,7 @@ def servers(tmp_path: Path) -> Iterator[list[RedisServer]]:
 def locks_on(server: RedisServer, **options: Any) -> Iterator[RedisLockProvider]:
     provider = RedisLockProvider("default", url=server.url, **{**PATIENT, **options})
     yield provider
-    provider.clients.client.close()
+    provider.server.clients.close()
 
 
 def promote(replica: RedisServer) -> None:
@@ -60,14 +60,14 @@ def test_replicas_confirm(servers: list[RedisServer]) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_replicas_that_hang(servers: list[RedisServer], *, is_async: bool) -> None:
-    """Nobody runs without their confirmation, and the lock is given back."""
+    """Nobody runs without their confirmation, and the lock is released."""
     master, *replicas = servers
     options: Any = {"wait_replicas": 1, "wait_timeout": "100ms"}
     with locks_on(master, **options) as locks, ExitStack() as pauses:
         for replica in replicas:
             pauses.enter_context(replica.paused())
         lock = Lock(locks, configure())
-        with pytest.raises(LockProviderError, match=r"0 of 1 replicas.*given back"):
+        with pytest.raises(LockProviderError, match=r"0 of 1 replicas.*released"):
             async_to_sync(locks.aacquire)(lock) if is_async else locks.acquire(lock)
         status = status_of(locks, "job")
         assert not status.remaining
@@ -136,7 +136,7 @@ def locks_by(ports: list[int], **options: Any) -> Iterator[RedisLockProvider]:
     url = f"redis+sentinel://{hosts}/jobs"
     locks = RedisLockProvider("default", url=url, **options)
     yield locks
-    locks.clients.client.close()
+    locks.server.clients.close()
 
 
 def test_sentinel_names_the_new_master(
@@ -176,7 +176,7 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
             wait_for(lambda s=server: s.ask("CLUSTER INFO")["cluster_state"] == "ok")
         for name in names:
             assert isinstance(wait_for(lambda n=name: answer(locks, n)), LockHolder)
-        locks.clients.client.close()
+        locks.server.clients.close()
 
 
 def answer(locks: RedisLockProvider, name: str) -> object:

@@ -30,7 +30,7 @@ SCHEDULED = LockConfiguration("job", MINUTE, schedule=SCHEDULE)
 def locks(server: RedisServer) -> Iterator[RedisLockProvider]:
     provider = RedisLockProvider("default", url=server.url, **PATIENT)
     yield provider
-    provider.clients.client.close()
+    provider.server.clients.close()
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_server_that_hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
             with pytest.raises(LockProviderError, match="'job'.*imeout") as failure:
                 try_from(locks, configure())
         assert failure.value.is_uncertain
-        locks.clients.client.close()
+        locks.server.clients.close()
 
 
 def test_server_that_has_forgotten(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -290,7 +290,7 @@ def test_server_that_has_forgotten(tmp_path_factory: pytest.TempPathFactory) -> 
         assert other.fencing_token is not None
         assert other.fencing_token > token
         assert other.release()
-        locks.clients.client.close()
+        locks.server.clients.close()
 
 
 def test_forked_child_connects_anew(warm: RedisLockProvider) -> None:
@@ -323,7 +323,7 @@ def test_event_loops_close_their_clients(warm: RedisLockProvider) -> None:
         assert await warm.arelease(lock)
 
     def connected() -> int:
-        return len(warm.clients.client.client_list())
+        return len(warm.server.clients.get().client_list())
 
     before = connected()
     for _ in range(3):

@@ -39,7 +39,7 @@ CHANGED = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
 Document = dict[str, Any]
 
 
-def taking(lock: Lock) -> list[Document]:
+def acquiring(lock: Lock) -> list[Document]:
     """Return the pipeline that acquires the lock if it is free."""
     configuration = lock.configuration
     new = {
@@ -56,9 +56,9 @@ def taking(lock: Lock) -> list[Document]:
     # A date that is no date is not free: it is told.
     is_free = {"$lte": [{"$ifNull": ["$lockUntil", NOW]}, NOW]}
     is_date = {"$in": [{"$type": "$lockUntil"}, ["date", "missing", "null"]]}
-    taken = {"$mergeObjects": ["$$ROOT", new]}
+    acquired = {"$mergeObjects": ["$$ROOT", new]}
     free = {"$and": [is_date, is_free]}
-    return [{"$replaceWith": {"$cond": [free, taken, "$$ROOT"]}}]
+    return [{"$replaceWith": {"$cond": [free, acquired, "$$ROOT"]}}]
 
 
 def extending(at_most: timedelta, at_least: timedelta | None) -> list[Document]:
@@ -112,7 +112,23 @@ def to_document(entry: Entry, before: Document) -> Document:
 def to_entry(document: Document, now: float) -> Entry:
     """Return the entry of a document; ``ValueError`` if it is none."""
     try:
-        return _entry(document, now)
+        lease_end = seconds(document["lockUntil"])
+        is_ours = _is_ours(document)
+        beat = document.get("extendedAt") if is_ours else None
+        at_least = document["atLeastUntil"] if is_ours else document["lockUntil"]
+        entry = Entry(
+            locked_by=document["lockedBy"],
+            locked_at=seconds(document["lockedAt"]),
+            lock_until=lease_end,
+            lock_at_least_until=seconds(at_least),
+            fencing_token=document.get("fencingToken", 0),
+            # Java tells an end, not whether it is that of the lease or of the job.
+            is_released=document["isReleased"] if is_ours else lease_end <= now,
+            extended_at=None if beat is None else seconds(beat),
+            ticks=document.get("ticks", ""),
+        )
+        # It has the same types as one that was read as JSON.
+        return Entry.from_json(entry.to_json())
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{document!r} is no document of a lock: {error}") from error
 
@@ -122,27 +138,6 @@ def seconds(date: Any) -> float:
     # Java writes that by its DbTimeMongoLockProvider.
     moment = date.as_datetime() if hasattr(date, "as_datetime") else date
     return float(moment.timestamp())
-
-
-def _entry(document: Document, now: float) -> Entry:
-    lease_end = seconds(document["lockUntil"])
-    locked_by = document["lockedBy"]
-    is_ours = _is_ours(document)
-    beat = document.get("extendedAt") if is_ours else None
-    at_least = document["atLeastUntil"] if is_ours else document["lockUntil"]
-    entry = Entry(
-        locked_by=locked_by,
-        locked_at=seconds(document["lockedAt"]),
-        lock_until=lease_end,
-        lock_at_least_until=seconds(at_least),
-        fencing_token=document.get("fencingToken", 0),
-        # Java tells an end, not whether it is that of the lease or of the job.
-        is_released=document["isReleased"] if is_ours else lease_end <= now,
-        extended_at=None if beat is None else seconds(beat),
-        ticks=document.get("ticks", ""),
-    )
-    # It has the same types as one that was read as JSON.
-    return Entry.from_json(entry.to_json())
 
 
 def _is_ours(document: Document) -> bool:

@@ -1,31 +1,25 @@
-"""The provider of locks in MongoDB."""
+"""The provider of locks in MongoDB, in the documents of ShedLock for Java."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, wall_clock
-from django_shedlock.providers.mongodb import documents
-from django_shedlock.providers.mongodb.clients import Client
-from django_shedlock.providers.mongodb.documents import Document
-from django_shedlock.providers.servers import (
-    Failure,
-    ServerLockProvider,
-    Store,
-    statuses_at,
-)
+from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.mongodb_documents import MILLISECOND, Document
+from django_shedlock.providers.servers import Clients, Library, ServerLockProvider
 from django_shedlock.schedules.state import Trigger
 
-COLLECTION = "shedLock"
-"""As ShedLock for Java names it."""
+DATABASE = "shedlock"
 
 
 class MongoLockProvider(ServerLockProvider):
@@ -38,8 +32,8 @@ class MongoLockProvider(ServerLockProvider):
     ``timeout``. Other options are those of ``pymongo.MongoClient``.
     """
 
-    shortest_lease = documents.MILLISECOND
-    store = Store("MongoDB", "PyMongo", "mongodb")
+    shortest_lease = MILLISECOND
+    library = Library("MongoDB", "PyMongo", "mongodb")
 
     def __init__(
         self,
@@ -47,7 +41,7 @@ class MongoLockProvider(ServerLockProvider):
         *,
         url: str,
         database: str | None = None,
-        collection: str = COLLECTION,
+        collection: str = "shedLock",
         timeout: Duration = "5s",
         keep_alive: bool = False,
         history_database: str | None = None,
@@ -56,23 +50,33 @@ class MongoLockProvider(ServerLockProvider):
         super().__init__(
             alias, keep_alive=keep_alive, history_database=history_database
         )
-        self.client = Client(
-            url, database, collection, parse_duration(timeout), client_options
-        )
+        self._url, self._database, self._name = url, database, collection
+        limit = parse_duration(timeout) // MILLISECOND
+        self._options = {"timeoutMS": limit, **client_options, "tz_aware": True}
+        self.clients = Clients(self._connect, _close)
+
+    @property
+    def collection(self) -> Any:
+        """The collection, by the client of this process."""
+        return self.clients.get()
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.acquire(). It is one operation, and one for a held lock."""
-        start = lock.configuration.start
-        if lock.configuration.schedule is not None or start.trigger is Trigger.OPERATOR:
+        wanted = lock.configuration
+        if wanted.schedule is not None or wanted.start.trigger is Trigger.OPERATOR:
             return super().acquire(lock)
+        which, pipeline = {"_id": lock.name}, documents.acquiring(lock)
         with self.asking("acquire", lock.name):
-            is_taken = self._taken(lock)
-        if is_taken:
+            from pymongo.errors import DuplicateKeyError
+
+            try:
+                found = self._find_and_update(which, pipeline, upsert=True)
+            except DuplicateKeyError:  # somebody inserted it in the same instant
+                found = self._find_and_update(which, pipeline)
+        if found is not None and found.get("lockedBy") == lock.locked_by:
             lock.tick = None
             return None
-        entry, _, now = self._readable(lock.name)
-        status = (entry or Entry.free(now)).status(lock.name, now, wall_clock(now))
-        return status.holder()
+        return super().acquire(lock)
 
     def extend(
         self,
@@ -96,110 +100,91 @@ class MongoLockProvider(ServerLockProvider):
         with self.asking("release", lock.name):
             return self._find_and_update(documents.ours(lock), pipeline) is not None
 
-    def read(self, name: str) -> tuple[Entry | None, Document]:
-        """See EntryLockProvider.read(). The version is the document."""
-        entry, version, _ = self.observe(name)
-        return entry, version
+    def read(self, name: str) -> tuple[Entry | None, Document, float]:
+        """
+        See EntryLockProvider.read(). It is one operation, on the primary.
 
-    def observe(self, name: str) -> tuple[Entry | None, Document, float]:
-        """See EntryLockProvider.observe(). It is one operation, on the primary."""
+        The version is the document.
+        """
         with self.asking("read", name):
             found = self._read({"_id": name})
         if not found:
             return None, {}, self.clock()
         [document] = found
-        entry, now = _entry(document)
-        return entry, document, now
+        now = documents.seconds(document["now"])
+        return documents.to_entry(document, now), document, now
 
     def write(self, name: str, entry: Entry, version: Document) -> bool:
-        """See EntryLockProvider.write()."""
         from pymongo.errors import DuplicateKeyError
 
         fields = documents.to_document(entry, version)
-        collection = self.client.collection
+        which = documents.unchanged(name, version)
         with self.asking("change", name):
             if version:
-                which = documents.unchanged(name, version)
-                return bool(
-                    collection.update_one(which, {"$set": fields}).matched_count
-                )
+                updated = self.collection.update_one(which, {"$set": fields})
+                return bool(updated.matched_count)
             try:
-                collection.insert_one({"_id": name, **fields})
+                self.collection.insert_one({"_id": name, **fields})
             except DuplicateKeyError:
                 return False
             return True
 
     def names(self) -> Iterable[str]:
-        """See EntryLockProvider.names()."""
         with self.asking("list", None):
-            return [
-                str(found["_id"]) for found in self.client.collection.find({}, ["_id"])
-            ]
+            return [str(found["_id"]) for found in self.collection.find({}, ["_id"])]
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the primary's."""
         with self.asking("ask the clock of", None):
-            database = self.client.collection.database
+            database = self.collection.database
             hello = database.command("hello", codec_options=database.codec_options)
             return documents.seconds(hello["localTime"])
 
-    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus]:
+    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus | None]:
         """See EntryLockProvider.read_all(). It is one query."""
-        which = {} if names is None else {"_id": {"$in": list(names)}}
         with self.asking("list", None):
-            found = {str(each["_id"]): each for each in self._read(which)}
-        now = max(
-            (documents.seconds(each["now"]) for each in found.values()), default=0
-        )
-        return statuses_at(
-            now, found, lambda each: documents.to_entry(found[each], now)
-        )
+            found = self._read({} if names is None else {"_id": {"$in": list(names)}})
+        now = max((documents.seconds(each["now"]) for each in found), default=0.0)
+        return [
+            self.status_at(
+                now, str(each["_id"]), partial(documents.to_entry, each, now)
+            )
+            for each in found
+        ]
 
     def record_of(self, name: str) -> str:
-        """See LockProvider.record_of()."""
         return f"its document {name!r} in MongoDB"
 
     def place(self) -> Place | None:
-        """See LockProvider.place()."""
         with suppress(Exception):  # check() tells what is wrong with the options
-            address = self.client.address()
+            address = self._address()
             text = f"one MongoDB, in {'.'.join(address[-2:])}"
             return Place(("mongodb", *address), text)
         return None
 
     def try_options(self) -> None:
-        """See ServerLockProvider.try_options()."""
-        self.client.check()
+        self._address()
+        if not self._is_srv:  # for that, PyMongo may ask the name server
+            _close(self._connect())
 
-    def failure(self, error: Exception) -> Failure | None:
-        """See ServerLockProvider.failure()."""
+    def explain(self, error: Exception) -> tuple[str, bool] | None:
         from pymongo import errors
 
         if not isinstance(error, errors.PyMongoError):
             return None
         # What PyMongo knows of each server fills a page.
-        text = described(error).partition(", Timeout:")[0]
+        text = described(error).partition(", Timeout:")[0].partition(", full error:")[0]
         is_sent = not isinstance(error, errors.ServerSelectionTimeoutError)
         lost = (errors.ConnectionFailure, errors.WriteConcernError)
         is_lost = isinstance(error, (*lost, errors.ExecutionTimeout))
-        return Failure(text.partition(", full error:")[0], is_sent and is_lost)
-
-    def _taken(self, lock: Lock) -> bool:
-        from pymongo.errors import DuplicateKeyError
-
-        which, pipeline = {"_id": lock.name}, documents.taking(lock)
-        try:
-            found = self._find_and_update(which, pipeline, upsert=True)
-        except DuplicateKeyError:  # somebody inserted it in the same instant
-            found = self._find_and_update(which, pipeline)
-        return found is not None and found.get("lockedBy") == lock.locked_by
+        return text, is_sent and is_lost
 
     def _find_and_update(
         self, which: Document, pipeline: list[Document], *, upsert: bool = False
     ) -> Document | None:
         from pymongo import ReturnDocument
 
-        found: Document | None = self.client.collection.find_one_and_update(
+        found: Document | None = self.collection.find_one_and_update(
             which,
             pipeline,
             projection=["lockedBy"],
@@ -211,9 +196,36 @@ class MongoLockProvider(ServerLockProvider):
     def _read(self, which: Document) -> list[Document]:
         stages = [{"$match": which}, {"$sort": {"_id": 1}}]
         projected = [*stages, {"$project": documents.WITH_CLOCK}]
-        return list(self.client.collection.aggregate(projected))
+        return list(self.collection.aggregate(projected))
+
+    def _connect(self) -> Any:
+        from pymongo import MongoClient, WriteConcern
+
+        client: Any = MongoClient(self._url, connect=False, **self._options)
+        if self._database is None:
+            database = client.get_default_database(default=DATABASE)
+        else:
+            database = client[self._database]
+        majority = WriteConcern("majority")
+        return database.get_collection(self._name, write_concern=majority)
+
+    def _address(self) -> tuple[str, ...]:
+        from pymongo.uri_parser import parse_uri
+
+        if self._is_srv:
+            rest = self._url.partition("://")[2].rpartition("@")[2]
+            hosts, _, path = rest.partition("/")
+            places, database = [hosts], path.partition("?")[0]
+        else:
+            parts = parse_uri(self._url, validate=False, warn=False)
+            database = parts["database"]
+            places = sorted(f"{host}:{port}" for host, port in parts["nodelist"])
+        return (*places, self._database or database or DATABASE, self._name)
+
+    @property
+    def _is_srv(self) -> bool:
+        return self._url.startswith("mongodb+srv://")
 
 
-def _entry(document: Document) -> tuple[Entry, float]:
-    now = documents.seconds(document["now"])
-    return documents.to_entry(document, now), now
+def _close(collection: Any) -> None:
+    collection.database.client.close()

@@ -1,0 +1,236 @@
+"""The provider of locks in etcd."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from math import ceil
+from typing import Any, NamedTuple
+
+from django_shedlock.durations import Duration, parse_duration
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.states import LockStatus
+from django_shedlock.providers import etcd_gateway as gateway
+from django_shedlock.providers.base import Place
+from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.etcd_gateway import Known, Members, Unanswered
+from django_shedlock.providers.servers import Library, ServerLockProvider
+
+ROUNDING = 1
+"""Seconds that are added to a lease: two members' clocks tell a second, no more."""
+NO_KEY = Known()
+
+
+class Lease(NamedTuple):
+    """A lease of etcd, and how long it was granted; without one both are 0."""
+
+    id: int = 0
+    seconds: int = 0
+
+
+class Version(NamedTuple):
+    """What ``read()`` has seen; ``write()`` changes only that."""
+
+    record: Known
+    holder: Known
+    store: int
+    clock: float
+    entry: Entry
+    lease: Lease
+
+
+class EtcdLockProvider(ServerLockProvider):
+    """
+    Keeps locks in etcd, which ends a lease by itself and needs a majority of members.
+
+    A lock is a record, which stays, and while it is held a second key, which belongs to
+    a lease of etcd. That key decides. ``endpoints`` are the URLs of members, which are
+    asked in turn, all together for ``timeout``. ``prefix`` begins each key. Other
+    options are those of ``etcd3gw.Etcd3Client``, as ``ca_cert``.
+    """
+
+    shortest_lease = timedelta(seconds=1)
+    library = Library("etcd", "etcd3gw", "etcd")
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        endpoints: str | Sequence[str],
+        prefix: str = "shedlock/",
+        timeout: Duration = "5s",
+        keep_alive: bool = False,
+        history_database: str | None = None,
+        **client_options: Any,
+    ):
+        super().__init__(
+            alias, keep_alive=keep_alive, history_database=history_database
+        )
+        self.prefix = prefix
+        seconds = parse_duration(timeout).total_seconds()
+        self.members = Members(endpoints, seconds, client_options)
+        self._records = f"{prefix}records/".encode()
+        self._holders = f"{prefix}holders/".encode()
+
+    def read(self, name: str) -> tuple[Entry | None, Version, float]:
+        """See EntryLockProvider.read(). It is one round trip."""
+        keys = self._keys(name)
+        steps = {"success": [gateway.read(key) for key in keys]}
+        result, clock = self._ask("read", name, "kv/txn", steps)
+        record, holder = _known(keys, result)
+        entry, lease = _parse(record, holder, clock)
+        store, seen = int(result["header"]["revision"]), entry or Entry.free(clock)
+        return entry, Version(record, holder, store, clock, seen, lease), clock
+
+    def write(self, name: str, entry: Entry, version: Version) -> bool:
+        """See EntryLockProvider.write(). What it can't use of a lease it revokes."""
+        before, lease = version.entry, version.lease
+        is_same = entry.fencing_token == before.fencing_token
+        if not is_same:
+            # It has to grow, even if the record was deleted.
+            token = max(entry.fencing_token, version.store + 1)
+            entry = replace(entry, fencing_token=token)
+        if lease.id and entry.is_released and entry.lock_until == before.lock_until:
+            return self._put(name, entry, version, lease)[0]  # only its ticks changed
+        left = entry.lock_until - version.clock
+        seconds = ceil(left) + ROUNDING if left > 0 else 0
+        is_extension = lease.id and is_same and not entry.is_released
+        if is_extension and seconds < lease.seconds:
+            # No extension shortens a lease, and only etcd knows what is left of it.
+            which = {"ID": str(lease.id)}
+            answer, _ = self._ask("extend", name, "lease/timetolive", which)
+            seconds = max(seconds, int(answer["TTL"]) + ROUNDING)
+        new = Lease()
+        if seconds:
+            grant = {"TTL": seconds, "ID": 0}
+            answer, _ = self._ask("acquire", name, "lease/grant", grant)
+            new = Lease(int(answer["ID"]), seconds)
+        is_written, in_use = self._put(name, entry, version, new)
+        unused = lease if is_written else new
+        if unused.id and unused.id != in_use:
+            with suppress(LockProviderError):  # it ends soon, should that fail
+                which = {"ID": str(unused.id)}
+                self._ask("revoke a lease of", None, "lease/revoke", which)
+        return is_written
+
+    def names(self) -> Iterable[str]:
+        return {*self._all()[0]}
+
+    def clock(self) -> float:
+        """See EntryLockProvider.clock(). It is that of the member that answers."""
+        step = {"success": [gateway.read(self._records)]}
+        return self._ask("ask the clock of", None, "kv/txn", step)[1]
+
+    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus | None]:
+        """See EntryLockProvider.read_all(). All of them are one round trip."""
+        if names is not None:
+            return super().read_all(names)
+        found, clock = self._all()
+        return [
+            self.status_at(clock, name, partial(_entry, *keys, clock))
+            for name, keys in found.items()
+        ]
+
+    def record_of(self, name: str) -> str:
+        return f"its key {self._keys(name)[0].decode()!r} in etcd"
+
+    def place(self) -> Place | None:
+        text = f"one etcd, with the prefix {self.prefix!r}"
+        return Place(("etcd", *sorted(self.members.urls), self.prefix), text)
+
+    def try_options(self) -> None:
+        self.members.connect()
+
+    def explain(self, error: Exception) -> tuple[str, bool] | None:
+        if isinstance(error, Unanswered):
+            return str(error), error.is_uncertain
+        return None
+
+    def _keys(self, name: str) -> tuple[bytes, bytes]:
+        return self._records + name.encode(), self._holders + name.encode()
+
+    def _all(self) -> tuple[dict[str, tuple[Known, Known]], float]:
+        prefixes = self._records, self._holders
+        steps = {"success": [gateway.read_all(prefix) for prefix in prefixes]}
+        result, clock = self._ask("list", None, "kv/txn", steps)
+        records, holders = (
+            {key.removeprefix(prefix).decode(): known for key, known in found.items()}
+            for prefix, found in zip(prefixes, gateway.answers(result), strict=True)
+        )
+        return {
+            name: (records.get(name, NO_KEY), holders.get(name, NO_KEY))
+            for name in {*records, *holders}
+        }, clock
+
+    def _put(
+        self, name: str, entry: Entry, version: Version, lease: Lease
+    ) -> tuple[bool, int]:
+        # Returns whether it is written, and which lease the lock has then.
+        mark = secrets.token_hex(8)
+        ours = {"lease_seconds": lease.seconds, "mark": mark}
+        value = json.dumps({**json.loads(entry.to_json()), **ours}).encode()
+        keys = record, holder = self._keys(name)
+        hold = gateway.put(holder, value, lease.id)
+        change = {
+            "compare": [
+                gateway.unchanged(record, version.record.revision),
+                gateway.unchanged(holder, version.holder.revision),
+            ],
+            "success": [
+                gateway.put(record, value),
+                hold if lease.id else gateway.delete(holder),
+            ],
+            "failure": [gateway.read(record), gateway.read(holder)],
+        }
+        result, _ = self._ask("change", name, "kv/txn", change)
+        if result.get("succeeded"):
+            return True, lease.id
+        # Another member may have done it, and its answer was lost: then our mark is
+        # there, or somebody wrote since, and our lease may be in use.
+        found, held = _known(keys, result)
+        return mark.encode() in found.value, held.lease
+
+    def _ask(
+        self, verb: str, name: str | None, path: str, request: dict[str, Any]
+    ) -> tuple[Any, float]:
+        with self.asking(verb, name):
+            return self.members.ask(path, request)
+
+
+def _known(keys: tuple[bytes, bytes], result: dict[str, Any]) -> list[Known]:
+    found = zip(keys, gateway.answers(result), strict=True)
+    return [known.get(key, NO_KEY) for key, known in found]
+
+
+def _entry(record: Known, holder: Known, clock: float) -> Entry | None:
+    return _parse(record, holder, clock)[0]
+
+
+def _parse(record: Known, holder: Known, clock: float) -> tuple[Entry | None, Lease]:
+    """
+    Return the entry, if there is one, and the lease.
+
+    The lease of etcd decides whether the lock is held, whatever the clocks say, and
+    also after somebody has deleted the record. Raises ``ValueError``.
+    """
+    if not record.revision and not holder.revision:
+        return None, Lease()
+    values = json.loads((record if record.revision else holder).value)
+    seconds = 0
+    if isinstance(values, dict):
+        values.pop("mark", None)
+        seconds = values.pop("lease_seconds", 0)
+    if not isinstance(seconds, int):
+        raise ValueError(f"its lease_seconds {seconds!r} is no number")
+    entry = Entry.from_json(json.dumps(values))
+    if not holder.revision:
+        return replace(entry, lock_until=min(entry.lock_until, clock)), Lease()
+    until = max(entry.lock_until, clock + ROUNDING)
+    if seconds:
+        until = min(until, clock + seconds)
+    return replace(entry, lock_until=until), Lease(holder.lease, seconds)

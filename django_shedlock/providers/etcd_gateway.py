@@ -1,0 +1,165 @@
+"""How etcd is asked: the members of a cluster, and what its JSON gateway is sent."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from django_shedlock.providers.servers import Clients
+
+EXAMPLE = 'Write it as "http://HOST:2379" or "https://HOST:2379".'
+
+
+class Unanswered(Exception):
+    """No member has done what it was asked; if ``is_uncertain``, one may have."""
+
+    def __init__(self, reason: str, *, is_uncertain: bool):
+        super().__init__(reason)
+        self.is_uncertain = is_uncertain
+
+
+class Connections:
+    """One thread's client of each member. The one that answered last comes first."""
+
+    def __init__(self, clients: list[Any]):
+        self.clients, self.clock = clients, 0.0
+        for client in clients:
+            client.session.hooks["response"] = [self._note_clock]
+
+    def _note_clock(self, response: Any, **kwargs: Any) -> None:
+        # It tells the second, and this host's clock only where in it.
+        second = parsedate_to_datetime(response.headers["Date"]).timestamp()
+        self.clock = min(max(time.time(), second), second + 1)
+
+
+class Members:
+    """The members of a cluster, which are asked in turn until one answers."""
+
+    def __init__(
+        self, endpoints: str | Sequence[str], timeout: float, options: dict[str, Any]
+    ):
+        self.urls = urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
+        if not urls:
+            raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
+        self._addresses = [_address(url) for url in urls]
+        self._options = {"timeout": timeout / len(urls), "api_path": "/v3/", **options}
+        self.clients = Clients(self.connect, _close, for_each_thread=True)
+
+    def connect(self) -> Connections:
+        """Return new clients; an error, such as ``TypeError``, if there can't be."""
+        from etcd3gw import Etcd3Client
+
+        options = self._options
+        return Connections([Etcd3Client(**each, **options) for each in self._addresses])
+
+    def ask(self, path: str, request: dict[str, Any]) -> tuple[Any, float]:
+        """
+        Return the first member's answer, and its clock: seconds since 1970.
+
+        Raises ``Unanswered``, caused by the error of the member that was asked last.
+        """
+        from etcd3gw.exceptions import Etcd3Exception
+        from requests import RequestException
+
+        ours, is_uncertain, last = self.clients.get(), False, None
+        for client in ours.clients:
+            try:
+                answer = client.post(f"{client.base_url}/v3/{path}", json=request)
+            except (Etcd3Exception, RequestException) as error:
+                is_uncertain, last = is_uncertain or _was_sent(error), error
+            else:
+                ours.clients.sort(key=lambda each: each is not client)
+                return answer, ours.clock
+        reason = getattr(last, "detail_text", None) or str(last)
+        raise Unanswered(reason, is_uncertain=is_uncertain) from last
+
+
+def _close(connections: Connections) -> None:
+    for client in connections.clients:
+        client.session.close()
+
+
+def _address(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    is_http = parts.scheme in {"http", "https"} and parts.hostname
+    if not is_http or parts.username is not None or parts.path.strip("/"):
+        # It may hold a password, so the message has only its end.
+        shown = url.rpartition("@")[2]
+        raise ValueError(f"{shown!r} is no endpoint of etcd. {EXAMPLE}")
+    port = parts.port or 2379
+    return {"protocol": parts.scheme, "host": parts.hostname, "port": port}
+
+
+def _was_sent(error: Exception) -> bool:
+    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
+    # etcd3gw raises its error from that of requests, which holds that of urllib3.
+    arguments = getattr(error.__context__, "args", ()) or (None,)
+    reason = getattr(arguments[0], "reason", None)
+    return not isinstance(reason, ConnectTimeoutError | NewConnectionError)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A key as etcd has it; ``revision`` is 0 if there is none."""
+
+    value: bytes = b""
+    revision: int = 0
+    lease: int = 0
+
+    @classmethod
+    def found(cls, answer: dict[str, Any]) -> dict[bytes, Known]:
+        """Return the keys that a step of reading has found."""
+        return {
+            b64decode(pair["key"]): cls(
+                b64decode(pair.get("value", "")),
+                int(pair["mod_revision"]),
+                int(pair.get("lease", 0)),
+            )
+            for pair in answer.get("kvs", ())
+        }
+
+
+def read(key: bytes) -> dict[str, Any]:
+    """Return the step that reads a key."""
+    return {"request_range": {"key": _text(key)}}
+
+
+def read_all(prefix: bytes) -> dict[str, Any]:
+    """Return the step that reads all keys that begin so, in their order."""
+    # All keys up to the prefix with its last byte one higher begin with it.
+    end = prefix[:-1] + bytes([prefix[-1] + 1])
+    return {"request_range": {"key": _text(prefix), "range_end": _text(end)}}
+
+
+def put(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
+    """Return the step that writes a key, which ends with the lease, if one is given."""
+    pair = {"key": _text(key), "value": _text(value), "lease": str(lease)}
+    return {"request_put": pair}
+
+
+def delete(key: bytes) -> dict[str, Any]:
+    """Return the step that deletes a key."""
+    return {"request_delete_range": {"key": _text(key)}}
+
+
+def unchanged(key: bytes, revision: int) -> dict[str, Any]:
+    """Return the condition that a key is as it was at this revision."""
+    condition = {"target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
+    return {"key": _text(key), **condition}
+
+
+def answers(result: dict[str, Any]) -> list[dict[bytes, Known]]:
+    """Return what each reading step of a transaction found, by key."""
+    found = result.get("responses", ())
+    ranges = [each["response_range"] for each in found if "response_range" in each]
+    return [Known.found(each) for each in ranges]
+
+
+def _text(key: bytes) -> str:
+    return b64encode(key).decode()

@@ -1,0 +1,267 @@
+"""The provider of locks in Redis or Valkey."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from django.core.checks import CheckMessage, Warning
+
+from django_shedlock.durations import Duration, parse_duration
+from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers import redis_records as records
+from django_shedlock.providers.base import Place
+from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.redis_records import Script
+from django_shedlock.providers.redis_server import (
+    CLUSTER,
+    Address,
+    RedisServer,
+    Unconfirmed,
+)
+from django_shedlock.providers.servers import Library, ServerLockProvider
+from django_shedlock.schedules.state import Trigger
+
+BATCH = 500
+"""Locks that are read at once."""
+MICROSECOND = timedelta(microseconds=1)
+NO_EVICTION = "noeviction"
+
+
+class RedisLockProvider(ServerLockProvider):
+    """
+    Keeps each lock as a hash in Redis or Valkey, by the server's clock.
+
+    A script acquires a lock in one round trip, and another one releases it. ``url``
+    names a server, ``redis+sentinel://HOST,HOST/SERVICE`` its master, and
+    ``redis+cluster://HOST,HOST`` a cluster. ``prefix`` begins each key. A record stays
+    for ``retention`` after its lease; one with a schedule stays. With ``wait_replicas``
+    a lock is acquired once so many replicas have it, else within ``wait_timeout`` the
+    acquisition fails. Other options are those of redis-py, as ``socket_timeout``.
+
+    A fail-over of the server can lose a lock.
+    """
+
+    is_async = True
+    library = Library("Redis", "redis-py", "redis")
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        url: str,
+        prefix: str = "shedlock:",
+        retention: Duration = "1d",
+        wait_replicas: int = 0,
+        wait_timeout: Duration = "1s",
+        keep_alive: bool = False,
+        history_database: str | None = None,
+        **client_options: Any,
+    ):
+        super().__init__(
+            alias, keep_alive=keep_alive, history_database=history_database
+        )
+        self.prefix = prefix
+        address, timeout = Address(url, client_options), parse_duration(wait_timeout)
+        self.server = RedisServer(address, wait_replicas, timeout)
+        script = partial(Script, retention=parse_duration(retention))
+        self._acquire, self._extend = script(records.ACQUIRE), script(records.EXTEND)
+        self._release, self._read = script(records.RELEASE), script(records.READ)
+        self._write = script(records.WRITE)
+
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        """See LockProvider.acquire(). It is one round trip; with a schedule two."""
+        try:
+            if lock.configuration.schedule is not None:
+                return super().acquire(lock)
+            with self.asking("acquire", lock.name):
+                answer = self.server.run(*self._acquiring(lock), is_confirmed=True)
+                return self._holder(lock, answer)
+        except LockProviderError as error:
+            if isinstance(error.__cause__, Unconfirmed):
+                with suppress(LockProviderError):
+                    self.release(lock, succeeded=False)
+            raise
+
+    async def aacquire(self, lock: Lock) -> LockHolder | None:
+        if lock.configuration.schedule is not None:
+            return await super().aacquire(lock)
+        try:
+            with self.asking("acquire", lock.name):
+                answer = await self.server.arun(
+                    *self._acquiring(lock), is_confirmed=True
+                )
+                return self._holder(lock, answer)
+        except LockProviderError as error:
+            if isinstance(error.__cause__, Unconfirmed):
+                with suppress(LockProviderError):
+                    await self.arelease(lock, succeeded=False)
+            raise
+
+    def _acquiring(self, lock: Lock) -> tuple[Any, ...]:
+        wanted = lock.configuration
+        durations = wanted.lock_at_most_for, wanted.lock_at_least_for
+        known = (lock.locked_by, *(each // MICROSECOND for each in durations))
+        is_by_operator = wanted.start.trigger is Trigger.OPERATOR
+        return (
+            self._acquire,
+            self._key(lock.name),
+            *known,
+            *(["operator"] * is_by_operator),
+        )
+
+    def _holder(self, lock: Lock, answer: Any) -> LockHolder | None:
+        if answer == 1:
+            lock.tick = None
+            return None
+        locked_by, left = answer
+        return LockHolder(locked_by.decode(), timedelta(microseconds=left))
+
+    def extend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+        *,
+        is_beat: bool = False,
+    ) -> bool:
+        with self.asking("extend", lock.name):
+            extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(self.server.run(*extending))
+
+    async def aextend(
+        self,
+        lock: Lock,
+        lock_at_most_for: timedelta,
+        lock_at_least_for: timedelta | None = None,
+    ) -> bool:
+        with self.asking("extend", lock.name):
+            extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(await self.server.arun(*extending))
+
+    def _extending(self, lock: Lock, *durations: timedelta | None) -> tuple[Any, ...]:
+        given = [each // MICROSECOND for each in durations if each is not None]
+        marks = secrets.token_hex(8), lock.locked_by
+        return self._extend, self._key(lock.name), *marks, *given
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        """See LockProvider.release(). The success of a tick is one round trip more."""
+        if succeeded and lock.tick is not None:
+            return super().release(lock, succeeded=succeeded)
+        with self.asking("release", lock.name):
+            return bool(self.server.run(*self._releasing(lock)))
+
+    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        if succeeded and lock.tick is not None:
+            return await super().arelease(lock, succeeded=succeeded)
+        with self.asking("release", lock.name):
+            return bool(await self.server.arun(*self._releasing(lock)))
+
+    def _releasing(self, lock: Lock) -> tuple[Any, ...]:
+        at_least = lock.lock_at_least_for // MICROSECOND
+        known = (secrets.token_hex(8), lock.locked_by, at_least)
+        return (
+            self._release,
+            self._key(lock.name),
+            *known,
+            *(["tried"] * lock.was_release_tried),
+        )
+
+    def read(self, name: str) -> tuple[Entry | None, str, float]:
+        """See EntryLockProvider.read(). The version is the mark of the last change."""
+        with self.asking("read", name):
+            seconds, rest, flat = self.server.run(self._read, self._key(name))
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        version = fields.get(b"rev", b"").decode()
+        return records.to_entry(fields), version, int(seconds) + int(rest) / 1e6
+
+    def write(self, name: str, entry: Entry, version: str) -> bool:
+        fields = records.to_fields(entry)
+        number, marks = entry.fencing_token, (secrets.token_hex(8), version)
+        flat = [part for field in fields.items() for part in field]
+        known = (self._write, self._key(name), *marks, number, fields["until"])
+        with self.asking("change", name):
+            change = self.server.run(*known, entry.ticks, *flat, is_confirmed=True)
+            return bool(change)
+
+    def names(self) -> Iterable[str]:
+        pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
+        begin = len(self.prefix.encode()) + 1
+        with self.asking("list", None):
+            keys = self.server.clients.get().scan_iter(
+                match=f"{pattern}{{*}}", count=BATCH
+            )
+            return {key[begin:-1].decode() for key in keys}
+
+    def clock(self) -> float:
+        """See EntryLockProvider.clock(). It is the server's."""
+        with self.asking("ask the clock of", None):
+            seconds, rest = self.server.clients.get().time()
+            return int(seconds) + int(rest) / 1e6
+
+    def read_all(self, names: Collection[str] | None) -> Iterator[LockStatus | None]:
+        """See EntryLockProvider.read_all(). Each ``BATCH`` is one round trip."""
+        ordered = sorted(self.names() if names is None else names)
+        for start in range(0, len(ordered), BATCH):
+            batch, now = ordered[start : start + BATCH], self.clock()
+            with self.asking("read", None):
+                with self.server.clients.get().pipeline(transaction=False) as pipeline:
+                    for name in batch:
+                        pipeline.hgetall(self._key(name))
+                    hashes = pipeline.execute()
+            for name, fields in zip(batch, hashes, strict=True):
+                yield self.status_at(now, name, partial(records.to_entry, fields))
+
+    def record_of(self, name: str) -> str:
+        return f"its key {self._key(name)!r} in Redis"
+
+    def place(self) -> Place | None:
+        with suppress(Exception):  # check() tells what is wrong with the options
+            text = f"one Redis server, with the prefix {self.prefix!r}"
+            return Place(("redis", *self.server.address.place(), self.prefix), text)
+        return None
+
+    def try_options(self) -> None:
+        if self.server.address.kind != CLUSTER:  # whose client asks at once
+            self.server.clients.get().connection_pool.make_connection()
+
+    def explain(self, error: Exception) -> tuple[str, bool] | None:
+        from redis import exceptions as of_redis
+
+        if isinstance(error, Unconfirmed):
+            return str(error), True
+        known = (of_redis.RedisError, of_redis.RedisClusterException, OSError)
+        if not isinstance(error, known):
+            return None
+        was_sent = not isinstance(error.__context__, ConnectionRefusedError)
+        lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
+        return described(error), was_sent and isinstance(error, lost)
+
+    def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
+        """See LockProvider.check_store(). It also asks whether keys may be deleted."""
+        if messages := super().check_store(databases):
+            return messages
+        memory = self.server.clients.get().info("memory")
+        policy = memory.get("maxmemory_policy", NO_EVICTION)
+        if not memory.get("maxmemory") or policy == NO_EVICTION:
+            return []
+        return [
+            Warning(
+                f"The Redis server of SHEDLOCK_PROVIDERS[{self.alias!r}] deletes keys "
+                f"if it needs room (maxmemory-policy {policy}). Locks may be among "
+                "them.",
+                hint=f"Set its maxmemory-policy to {NO_EVICTION}, or use another "
+                "server.",
+                id="shedlock.W016",
+            )
+        ]
+
+    def _key(self, name: str) -> str:
+        # The braces let a cluster keep all that belongs to a lock on one server.
+        return f"{self.prefix}{{{name}}}"
