@@ -74,7 +74,6 @@ class LeaseEnd:
         self._lock = lock
         lease = lock.configuration.lock_at_most_for
         self.notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
-        self._asked_for: float | None = None
 
     def __call__(self) -> float | None:
         """Ask, or tell; return when to do so next."""
@@ -84,14 +83,12 @@ class LeaseEnd:
         if not self._lock.is_ours:
             return None
         end = self._lock.lease_end
-        if end != self._asked_for and end - self.notice <= time.monotonic():
-            self._asked_for = end
-            # Without an answer the lease ends as it is known here.
-            with suppress(RuntimeError):  # no room for a thread
-                run_in_background(self._lock.refresh)
-        # The lease may be longer by now, and never gets shorter.
-        end = self._lock.lease_end
-        return end if end == self._asked_for else end - self.notice
+        if time.monotonic() < end - self.notice:  # it was extended
+            return end - self.notice
+        # Without an answer the lease ends as it is known here.
+        with suppress(RuntimeError):  # no room for a thread
+            run_in_background(self._lock.refresh)
+        return end
 
 
 class LateRelease:

@@ -31,7 +31,13 @@ from django_shedlock import (
     keepalive,
 )
 from django_shedlock.clocks import Backoff
-from django_shedlock.keepalive import LeaseEnd, heartbeat, late_releases, lease_ends
+from django_shedlock.keepalive import (
+    ASK_BEFORE_END,
+    LeaseEnd,
+    heartbeat,
+    late_releases,
+    lease_ends,
+)
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
@@ -414,17 +420,38 @@ def test_lease_that_ends_while_the_store_is_asked_is_told(
         monkeypatch.setattr(
             keepalive, "run_in_background", lambda work: end_own_count(lock)
         )
-        end_own_count(lock, after=keepalive.ASK_BEFORE_END)
+        end_own_count(lock, after=ASK_BEFORE_END)
         lease_end = LeaseEnd(lock)
         assert lease_end()
         assert not lease_end()
         assert lock.lost.is_set()
 
 
+def test_store_is_asked_once_before_each_end_of_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lease that was extended meanwhile has another end, and another question."""
+    asked: list[object] = []
+    monkeypatch.setattr(keepalive, "run_in_background", asked.append)
+    with hold("job", lock_at_most_for="1m") as lock:
+        work = LeaseEnd(lock)
+        notice = ASK_BEFORE_END.total_seconds()
+        assert work() == lock.lease_end - notice
+        assert asked == []
+        soon = end_own_count(lock, after=ASK_BEFORE_END)
+        assert work() == soon
+        assert len(asked) == 1
+        later = end_own_count(lock, after=2 * ASK_BEFORE_END)
+        assert work() == later - notice
+        assert len(asked) == 1
+
+
 def test_lock_that_is_released_early_is_not_watched() -> None:
     """Its lease may end, and the store is asked nothing."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         assert lock.release()
+        beat_now(lock)
+        wait_for(lambda: not is_kept_alive(lock))
         end_own_count(lock)
         wait_for(lambda: lock not in lease_ends._entries)
         assert not lock.lost.is_set()
@@ -567,7 +594,7 @@ def test_async_body_that_an_operator_extended_goes_on() -> None:
     async def body() -> str:
         lock = current_lock()
         force_extend(get_provider(), "job", 2 * LEASE)
-        end_own_count(lock, after=keepalive.ASK_BEFORE_END)
+        end_own_count(lock, after=ASK_BEFORE_END)
         async with asyncio.timeout(PATIENCE):
             while lock.remaining() < LEASE:
                 await asyncio.sleep(0.005)
