@@ -112,14 +112,14 @@ class Guardian:
         return is_sent
 
     def _targets(self) -> set[int]:
-        if not _shows_descendants():
-            if not self._has_terminal:
-                return {-self._pid}
-            return {self._pid} if self._status is None else set()
-        # A group as a whole, since its processes may start others meanwhile.
         own_group = None if self._has_terminal else self._pid
-        found = _descendants().items()
-        return {-group if group == own_group else pid for pid, group in found}
+        with suppress(OSError):
+            found = _descendants().items()
+            # A group as a whole, since its processes may start others meanwhile.
+            return {-group if group == own_group else pid for pid, group in found}
+        if own_group is not None:
+            return {-own_group}
+        return {self._pid} if self._status is None else set()
 
     def _was_sent_to_all(self, number: int) -> bool:
         # A terminal sends a signal, as for Ctrl-C, to the whole group: to the command,
@@ -204,23 +204,24 @@ def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
     return NOT_FOUND if is_missing else CANNOT_START
 
 
-def _shows_descendants() -> bool:
-    # Other systems have no subreapers. In a new PID namespace /proc may be another's.
-    try:
-        shown = os.readlink(f"{PROC}/self")  # noqa: PTH115
-    except OSError:
-        return False
-    return sys.platform == "linux" and shown == str(os.getpid())
-
-
 def _descendants() -> dict[int, int]:
-    # Those in this session, each with its group; no zombies, as their parents may never
-    # wait for them. See proc_pid_stat(5); a program's name may have any byte.
+    """
+    Return this process's descendants in its session, each with its group.
+
+    Without zombies, for which their parents may never wait. Raises ``OSError`` where
+    they can't be found.
+    """
+    # Other systems have no subreapers. In a new PID namespace /proc may be another's.
+    shown = os.readlink(f"{PROC}/self")  # noqa: PTH115
+    if sys.platform != "linux" or shown != str(os.getpid()):
+        raise OSError
     children: dict[int, list[int]] = {}
     groups = {}
     for name in filter(str.isdecimal, os.listdir(PROC)):  # noqa: PTH208
-        with suppress(OSError):  # it has ended
+        # It may have ended, or be hidden as another user's.
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             with open(f"{PROC}/{name}/stat", "rb") as file:  # noqa: PTH123
+                # See proc_pid_stat(5); the name before ")" may have any byte.
                 state, *ids = file.read().rpartition(b")")[2].split()[:4]
             parent, group, session = map(int, ids)
             children.setdefault(parent, []).append(int(name))

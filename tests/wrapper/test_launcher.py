@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import signal
@@ -17,6 +18,7 @@ from django_shedlock.wrapper.launcher import Guardian
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE
 
+DESCENDANTS = launcher._descendants
 TERMINATED = [(-7, signal.SIGTERM), (-7, signal.SIGCONT)]
 
 
@@ -92,6 +94,7 @@ def test_system_without_proc(
     In a new PID namespace, /proc may still be that of the other processes.
     """
     monkeypatch.setattr(launcher, "PROC", str(tmp_path))
+    monkeypatch.setattr(launcher, "_descendants", DESCENDANTS)
     if is_of_others:
         Path(tmp_path, "1").mkdir()
         Path(tmp_path, "1", "stat").touch()
@@ -100,9 +103,24 @@ def test_system_without_proc(
     assert sent == [(target, signal.SIGTERM)]
 
 
+def test_too_many_open_files(
+    monkeypatch: pytest.MonkeyPatch, sent: list[tuple[int, int]]
+) -> None:
+    """Where /proc can't be read, no process is overlooked: the group is signalled."""
+
+    def refuse(*args: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(launcher, "_descendants", DESCENDANTS)
+    monkeypatch.setattr(launcher, "open", refuse, raising=False)
+    guardian().send(signal.SIGTERM)
+    assert sent == [(-7, signal.SIGTERM)]
+
+
 def test_nobody_is_left_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal nothing but the command is waited for."""
     monkeypatch.setattr(launcher, "PROC", "/nowhere")
+    monkeypatch.setattr(launcher, "_descendants", DESCENDANTS)
     watched = guardian(has_terminal=True)
     watched._status = 0
     assert not watched.send(0)
