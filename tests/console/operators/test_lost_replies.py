@@ -117,7 +117,7 @@ def test_next_acquisition_is_not_released(
         others.append(take("job"))
         return take_back(self, *args, **options)
 
-    monkeypatch.setattr(DatabaseLockProvider, "force_release", release)
+    monkeypatch.setattr(DatabaseLockProvider, "replace", release)
     assert not RELEASE.carry_out(action(), running=True)
     assert state("job") is LockState.RUNNING
     assert f"its job is running as {others[0].locked_by}" in only_row().detail
