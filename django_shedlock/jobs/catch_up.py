@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from django_shedlock import conf
@@ -16,7 +16,6 @@ from django_shedlock.locks.states import (
     LockState,
     LockStatus,
     is_success,
-    log_unreadable,
 )
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
@@ -98,7 +97,7 @@ def catch_up(
     for status in list(provider.statuses(LockQuery(overdue_by=grace))):
         since = status.overdue_since(grace)
         # The statement that acquires the lock decides again.
-        if since is None or not _may_run(status, grace):
+        if since is None or not status.may_catch_up(grace):
             continue
         found, error = _find(status, jobs.get(status.name, {})), None
         if not isinstance(found, Result):
@@ -109,14 +108,6 @@ def catch_up(
             else:
                 found, error = _run(status.name, found)
         yield CaughtUp(status.name, since, found, error)
-
-
-def _may_run(status: LockStatus, grace: timedelta) -> bool:
-    try:
-        return status.may_catch_up(grace)
-    except Exception as error:  # what somebody wrote into one record
-        log_unreadable(status.name, f"{type(error).__name__}: {error}")
-        return False
 
 
 def _register(

@@ -27,7 +27,7 @@ from django_shedlock.console.monitoring.summaries import (
 )
 from django_shedlock.contrib.prometheus import label_of
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import LockState, log_unreadable
+from django_shedlock.locks.states import LockState
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
@@ -171,14 +171,8 @@ def _of_locks(locks: Iterable[LockSummary], grace: timedelta) -> Iterator[Sample
     unreadable = 0
     for lock in locks:
         label = label_of(lock.name)
-        try:
-            values = _values(lock, grace)
-        except Exception as error:  # what somebody wrote into one record
-            log_unreadable(lock.name, f"{type(error).__name__}: {error}")
-            unreadable += 1
-            continue
         unreadable += lock.is_unreadable
-        for name, value in values.items():
+        for name, value in _values(lock, grace).items():
             # What never happened has no value, so an alert can ask for absent().
             if value is not None:
                 combined[label, name].append(value)

@@ -18,7 +18,7 @@ from django_shedlock import execute, hold, scheduler_lock, signals
 from django_shedlock.console.operators import OperatorAction
 from django_shedlock.jobs import named
 from django_shedlock.jobs.named import NamedJob
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
@@ -78,7 +78,7 @@ def test_record_that_makes_no_sense_stops_no_other(
     """It is logged, and the other overdue jobs run."""
     make_late("failing")
     make_late("report")
-    make_unreadable(monkeypatch, LockStatus, "may_catch_up", "failing")
+    make_unreadable(monkeypatch, LockRecord, "schedule_state", "failing")
     assert run("catch-up").count(": ran.") == 1
     assert ran == ["report"]
     assert "The record of lock 'failing' can't be read: OverflowError" in caplog.text
