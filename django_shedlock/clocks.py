@@ -37,11 +37,6 @@ def clock_difference(read: Callable[[], datetime]) -> timedelta:
     return timedelta(seconds=told - min(max(told, asked), answered))
 
 
-def timestamp(moment: datetime) -> float:
-    """Return the instant in seconds; a naive one is in the project's time zone."""
-    return aware(moment).timestamp()
-
-
 def aware(moment: datetime) -> datetime:
     """
     Return the instant in UTC; a naive one is in the project's time zone.

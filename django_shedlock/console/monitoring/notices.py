@@ -14,7 +14,7 @@ from django.core.cache import cache
 from django.db import Error
 from django.db.models import Q
 
-from django_shedlock.clocks import timestamp
+from django_shedlock.clocks import aware
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.fields import DatabaseNow
@@ -105,7 +105,7 @@ def _report(
     of_alias = Changes()
     is_complete = kinds.isdisjoint({Kind.UNREACHABLE, Kind.MORE})
     ignored = search.ignored if is_complete else None
-    now = timestamp(row.now)
+    now = aware(row.now).timestamp()
     told = list(_compared(_read(row.told), found, ignored, now, of_alias))
     text = json.dumps([asdict(each) for each in told])
     if text == row.told:

@@ -17,7 +17,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from django_shedlock import conf
-from django_shedlock.clocks import aware, timestamp
+from django_shedlock.clocks import aware
 from django_shedlock.console.monitoring.health import MonitoringView
 from django_shedlock.console.monitoring.search import history_is_outgrown, select
 from django_shedlock.console.monitoring.summaries import (
@@ -213,7 +213,7 @@ def _seconds(duration: timedelta | None) -> float | None:
 
 
 def _timestamp(moment: datetime | None) -> float | None:
-    return None if moment is None else timestamp(moment)
+    return None if moment is None else aware(moment).timestamp()
 
 
 def _of_recent_runs(recent: Iterable[RecentRuns]) -> Iterator[Sample]:
