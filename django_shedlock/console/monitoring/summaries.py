@@ -14,12 +14,7 @@ from django.db.models.functions import Coalesce
 from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import (
-    SOON,
-    LockStatus,
-    RunOutcome,
-    is_unusual,
-)
+from django_shedlock.locks.states import SOON, LockStatus, RunOutcome, is_unusual
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider, LockQuery
@@ -143,35 +138,20 @@ def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
     return _read(provider, read)
 
 
-@dataclass(frozen=True)
-class RecentRuns:
-    """How many runs of a lock with this outcome began lately, and for how long."""
-
-    name: str
-    outcome: RunOutcome
-    runs: int
-    skips: int
-    duration: timedelta
-
-
 def recent_runs(
     provider: LockProvider, names: Collection[str], age: timedelta
-) -> list[RecentRuns]:
+) -> list[dict[str, Any]]:
     """
-    Return how the runs of these locks ended that began since then.
+    Return the ``totals()`` of the runs of these locks that began since then.
 
     A run of a worker that died still counts as running. One statement for each thousand
     names. Raises ``LockProviderError`` if the store failed.
     """
 
-    def read(runs: LockRunQuerySet) -> list[RecentRuns]:
+    def read(runs: LockRunQuerySet) -> list[dict[str, Any]]:
         since = runs.since(age).filter(provider=provider.alias)
-        found = []
-        for some in batches(names):
-            for total in since.filter(name__in=some).totals():
-                outcome = RunOutcome(total["outcome"])
-                found.append(RecentRuns(**{**total, "outcome": outcome}))
-        return found
+        parts = (since.filter(name__in=some).totals() for some in batches(names))
+        return [total for part in parts for total in part]
 
     return _read(provider, read)
 

@@ -113,9 +113,7 @@ def test_incomplete_search_ends_nothing(kind: Kind) -> None:
     for _ in range(3):
         pass_time(20 * MINUTE)
         assert report(found(None, kind))[1] == []
-    assert [(each["finding"]["lock"], each["gone_at"]) for each in told()][:1] == [
-        ("job", None)
-    ]
+    assert [(each["lock"], each["gone_at"]) for each in told()][:1] == [("job", None)]
 
 
 def test_host_that_was_a_moment_faster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +152,7 @@ def test_other_providers_are_not_gone() -> None:
     of_other = Finding(Kind.FAILED, "other", "job", "It failed.")
     Notice.objects.create(provider="other", told="[]")
     report(found("job"), of_other)
-    assert [each["finding"]["provider"] for each in told()] == ["default"]
+    assert [each["provider"] for each in told()] == ["default"]
     assert Notice.objects.get(provider="other").told == "[]"
 
 
