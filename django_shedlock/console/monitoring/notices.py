@@ -144,10 +144,9 @@ def _row(using: str, alias: str) -> Any:
     rows = notices.filter(provider=alias).annotate(now=DatabaseNow())
     row = run_here(rows.first, using)
     if row is None:
-        create = partial(notices.bulk_create, ignore_conflicts=True)
-        run_here(
-            lambda: create([Notice(provider=alias)]), using
-        )  # another may be first
+        new = [Notice(provider=alias)]
+        # Another host may be first.
+        run_here(lambda: notices.bulk_create(new, ignore_conflicts=True), using)
         row = run_here(rows.get, using)
     return row
 

@@ -22,7 +22,6 @@ from django_shedlock.console.monitoring.health import MonitoringView
 from django_shedlock.console.monitoring.search import history_is_outgrown, select
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
-    RecentRuns,
     recent_runs,
 )
 from django_shedlock.contrib.prometheus import label_of
@@ -216,15 +215,15 @@ def _timestamp(moment: datetime | None) -> float | None:
     return None if moment is None else aware(moment).timestamp()
 
 
-def _of_recent_runs(recent: Iterable[RecentRuns]) -> Iterator[Sample]:
+def _of_recent_runs(recent: Iterable[dict[str, Any]]) -> Iterator[Sample]:
     runs: Counter[tuple[str, str]] = Counter()
     skips: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)
     for each in recent:
-        label = label_of(each.name)
-        runs[label, each.outcome.value] += each.runs
-        skips[label] += each.skips
-        seconds[label] += each.duration.total_seconds()
+        label = label_of(each["name"])
+        runs[label, each["outcome"]] += each["runs"]
+        skips[label] += each["skips"]
+        seconds[label] += each["duration"].total_seconds()
     for (label, outcome), count in sorted(runs.items()):
         yield "shedlock_recent_runs", [label, outcome], count
     for label in sorted(skips):
