@@ -16,7 +16,7 @@ from django_shedlock import LockLost, aexecute, ahold, current_lock, hold
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
-from django_shedlock.test import free, locked_in_memory
+from django_shedlock.test import force_release, locked_in_memory
 from tests.support.leases import end_lease, end_own_count
 from tests.support.waiting import PATIENCE
 
@@ -257,7 +257,7 @@ def test_reentered_body_under_a_plain_lock_is_cancelled() -> None:
 
     with hold("job", lock_at_most_for="1h"):
         end_own_count(current_lock(), after=SOON)
-        free("job")
+        force_release("job")
         with pytest.raises(LockLost):
             asyncio.run(asyncio.wait_for(inner(), PATIENCE))
 
@@ -269,7 +269,7 @@ def test_reentered_body_ends_no_watch() -> None:
         async with ahold("job", lock_at_most_for="1h") as lock:
             async with ahold("job"):
                 pass
-            free("job")
+            force_release("job")
             end_own_count(lock, after=SOON)
             await for_ever()
 

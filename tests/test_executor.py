@@ -41,7 +41,12 @@ from django_shedlock.locks.states import CONTENDED, LockHolder, UnreadHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_acquired, lock_lost, lock_released
-from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
+from django_shedlock.test import (
+    force_release,
+    held_elsewhere,
+    is_held,
+    locked_in_memory,
+)
 from tests.support.clocks import SleepingClock
 from tests.support.leases import end_lease, end_own_count, pass_time
 from tests.support.locks import Broken, Silent, status_of
@@ -212,7 +217,7 @@ def test_failed_extend_does_not_break_the_release() -> None:
     """After LockLost, handled or not, the body's own outcome counts."""
 
     def body() -> str:
-        free("job")
+        force_release("job")
         with pytest.raises(LockLost):
             extend_active_lock("1m")
         return "done"

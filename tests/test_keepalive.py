@@ -41,7 +41,7 @@ from django_shedlock.keepalive import (
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_extended, lock_lost, lock_released
-from django_shedlock.test import free, is_held, locked_in_memory
+from django_shedlock.test import force_release, is_held, locked_in_memory
 from django_shedlock.test.contract.harness import force_extend, status_of
 from tests.support.clocks import SleepingClock
 from tests.support.leases import (
@@ -297,7 +297,7 @@ def lose_one_of_two() -> None:
         hold("a", lock_at_most_for=LEASE, keep_alive=True) as a,
         hold("b", lock_at_most_for=LEASE, keep_alive=True) as b,
     ):
-        free("a")
+        force_release("a")
         pass_time(THIRD, a)
         assert a.lost.wait(PATIENCE)
         for _ in range(4):
@@ -350,7 +350,7 @@ def test_slow_receiver_costs_no_other_lock(signal: Signal) -> None:
         received_by(signal, receiver),
     ):
         if signal is lock_lost:
-            free("a")
+            force_release("a")
         pass_time(THIRD, a)
         assert begun.wait(PATIENCE)
         for _ in range(4):
@@ -552,7 +552,7 @@ def test_async_body_of_a_lost_lock_is_cancelled() -> None:
     """After a force-release an async body is cancelled, and its caller told."""
 
     def lose() -> None:
-        free("job")
+        force_release("job")
         beat_now(current_lock())
 
     assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
@@ -566,7 +566,7 @@ def test_loss_that_is_known_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) 
         asked.append(name)
 
     def lose() -> None:
-        free("job")
+        force_release("job")
         monkeypatch.setattr(MemoryLockProvider, "status", status)
         beat_now(current_lock())
 
@@ -582,7 +582,7 @@ def test_async_body_is_cancelled_when_its_lease_ends() -> None:
     """So it is without keep-alive, when the lease is over."""
 
     def lose() -> None:
-        free("job")
+        force_release("job")
         end_own_count_soon()
 
     assert run_lost(lose) == ["begun", "cleaned up"]

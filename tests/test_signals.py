@@ -17,7 +17,12 @@ from django_shedlock import Lock, aexecute, execute, hold, signals
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.test import free, held_elsewhere, is_held, locked_in_memory
+from django_shedlock.test import (
+    force_release,
+    held_elsewhere,
+    is_held,
+    locked_in_memory,
+)
 from tests.support.leases import end_lease
 from tests.support.locks import Broken, status_of
 
@@ -207,7 +212,7 @@ def play() -> int:
     def body() -> int:
         with hold("inner") as lock:
             lock.extend("2m")
-            free("inner")
+            force_release("inner")
         return 7
 
     value = execute(body, "job").value
@@ -274,5 +279,5 @@ def test_release_of_a_lost_lock_is_not_logged_as_a_release(
 ) -> None:
     """The warning says what happened; nothing says that the lock was given back."""
     with caplog.at_level(logging.DEBUG, "django_shedlock"), hold("job"):
-        free("job")
+        force_release("job")
     assert [r.levelname for r in caplog.records] == ["DEBUG", "WARNING"]

@@ -13,9 +13,9 @@ from django_shedlock import assert_locked, execute, scheduler_lock
 from django_shedlock.providers import get_provider
 from django_shedlock.test import (
     HeldElsewhere,
-    afree,
+    aforce_release,
     ais_held,
-    free,
+    force_release,
     held_elsewhere,
     is_held,
     locked_in_memory,
@@ -58,7 +58,7 @@ class HelpersTests(SimpleTestCase):
         """A lock that lock_at_least_for keeps can be freed for the next step."""
         execute(job, "kept", lock_at_least_for="5m")
         self.assertTrue(is_held("kept"))
-        self.assertTrue(free("kept"))
+        self.assertTrue(force_release("kept"))
         self.assertFalse(is_held("kept"))
 
 
@@ -176,7 +176,7 @@ class AsyncTests(SimpleTestCase):
         async with held_elsewhere("job"):
             self.assertIsNone(await ajob())
             self.assertTrue(await ais_held("job"))
-            self.assertTrue(await afree("job"))
+            self.assertTrue(await aforce_release("job"))
         with held_elsewhere("job"):
             self.assertIsNone(await ajob())
         self.assertEqual(await ajob(), "ran")
@@ -249,7 +249,7 @@ class DatabaseTests(TransactionTestCase):
     async def test_decorator(self) -> None:
         """A decorated coroutine function does so, too."""
         self.assertIsNone(await ajob())
-        self.assertTrue(await afree("job"))
+        self.assertTrue(await aforce_release("job"))
         self.assertEqual(await ajob(), "ran")
 
     async def test_in_memory(self) -> None:

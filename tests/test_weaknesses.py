@@ -24,7 +24,7 @@ from django_shedlock import (
 )
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
-from django_shedlock.test import free, held_elsewhere, is_held
+from django_shedlock.test import force_release, held_elsewhere, is_held
 from tests.support.locks import Broken
 
 pytestmark = pytest.mark.django_db
@@ -77,7 +77,7 @@ def test_handled_loss_leaves_the_result_of_the_body() -> None:
     """After a failed extension the release at the end is harmless."""
 
     def body() -> str:
-        assert free("job")
+        assert force_release("job")
         with pytest.raises(LockLost):
             extend_active_lock("1m")
         return "done"
@@ -89,7 +89,7 @@ def test_loss_that_was_not_handled_is_what_the_caller_sees() -> None:
     """The LockLost of the extension comes out, and not an error of the release."""
 
     def body() -> None:
-        assert free("job")
+        assert force_release("job")
         extend_active_lock("1m")
 
     with pytest.raises(LockLost, match="can't be extended"):

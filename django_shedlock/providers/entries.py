@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -34,6 +35,8 @@ from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import from_text, to_text
 
 R = TypeVar("R")
+Read = tuple["Entry | None", Any, float]
+"""The entry of a lock, if it has one, its version, and the clock."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,8 @@ class EntryLockProvider(LockProvider):
     keeps_ticks = True
 
     @abstractmethod
-    def read(self, name: str) -> tuple[Entry | None, Any, float]:
-        """Return the entry of a lock, if it has one, its version, and the clock."""
+    def read(self, name: str) -> Read:
+        """Return what the store has of a lock."""
 
     @abstractmethod
     def write(self, name: str, entry: Entry, version: Any) -> bool:
@@ -171,9 +174,12 @@ class EntryLockProvider(LockProvider):
         """Return the instant of ``clock()`` as a ``datetime``; aware, in UTC."""
         return datetime.fromtimestamp(now, UTC)
 
-    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus | None]:
-        """Return the locks of these names, or all of them, in whatever order."""
-        return map(self.status, self.names() if names is None else names)
+    def read_all(
+        self, names: Collection[str] | None
+    ) -> Iterable[tuple[str, Callable[[], Read]]]:
+        """Return the names of these locks, or of all of them, and what reads each."""
+        for name in self.names() if names is None else names:
+            yield name, partial(self.read, name)
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         wanted = lock.configuration
@@ -268,27 +274,22 @@ class EntryLockProvider(LockProvider):
         moment = self.wall_clock(self.clock())
         return moment if settings.USE_TZ else timezone.make_naive(moment)
 
-    def status(self, name: str) -> LockStatus | None:
-        try:
-            entry, _, now = self.read(name)
-        except ValueError as error:
-            return self._unreadable(name, error, self.clock())
-        return self.status_at(now, name, lambda: entry)
+    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
+        found = (self._status(*each) for each in self.read_all(query.names))
+        return iter(query.select(each for each in found if each is not None))
 
-    def status_at(
-        self, now: float, name: str, parse: Callable[[], Entry | None]
-    ) -> LockStatus | None:
-        """Return the status of the entry, if there is one, also of one that is none."""
+    def status(self, name: str) -> LockStatus | None:
+        return self._status(name, partial(self.read, name))
+
+    def _status(self, name: str, read: Callable[[], Read]) -> LockStatus | None:
         try:
-            entry = parse()
+            entry, _, now = read()
             clock = self.wall_clock(now)
             return None if entry is None else entry.status(name, now, clock)
         except ValueError as error:
-            return self._unreadable(name, error, now)
-
-    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
-        found = self.read_all(query.names)
-        return iter(query.select(each for each in found if each is not None))
+            log_unreadable(name, reason := str(error))
+        free, clock = LockState.FREE, self.wall_clock(self.clock())
+        return LockStatus(name, free, "", clock, clock, ZERO, clock, unreadable=reason)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         try:
@@ -320,11 +321,6 @@ class EntryLockProvider(LockProvider):
                 return after
             if self.write(name, after, version):
                 return None
-
-    def _unreadable(self, name: str, error: ValueError, now: float) -> LockStatus:
-        log_unreadable(name, reason := str(error))
-        free, clock = LockState.FREE, self.wall_clock(now)
-        return LockStatus(name, free, "", clock, clock, ZERO, clock, unreadable=reason)
 
 
 def _lengthened(entry: Entry, now: float, at_most: timedelta) -> Entry:

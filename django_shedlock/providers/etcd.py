@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.states import LockStatus
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.etcd_gateway import Known, Members, Unanswered
 from django_shedlock.providers.servers import Library, ServerLockProvider
 
@@ -77,13 +76,13 @@ class EtcdLockProvider(ServerLockProvider):
         self._records = f"{prefix}records/".encode()
         self._holders = f"{prefix}holders/".encode()
 
-    def read(self, name: str) -> tuple[Entry | None, Version, float]:
+    def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). It is one round trip."""
         keys = self._keys(name)
         steps = {"success": [gateway.read(key) for key in keys]}
         result, clock = self._ask("read", name, "kv/txn", steps)
         record, holder = _known(keys, result)
-        entry, lease = _parse(record, holder, clock)
+        entry, lease, _ = _read(record, holder, clock)
         store, seen = int(result["header"]["revision"]), entry or Entry.free(clock)
         return entry, Version(record, holder, store, clock, seen, lease), clock
 
@@ -126,15 +125,14 @@ class EtcdLockProvider(ServerLockProvider):
         step = {"success": [gateway.read(self._records)]}
         return self._ask("ask the clock of", None, "kv/txn", step)[1]
 
-    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus | None]:
+    def read_all(
+        self, names: Collection[str] | None
+    ) -> Iterable[tuple[str, Callable[[], Read]]]:
         """See EntryLockProvider.read_all(). All of them are one round trip."""
         if names is not None:
             return super().read_all(names)
         found, clock = self._all()
-        return [
-            self.status_at(clock, name, partial(_entry, *keys, clock))
-            for name, keys in found.items()
-        ]
+        return [(name, partial(_read, *keys, clock)) for name, keys in found.items()]
 
     def record_of(self, name: str) -> str:
         return f"its key {self._keys(name)[0].decode()!r} in etcd"
@@ -207,19 +205,15 @@ def _known(keys: tuple[bytes, bytes], result: dict[str, Any]) -> list[Known]:
     return [known.get(key, NO_KEY) for key, known in found]
 
 
-def _entry(record: Known, holder: Known, clock: float) -> Entry | None:
-    return _parse(record, holder, clock)[0]
-
-
-def _parse(record: Known, holder: Known, clock: float) -> tuple[Entry | None, Lease]:
+def _read(record: Known, holder: Known, clock: float) -> Read:
     """
-    Return the entry, if there is one, and the lease.
+    Return the entry, if there is one, its lease, and the clock.
 
     The lease of etcd decides whether the lock is held, whatever the clocks say, and
     also after somebody has deleted the record. Raises ``ValueError``.
     """
     if not record.revision and not holder.revision:
-        return None, Lease()
+        return None, Lease(), clock
     values = json.loads((record if record.revision else holder).value)
     seconds = 0
     if isinstance(values, dict):
@@ -229,8 +223,9 @@ def _parse(record: Known, holder: Known, clock: float) -> tuple[Entry | None, Le
         raise ValueError(f"its lease_seconds {seconds!r} is no number")
     entry = Entry.from_json(json.dumps(values))
     if not holder.revision:
-        return replace(entry, lock_until=min(entry.lock_until, clock)), Lease()
+        over = replace(entry, lock_until=min(entry.lock_until, clock))
+        return over, Lease(), clock
     until = max(entry.lock_until, clock + ROUNDING)
     if seconds:
         until = min(until, clock + seconds)
-    return replace(entry, lock_until=until), Lease(holder.lease, seconds)
+    return replace(entry, lock_until=until), Lease(holder.lease, seconds), clock

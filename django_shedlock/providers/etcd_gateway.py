@@ -112,18 +112,6 @@ class Known:
     revision: int = 0
     lease: int = 0
 
-    @classmethod
-    def found(cls, answer: dict[str, Any]) -> dict[bytes, Known]:
-        """Return the keys that a step of reading has found."""
-        return {
-            b64decode(pair["key"]): cls(
-                b64decode(pair.get("value", "")),
-                int(pair["mod_revision"]),
-                int(pair.get("lease", 0)),
-            )
-            for pair in answer.get("kvs", ())
-        }
-
 
 def read(key: bytes) -> dict[str, Any]:
     """Return the step that reads a key."""
@@ -156,9 +144,18 @@ def unchanged(key: bytes, revision: int) -> dict[str, Any]:
 
 def answers(result: dict[str, Any]) -> list[dict[bytes, Known]]:
     """Return what each reading step of a transaction found, by key."""
-    found = result.get("responses", ())
-    ranges = [each["response_range"] for each in found if "response_range" in each]
-    return [Known.found(each) for each in ranges]
+    return [
+        {
+            b64decode(pair["key"]): Known(
+                b64decode(pair.get("value", "")),
+                int(pair["mod_revision"]),
+                int(pair.get("lease", 0)),
+            )
+            for pair in each["response_range"].get("kvs", ())
+        }
+        for each in result.get("responses", ())
+        if "response_range" in each
+    ]
 
 
 def _text(key: bytes) -> str:

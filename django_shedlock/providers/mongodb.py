@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -11,10 +11,10 @@ from typing import Any
 from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.mongodb_documents import MILLISECOND, Document
 from django_shedlock.providers.servers import Clients, Library, ServerLockProvider
 from django_shedlock.schedules.state import Trigger
@@ -100,7 +100,7 @@ class MongoLockProvider(ServerLockProvider):
         with self.asking("release", lock.name):
             return self._find_and_update(documents.ours(lock), pipeline) is not None
 
-    def read(self, name: str) -> tuple[Entry | None, Document, float]:
+    def read(self, name: str) -> Read:
         """
         See EntryLockProvider.read(). It is one operation, on the primary.
 
@@ -110,17 +110,16 @@ class MongoLockProvider(ServerLockProvider):
             found = self._read({"_id": name})
         if not found:
             return None, {}, self.clock()
-        [document] = found
-        now = documents.seconds(document["now"])
-        return documents.to_entry(document, now), document, now
+        return documents.parse(*found)
 
     def write(self, name: str, entry: Entry, version: Document) -> bool:
         from pymongo.errors import DuplicateKeyError
 
         fields = documents.to_document(entry, version)
-        which = documents.unchanged(name, version)
         with self.asking("change", name):
             if version:
+                seen = {field: version.get(field) for field in documents.COMPARED}
+                which = {"_id": name, **seen}
                 updated = self.collection.update_one(which, {"$set": fields})
                 return bool(updated.matched_count)
             try:
@@ -140,17 +139,13 @@ class MongoLockProvider(ServerLockProvider):
             hello = database.command("hello", codec_options=database.codec_options)
             return documents.seconds(hello["localTime"])
 
-    def read_all(self, names: Collection[str] | None) -> Iterable[LockStatus | None]:
+    def read_all(
+        self, names: Collection[str] | None
+    ) -> Iterable[tuple[str, Callable[[], Read]]]:
         """See EntryLockProvider.read_all(). It is one query."""
         with self.asking("list", None):
             found = self._read({} if names is None else {"_id": {"$in": list(names)}})
-        now = max((documents.seconds(each["now"]) for each in found), default=0.0)
-        return [
-            self.status_at(
-                now, str(each["_id"]), partial(documents.to_entry, each, now)
-            )
-            for each in found
-        ]
+        return [(str(each["_id"]), partial(documents.parse, each)) for each in found]
 
     def record_of(self, name: str) -> str:
         return f"its document {name!r} in MongoDB"

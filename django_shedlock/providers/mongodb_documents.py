@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from django_shedlock.locks.lock import Lock
-from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.entries import Entry, Read
 
 MILLISECOND = timedelta(milliseconds=1)
 NOW = "$$NOW"
@@ -87,11 +87,6 @@ def ours(lock: Lock, *, is_held: bool = False) -> Document:
     return {**whose, "$expr": {"$gt": ["$lockUntil", NOW]}} if is_held else whose
 
 
-def unchanged(name: str, document: Document) -> Document:
-    """Return the filter for the document as it was read."""
-    return {"_id": name, **{field: document.get(field) for field in COMPARED}}
-
-
 def to_document(entry: Entry, before: Document) -> Document:
     """Return the fields of the entry that follows this document."""
     is_of_java = entry.locked_by == before.get("lockedBy") and not _is_ours(before)
@@ -109,8 +104,9 @@ def to_document(entry: Entry, before: Document) -> Document:
     }
 
 
-def to_entry(document: Document, now: float) -> Entry:
-    """Return the entry of a document; ``ValueError`` if it is none."""
+def parse(document: Document) -> Read:
+    """Return the entry of a document, itself, and the clock; or ``ValueError``."""
+    now = seconds(document["now"])
     try:
         lease_end = seconds(document["lockUntil"])
         is_ours = _is_ours(document)
@@ -128,7 +124,7 @@ def to_entry(document: Document, now: float) -> Entry:
             ticks=document.get("ticks", ""),
         )
         # It has the same types as one that was read as JSON.
-        return Entry.from_json(entry.to_json())
+        return Entry.from_json(entry.to_json()), document, now
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{document!r} is no document of a lock: {error}") from error
 

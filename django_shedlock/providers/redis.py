@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -14,10 +14,10 @@ from django.core.checks import CheckMessage, Warning
 from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry
+from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.redis_records import Script
 from django_shedlock.providers.redis_server import (
     CLUSTER,
@@ -173,13 +173,12 @@ class RedisLockProvider(ServerLockProvider):
             *(["tried"] * lock.was_release_tried),
         )
 
-    def read(self, name: str) -> tuple[Entry | None, str, float]:
+    def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
             seconds, rest, flat = self.server.run(self._read, self._key(name))
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        version = fields.get(b"rev", b"").decode()
-        return records.to_entry(fields), version, int(seconds) + int(rest) / 1e6
+        return _read(fields, int(seconds) + int(rest) / 1e6)
 
     def write(self, name: str, entry: Entry, version: str) -> bool:
         fields = records.to_fields(entry)
@@ -205,7 +204,9 @@ class RedisLockProvider(ServerLockProvider):
             seconds, rest = self.server.clients.get().time()
             return int(seconds) + int(rest) / 1e6
 
-    def read_all(self, names: Collection[str] | None) -> Iterator[LockStatus | None]:
+    def read_all(
+        self, names: Collection[str] | None
+    ) -> Iterator[tuple[str, Callable[[], Read]]]:
         """See EntryLockProvider.read_all(). Each ``BATCH`` is one round trip."""
         ordered = sorted(self.names() if names is None else names)
         for start in range(0, len(ordered), BATCH):
@@ -216,7 +217,7 @@ class RedisLockProvider(ServerLockProvider):
                         pipeline.hgetall(self._key(name))
                     hashes = pipeline.execute()
             for name, fields in zip(batch, hashes, strict=True):
-                yield self.status_at(now, name, partial(records.to_entry, fields))
+                yield name, partial(_read, fields, now)
 
     def record_of(self, name: str) -> str:
         return f"its key {self._key(name)!r} in Redis"
@@ -265,3 +266,7 @@ class RedisLockProvider(ServerLockProvider):
     def _key(self, name: str) -> str:
         # The braces let a cluster keep all that belongs to a lock on one server.
         return f"{self.prefix}{{{name}}}"
+
+
+def _read(fields: dict[bytes, bytes], now: float) -> Read:
+    return records.to_entry(fields), fields.get(b"rev", b"").decode(), now

@@ -134,20 +134,20 @@ async def ais_held(name: str, *, provider: str = "default") -> bool:
     return await sync_to_async(is_held)(name, provider=provider)
 
 
-def free(name: str, *, provider: str = "default") -> bool:
+def force_release(name: str, *, provider: str = "default") -> bool:
     """Release the lock, whoever holds it; return whether it was held."""
     store = get_provider(provider)
     status = store.status(full_name(name))
     return status is not None and store.replace(status, ZERO)
 
 
-async def afree(name: str, *, provider: str = "default") -> bool:
-    """See free()."""
-    return await sync_to_async(free)(name, provider=provider)
+async def aforce_release(name: str, *, provider: str = "default") -> bool:
+    """See force_release()."""
+    return await sync_to_async(force_release)(name, provider=provider)
 
 
 def __getattr__(name: str) -> Any:
-    # Who tests a project needs neither pytest nor Hypothesis.
+    # The other helpers need neither pytest nor Hypothesis.
     if name != "LockProviderContract":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from django_shedlock.test.contract import LockProviderContract

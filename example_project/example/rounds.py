@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.management import CommandError
 
 from django_shedlock.models import LockRecord
-from django_shedlock.test import free
+from django_shedlock.test import force_release
 from example.models import JobRun
 from example.screen import Screen
 from example.triggers import TRIGGERS
@@ -52,7 +52,7 @@ class Rounds:
 
 def make_ready(job: str) -> None:
     """Act as if the last round were long ago, and this one the job's next tick."""
-    free(job)  # lock_at_least_for would keep it
+    force_release(job)  # lock_at_least_for would keep it
     LockRecord.objects.filter(name=job).update(tick=None)
 
 

@@ -38,7 +38,7 @@ from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.test import MEMORY, free, held_elsewhere
+from django_shedlock.test import MEMORY, force_release, held_elsewhere
 from tests.support.jobs import only_jobs_of
 from tests.support.lateness import (
     DAY,
@@ -127,7 +127,7 @@ def test_skip_is_counted(lock_name: str) -> None:
 def test_lost_lock_is_counted(lock_name: str) -> None:
     """A lock that was freed under its job is lost, and its run is observed."""
     with hold(lock_name):
-        free(lock_name)
+        force_release(lock_name)
     assert counted("lost_total", lock_name) == 1
     assert counted("run_duration_seconds_count", lock_name) == 1
 
@@ -157,7 +157,7 @@ def test_failed_release_leaves_nothing_running(
     with hold(lock_name) as lock:
         monkeypatch.setattr(DatabaseLockProvider, "release", refuse)
     monkeypatch.undo()
-    free(lock_name)
+    force_release(lock_name)
     end_own_count(lock)
     run_job(lock_name)
     assert counted("running", lock_name) == 0

@@ -38,7 +38,7 @@ from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.schedules.state import Start, Trigger
-from django_shedlock.test import free, held_elsewhere, locked_in_memory
+from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
 from tests.support.locks import Broken, Silent, add_run, take
 from tests.support.processes import Parent, workers
 
@@ -169,14 +169,14 @@ def test_exit_status_decides(code: object, outcome: str) -> None:
 def test_lost_run_is_recorded() -> None:
     """A run whose lock was freed under it is lost, though its body ended well."""
     with hold("job"):
-        free("job")
+        force_release("job")
     assert outcomes() == ["lost"]
 
 
 def test_lost_run_keeps_its_exception() -> None:
     """What ended the body of a lost run is recorded, too."""
     with pytest.raises(Broken), hold("job"):
-        free("job")
+        force_release("job")
         raise Broken
     run = LockRun.objects.get()
     assert (run.outcome, run.exception_type) == ("lost", f"{Broken.__module__}.Broken")
@@ -226,7 +226,7 @@ def test_next_holder_is_not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_late_run_does_not_touch_the_next_one() -> None:
     """A holder that overran ends as lost, while the next one is still running."""
     with hold("job"):
-        free("job")
+        force_release("job")
         lock = take()
         add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
     assert outcomes() == ["lost", "running"]
@@ -235,7 +235,7 @@ def test_late_run_does_not_touch_the_next_one() -> None:
 def test_overtaken_run_tells_of_its_end_itself() -> None:
     """Called abandoned by the next one, a run that ends after all is lost."""
     with hold("job", lock_at_most_for="1m") as late:
-        free("job")
+        force_release("job")
         lock = take()
         row = add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
         LockRun.objects.filter(locked_by=late.locked_by).update(

@@ -30,7 +30,7 @@ from django_shedlock.locks.lock import new_identity, split_identity
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost, lock_released
-from django_shedlock.test import free, is_held, locked_in_memory
+from django_shedlock.test import force_release, is_held, locked_in_memory
 from django_shedlock.test.contract.harness import force_extend
 from tests.support.leases import end_lease, end_own_count
 from tests.support.locks import MINUTE, configure, status_of, take_from
@@ -286,7 +286,7 @@ def test_store_that_fails_to_extend_loses_nothing(
 
 def test_extend_of_a_taken_lock_is_a_loss(lock: Lock, lost: list[Lock]) -> None:
     """LockLost says who lost what, and the release after it is harmless."""
-    free("job")
+    force_release("job")
     other = take_from(get_provider(), configure("job"))
     with pytest.raises(LockLost, match=f"'job' can't be extended: {lock.locked_by}"):
         lock.extend()
@@ -369,7 +369,7 @@ def test_taken_lock_is_lost_at_the_next_step(
     step: str, lock: Lock, lost: list[Lock]
 ) -> None:
     """Whatever the holder of a taken lock does next tells it so."""
-    free("job")
+    force_release("job")
     take_from(get_provider(), configure("job"))
     with pytest.raises(LockLost, match="'job'"):
         STEPS[step](lock)
@@ -446,7 +446,7 @@ def lost_in_another_thread(
     lock: Lock, receiver: Callable[..., None]
 ) -> Iterator[threading.Thread]:
     """Let a thread, such as the heartbeat's, tell the receiver of the loss."""
-    free("job")
+    force_release("job")
     lock_lost.connect(receiver)
     heartbeat = threading.Thread(target=lock.declare_lost)
     heartbeat.start()

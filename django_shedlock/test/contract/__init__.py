@@ -1,4 +1,4 @@
-"""The conformance suite of lock providers, for the tests of whoever writes one."""
+"""The conformance suite of lock providers, for the tests of a new one."""
 
 from __future__ import annotations
 

@@ -21,8 +21,10 @@ from django_shedlock.test.contract.harness import (
 )
 
 
-async def atake(provider: LockProvider, lease: timedelta = MINUTE) -> Lock | LockHolder:
-    """Return the lock, or its holder, as ``aattempt()`` asks for it."""
+async def atry_from(
+    provider: LockProvider, lease: timedelta = MINUTE
+) -> Lock | LockHolder:
+    """Return the lock, or its holder."""
     lock = Lock(provider, configure(lock_at_most_for=lease))
     return await provider.aacquire(lock) or lock
 
@@ -31,16 +33,16 @@ class AsyncContract(Contract):
     """``aacquire()``, ``aextend()`` and ``arelease()`` do what their twins do."""
 
     def test_async_pair(self, provider: LockProvider) -> None:
-        """A task takes a lock, another one is refused, and a release frees it."""
+        """A task acquires a lock, another is refused, and a release ends that."""
 
         async def work() -> None:
-            lock = await atake(provider)
+            lock = await atry_from(provider)
             assert isinstance(lock, Lock)
-            holder = await atake(provider)
+            holder = await atry_from(provider)
             assert isinstance(holder, LockHolder)
             assert await lock.arelease()
             assert not await lock.arelease()
-            again = await atake(provider)
+            again = await atry_from(provider)
             assert isinstance(again, Lock)
             assert await again.arelease()
 
@@ -58,10 +60,10 @@ class AsyncContract(Contract):
         assert is_held(provider, configure())
 
     def test_async_extend(self, provider: LockProvider) -> None:
-        """A task extends its lock; one that was taken from it is lost."""
+        """A task extends its lock; one that was released by force is lost."""
 
         async def work() -> None:
-            lock = await atake(provider)
+            lock = await atry_from(provider)
             assert isinstance(lock, Lock)
             await lock.aextend("1h")
             assert lock.remaining() > 30 * MINUTE
@@ -76,7 +78,7 @@ class AsyncContract(Contract):
     def test_late_task_spares_the_next_holder(self, provider: LockProvider) -> None:
         """A task whose lease ended extends and releases nobody else's lock."""
 
-        late = async_to_sync(atake)(provider, self.short)
+        late = async_to_sync(atry_from)(provider, self.short)
         assert isinstance(late, Lock)
         self.outlast(late)
         take_from(provider, configure())

@@ -36,14 +36,14 @@ class LockingContract(Contract):
     """A lock excludes all others until it is released, or its lease is over."""
 
     def test_lock_is_created_and_freed(self, provider: LockProvider) -> None:
-        """A released lock can be taken again."""
+        """A released lock can be acquired again."""
         lock = take_from(provider, configure())
         assert is_held(provider, configure())
         assert provider.release(lock)
         assert not is_held(provider, configure())
 
     def test_second_holder_is_told_who_holds(self, provider: LockProvider) -> None:
-        """Who comes second learns the holder and what is left of the lease."""
+        """The second caller learns the holder and what is left of the lease."""
         lock = take_from(provider, configure())
         holder = try_from(provider, configure())
         assert isinstance(holder, LockHolder)
@@ -59,7 +59,7 @@ class LockingContract(Contract):
         assert is_held(provider, configure("second"))
 
     def test_lock_twice_in_a_row(self, provider: LockProvider) -> None:
-        """The same caller takes and releases a lock again and again."""
+        """The same caller acquires and releases a lock again and again."""
         for _ in range(2):
             assert provider.release(take_from(provider, configure()))
 
@@ -79,7 +79,7 @@ class LockingContract(Contract):
         take_from(provider, configure(lock_at_most_for=max(shortest, MINUTE)))
 
     def test_taken_ten_times_right_after_release(self, provider: LockProvider) -> None:
-        """A lock can be taken in the very instant after its release."""
+        """A lock can be acquired in the very instant after its release."""
         configuration = configure()
         for _ in range(10):
             assert provider.release(take_from(provider, configuration))
@@ -170,7 +170,7 @@ class LockingContract(Contract):
         assert status.remaining > HOUR / 2
 
     def test_late_release_spares_the_next_holder(self, provider: LockProvider) -> None:
-        """A holder whose lease ended frees nobody else's lock, even here."""
+        """A holder whose lease ended releases nobody else's lock, even here."""
         late = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(late)
         take_from(provider, configure())

@@ -91,7 +91,7 @@ class Model:
 
 
 class Protocol(RuleBasedStateMachine):
-    """Every step, taken by the provider and by the model."""
+    """Each step, by the provider and by the model."""
 
     provider: LockProvider
     pass_time: Callable[[LockProvider, str, timedelta], None] | None
@@ -107,7 +107,7 @@ class Protocol(RuleBasedStateMachine):
         self.local_now = 0
 
     def knows_loss(self, lock: Lock) -> bool:
-        """Whether the worker takes the lock for lost, after it asked the store."""
+        """Whether the worker knows that the lock is lost, after it asked the store."""
         return lock.lost.is_set() or (
             self.local_deadlines[lock.locked_by] <= self.local_now
             and not self.model.is_valid_for(lock.locked_by)

@@ -101,7 +101,7 @@ def run_jobs(
 
 
 def overlaps(journal: Path) -> list[tuple[str, str]]:
-    """Return who began while whose run went on, within its lease."""
+    """Return each worker that began within another one's lease, with that one."""
     running: dict[str, float] = {}
     found = []
     for line in journal.read_text().splitlines():
@@ -195,7 +195,7 @@ class RaceContract(Contract):
         assert overlaps(journal) == []
 
     def _wait_for_runs(self, journal: Path) -> None:
-        # The job goes on, whoever died: at any moment of whatever a worker does.
+        # The job goes on, although workers die at any moment.
         before = journal.stat().st_size
         deadline = time.monotonic() + PATIENCE
         while journal.stat().st_size < before + 500:

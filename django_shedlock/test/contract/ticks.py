@@ -84,7 +84,7 @@ class TickContract(Contract):
         assert "is done, last run by" in holder.reason
 
     def test_tick_that_runs_is_held(self, provider: LockProvider) -> None:
-        """Who comes second for a tick is told of the holder, and need not wait."""
+        """The second caller for a tick is told of the holder, and need not wait."""
         lock = take_from(provider, configure_tick())
         holder = try_from(provider, configure_tick())
         assert isinstance(holder, LockHolder)
@@ -92,7 +92,7 @@ class TickContract(Contract):
         assert holder.reason == f"held by {lock.locked_by}"
 
     def test_lock_that_is_held_is_waited_for(self, provider: LockProvider) -> None:
-        """Who comes for another tick, or for none, may wait for the lock."""
+        """A caller for another tick, or for none, may wait for the lock."""
         lock = take_from(provider, configure_tick(expression=LONG_BEHIND))
         others = [
             configure_tick(expression=BEHIND),
@@ -132,7 +132,7 @@ class TickContract(Contract):
     def test_lock_without_schedule_leaves_ticks_alone(
         self, provider: LockProvider
     ) -> None:
-        """The same lock can be taken for no tick, which changes no tick."""
+        """The same lock can be acquired for no tick, which changes no tick."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
         before = self.ticks(provider)
         assert provider.release(take_from(provider, configure()))
@@ -199,7 +199,7 @@ class TickContract(Contract):
         assert ticks.overdue_since(late, MINUTE) == ticks.tick
 
     def test_retry_runs_a_tick_that_never_began(self, provider: LockProvider) -> None:
-        """Who tries again since nothing began, as without a store, has its tick."""
+        """A caller that tries again after the store failed has its tick."""
         assert provider.release(
             take_from(provider, configure_tick(expression=LONG_BEHIND))
         )

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.core.management.base import BaseCommand
 
-from django_shedlock.test import free
+from django_shedlock.test import force_release
 from example import crash
 from example.crash import Crash
 from example.jobs import LEASE
@@ -46,7 +46,7 @@ def prepare() -> None:
     """Create the tables and a user, and delete what earlier demos left."""
     call_command("migrate", verbosity=0, skip_checks=True)
     JobRun.objects.all().delete()
-    free(crash.JOB)
+    force_release(crash.JOB)
     users = get_user_model().objects
     if not users.filter(username="admin").exists():
         users.create_superuser("admin", "admin@example.com", "admin")
