@@ -572,11 +572,15 @@ class SlowStep:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, step: Any):
         self.reached, self.go_on = threading.Event(), threading.Event()
+        self.is_over = threading.Event()
 
         def slow(self_: MemoryLockProvider, lock: Any, **options: Any) -> Any:
             self.reached.set()
             assert self.go_on.wait(PATIENCE)
-            return step(self_, lock, **options)
+            try:
+                return step(self_, lock, **options)
+            finally:
+                self.is_over.set()
 
         monkeypatch.setattr(MemoryLockProvider, name, slow)
 
@@ -590,6 +594,7 @@ class SlowStep:
         self.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert self.is_over.wait(PATIENCE)
 
 
 async def sleep() -> None:
@@ -814,6 +819,44 @@ def test_interrupted_release_is_carried_through(
     with pytest.raises(Interrupted):
         execute(body, "job")
     assert not is_held("job")
+
+
+def test_interrupted_release_waits_for_no_store_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second after Ctrl-C the process goes on; the release does so in a thread."""
+    real, go_on = MemoryLockProvider.release, threading.Event()
+    calls: list[Lock] = []
+
+    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        calls.append(lock)
+        if len(calls) == 1:
+            raise Interrupted
+        assert go_on.wait(PATIENCE)
+        return real(self, lock, **options)
+
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    monkeypatch.setattr(executor, "INTERRUPTION_TIMEOUT", 0.05)
+    with pytest.raises(Interrupted):
+        execute(list, "job")
+    assert is_held("job")
+    go_on.set()
+    wait_for(lambda: not is_held("job"))
+    assert len(calls) == 2
+
+
+def test_acquisition_that_surely_failed_is_not_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that can't be reached is not asked again and again."""
+
+    def fail(*args: Any) -> NoReturn:
+        raise LockProviderError("no connection")
+
+    monkeypatch.setattr(MemoryLockProvider, "acquire", fail)
+    with pytest.raises(LockProviderError, match="no connection"):
+        execute(list, "job", lock_at_most_for="1h")
+    assert not late_releases._entries
 
 
 def uncertain(times: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -446,6 +446,19 @@ def test_store_is_asked_once_before_each_end_of_the_lease(
         assert len(asked) == 1
 
 
+def test_end_of_an_inner_body_leaves_the_lease_watched() -> None:
+    """The outer body still has to learn of the loss at once."""
+
+    async def main() -> None:
+        async with ahold("job", lock_at_most_for=LEASE) as lock:
+            async with ahold("job"):
+                pass
+            assert lock in lease_ends
+        assert lock not in lease_ends
+
+    asyncio.run(main())
+
+
 def test_lock_that_is_released_early_is_not_watched() -> None:
     """Its lease may end, and the store is asked nothing."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:

@@ -255,6 +255,13 @@ def test_extend_never_shortens(lock: Lock) -> None:
     assert status_of(get_provider(), "job").remaining > timedelta(minutes=30)
 
 
+def test_extension_keeps_at_least_unless_it_is_given(lock: Lock) -> None:
+    """The release counts by what was asked for last."""
+    lock.extend("1h", lock_at_least_for="5s")
+    lock.extend("1h")
+    assert lock.lock_at_least_for == timedelta(seconds=5)
+
+
 @pytest.mark.parametrize("at_least", ["-1s", "soon", "2h"])
 def test_bad_at_least_of_an_extension_names_the_lock(lock: Lock, at_least: str) -> None:
     """It is refused before the store is asked, and so is one beyond the lease."""
