@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IS_POPUP_VAR
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_lazy
@@ -114,7 +113,7 @@ class OperatorActions(ConsoleAdmin):
         if self.actions is None or IS_POPUP_VAR in request.GET:
             return found
         for name, action in self.offered(request).items():
-            found[name] = (partial(_ask_about, action), name, f"{action.label}…")
+            found[name] = (partial(_ask, action), name, f"{action.label}…")
         return found
 
     def carry_out_confirmed(self, request: HttpRequest) -> HttpResponse | None:
@@ -131,6 +130,12 @@ class OperatorActions(ConsoleAdmin):
         # Not by the list's filters, but only what a subclass lets this user see.
         records = self.get_queryset(request).filter(pk__in=seen)
         found = {record.name: record for record in records}
+
+        def refuse(name: str, locked_by: str) -> None:
+            status = found[name].status if name in found else None
+            told = action.refusal(name, locked_by, status)
+            self.message_user(request, told, messages.WARNING)
+
         form = ActionForm(action, request.POST)
         back = HttpResponseRedirect(request.get_full_path())
         if not form.is_valid():
@@ -140,7 +145,7 @@ class OperatorActions(ConsoleAdmin):
                 if name in found and found[name].locked_by == locked_by:
                     same.append(found[name])
                 else:
-                    self._refuse(request, action, name, locked_by, found.get(name))
+                    refuse(name, locked_by)
             page = self.ask(request, action, same, form) if same else None
             return page or back
         provider, operator = admin_provider(request), request.user.get_username()
@@ -151,7 +156,7 @@ class OperatorActions(ConsoleAdmin):
             # Users who may not resume a job must not end its pause by another action.
             is_paused = record and record.state == LockState.PAUSED
             if record is None or (is_paused and LockState.PAUSED not in action.states):
-                self._refuse(request, action, name, locked_by, record)
+                refuse(name, locked_by)
                 continue
             asked = OperatorAction(provider, name, locked_by, operator, reason)
             try:
@@ -167,25 +172,18 @@ class OperatorActions(ConsoleAdmin):
             self.message_user(request, told, level)
         return back
 
-    def _refuse(
-        self,
-        request: HttpRequest,
-        action: Action,
-        name: str,
-        locked_by: str,
-        record: Any,
-    ) -> None:
-        told = action.refusal(name, locked_by, record and record.status)
-        self.message_user(request, told, messages.WARNING)
-
     def ask(
         self,
         request: HttpRequest,
         action: Action,
-        records: Iterable[Any],
+        records: Sequence[Any],
         form: ActionForm | None = None,
     ) -> HttpResponse | None:
         """Ask for a reason and a confirmation; ``None`` leads back to the list."""
+        if len(records) > MOST_LOCKS:
+            text = gettext("Select fewer locks at a time.")
+            self.message_user(request, text, messages.WARNING)
+            return None
         provider = admin_provider(request)
         meant, others = [], []
         names = [each.name for each in records if each.state in action.states]
@@ -225,15 +223,5 @@ class OperatorActions(ConsoleAdmin):
         return TemplateResponse(request, TEMPLATE, context)
 
 
-def _ask_about(
-    action: Action,
-    model_admin: OperatorActions,
-    request: HttpRequest,
-    selected: QuerySet[LockRecord],
-) -> HttpResponse | None:
-    records = list(selected[: MOST_LOCKS + 1])
-    if len(records) > MOST_LOCKS:
-        text = gettext("Select fewer locks at a time.")
-        model_admin.message_user(request, text, messages.WARNING)
-        return None
-    return model_admin.ask(request, action, records)
+def _ask(action: Action, admin: OperatorActions, request: Any, chosen: Any) -> Any:
+    return admin.ask(request, action, list(chosen[: MOST_LOCKS + 1]))

@@ -12,22 +12,8 @@ from django.utils.translation import pgettext
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
+from django_shedlock.console.admin import labels
 from django_shedlock.console.admin.filters import query_of
-from django_shedlock.console.admin.labels import (
-    NOTHING,
-    ago,
-    excerpt,
-    filled_in,
-    holder,
-    instant,
-    lease_meter,
-    length,
-    outcome_badge,
-    rough_length,
-    shown,
-    state_badge,
-    with_instant,
-)
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.lock import split_identity
@@ -51,32 +37,34 @@ def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, An
     facts: dict[str, Any] = {
         "record": record,
         "instants": {
-            **dict.fromkeys(HELD, NOTHING),
-            **{each: instant(getattr(record, each)) for each in known},
+            **dict.fromkeys(HELD, labels.NOTHING),
+            **{each: labels.instant(getattr(record, each)) for each in known},
         },
         "status": status,
-        "state": state_badge(status.state),
+        "state": labels.state_badge(status.state),
         "may_run": status.state.may_run,
         "left": _isolated(format_seconds(status.remaining)),
     }
     if record.locked_by:
         facts |= {
-            "holder": holder(record.locked_by, *split_identity(record.locked_by)),
-            "since": ago(clock - aware(record.locked_at), record.locked_at),
+            "holder": labels.holder(
+                record.locked_by, *split_identity(record.locked_by)
+            ),
+            "since": labels.ago(clock - aware(record.locked_at), record.locked_at),
         }
     if status.state is LockState.RUNNING:
         usual = record.usual_duration
         facts |= {
-            "held_for": _isolated(rough_length(status.held_for)),
-            "usual": None if usual is None else _isolated(length(usual)),
+            "held_for": _isolated(labels.rough_length(status.held_for)),
+            "usual": None if usual is None else _isolated(labels.length(usual)),
             "is_unusual": is_unusual(status.state, status.held_for, usual),
-            "meter": lease_meter(record.lease_used),
+            "meter": labels.lease_meter(record.lease_used),
         }
     elif status.state is LockState.EXPIRED:
-        facts["over_for"] = _isolated(rough_length(max(-record.remaining, ZERO)))
+        facts["over_for"] = _isolated(labels.rough_length(max(-record.remaining, ZERO)))
     if status.state.may_run and record.heartbeat_at:
         beat = clock - aware(record.heartbeat_at)
-        facts["heartbeat"] = _isolated(rough_length(beat))
+        facts["heartbeat"] = _isolated(labels.rough_length(beat))
     for run in runs or ():
         if RunOutcome(run.current_outcome).is_end:
             page = "admin:django_shedlock_lockrun_change"
@@ -84,28 +72,28 @@ def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, An
                 "run": run,
                 "run_page": reverse(page, args=[quote(run.pk)], current_app=site)
                 + query_of(run.provider),
-                "outcome": outcome_badge(run.current_outcome),
+                "outcome": labels.outcome_badge(run.current_outcome),
                 "took": None
                 if run.duration is None
-                else _isolated(length(run.duration)),
-                "began": ago(run.elapsed, run.started),
-                "failure": excerpt(run) if run.exception_type else "",
+                else _isolated(labels.length(run.duration)),
+                "began": labels.ago(run.elapsed, run.started),
+                "failure": labels.excerpt(run) if run.exception_type else "",
             }
             break
     else:
         if record.last_outcome is not None:
-            facts["outcome"] = outcome_badge(record.last_outcome)
+            facts["outcome"] = labels.outcome_badge(record.last_outcome)
     if record.schedule is not None:
         if (tick := status.next_tick) is not None:
             ahead = tick - clock
-            text = filled_in(
-                pgettext("shedlock", "in %(time)s"), time=rough_length(ahead)
+            text = labels.filled_in(
+                pgettext("shedlock", "in %(time)s"), time=labels.rough_length(ahead)
             )
-            facts["next_tick"] = with_instant(text, tick, ahead)
+            facts["next_tick"] = labels.with_instant(text, tick, ahead)
         late = status.overdue_since(default_duration(conf.GRACE))
-        facts["overdue_since"] = None if late is None else instant(late)
+        facts["overdue_since"] = None if late is None else labels.instant(late)
     return facts
 
 
 def _isolated(text: str) -> SafeString:
-    return shown("isolated", text=text)
+    return labels.shown("isolated", text=text)

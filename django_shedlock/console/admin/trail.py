@@ -14,26 +14,8 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
-from django_shedlock.console.admin.filters import (
-    HistoryFilter,
-    KindFilter,
-    OperatorFilter,
-    ResultFilter,
-    admin_provider,
-    database_providers,
-    history_database,
-    query_of,
-)
-from django_shedlock.console.admin.labels import (
-    ACTIONS,
-    NOTHING,
-    RESULTS,
-    badge,
-    column,
-    instant,
-    shown,
-)
 from django_shedlock.models import LockAction, LockRecord
 
 SHOWN = 5
@@ -44,13 +26,13 @@ EXCERPT = 200
 
 def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
     """Return what operators did to the lock lately, the newest first."""
-    provider = admin_provider(request)
+    provider = filters.admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
     return [
         {
             "action": action,
-            "began": instant(action.began),
-            "kind": ACTIONS.get(action.kind, action.kind),
+            "began": labels.instant(action.began),
+            "kind": labels.ACTIONS.get(action.kind, action.kind),
             "result": _result(action),
         }
         for action in actions.order_by("-pk")[:SHOWN]
@@ -59,23 +41,29 @@ def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
 
 def _result(action: Any) -> SafeString:
     # What another version has written is shown as it is.
-    return badge(action.result, str(RESULTS.get(action.result, action.result)))
+    return labels.badge(
+        action.result, str(labels.RESULTS.get(action.result, action.result))
+    )
 
 
 def _beginning(text: str) -> SafeString:
-    return shown("text", text=Truncator(text).chars(EXCERPT)) if text else NOTHING
+    return (
+        labels.shown("text", text=Truncator(text).chars(EXCERPT))
+        if text
+        else labels.NOTHING
+    )
 
 
 def lock_link(site: admin.AdminSite, name: str, provider: str) -> SafeString:
     """Return the lock's name, as a link where the site shows that lock."""
     if not name:  # of a catch-up, which is for no single lock
-        return NOTHING
+        return labels.NOTHING
     address = ""
-    if site.is_registered(LockRecord) and provider in database_providers():
+    if site.is_registered(LockRecord) and provider in filters.database_providers():
         page = "admin:django_shedlock_lockrecord_change"
         address = reverse(page, args=[quote(name)], current_app=site.name)
-        address += query_of(provider)
-    return shown("lock_link", name=name, page=address)
+        address += filters.query_of(provider)
+    return labels.shown("lock_link", name=name, page=address)
 
 
 @admin.register(LockAction)
@@ -92,7 +80,12 @@ class LockActionAdmin(LargeTableAdmin):
         "shown_detail",
     )
     list_display_links = ("began_at",)
-    list_filter = (HistoryFilter, KindFilter, ResultFilter, OperatorFilter)
+    list_filter = (
+        filters.HistoryFilter,
+        filters.KindFilter,
+        filters.ResultFilter,
+        filters.OperatorFilter,
+    )
     search_fields = ("name", "operator", "reason")
     search_help_text = gettext_lazy("Search by lock, operator or reason")
     change_list_template = "admin/django_shedlock/wide_list.html"
@@ -109,25 +102,25 @@ class LockActionAdmin(LargeTableAdmin):
         "provider",
     )
 
-    began_at = column(
-        pgettext_lazy("shedlock", "when"), lambda action: instant(action.began)
+    began_at = labels.column(
+        pgettext_lazy("shedlock", "when"), lambda action: labels.instant(action.began)
     )
-    ended_at = column(
-        pgettext_lazy("shedlock", "ended"), lambda action: instant(action.ended)
+    ended_at = labels.column(
+        pgettext_lazy("shedlock", "ended"), lambda action: labels.instant(action.ended)
     )
-    shown_kind = column(
+    shown_kind = labels.column(
         pgettext_lazy("shedlock", "action"),
-        lambda action: ACTIONS.get(action.kind, action.kind),
+        lambda action: labels.ACTIONS.get(action.kind, action.kind),
     )
-    shown_result = column(pgettext_lazy("shedlock", "result"), _result)
-    shown_operator = column(
+    shown_result = labels.column(pgettext_lazy("shedlock", "result"), _result)
+    shown_operator = labels.column(
         pgettext_lazy("shedlock", "operator"),
         lambda action: _beginning(action.operator),
     )
-    shown_reason = column(
+    shown_reason = labels.column(
         pgettext_lazy("shedlock", "reason"), lambda action: _beginning(action.reason)
     )
-    shown_detail = column(
+    shown_detail = labels.column(
         pgettext_lazy("shedlock", "detail"), lambda action: _beginning(action.detail)
     )
 
@@ -138,4 +131,4 @@ class LockActionAdmin(LargeTableAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
         """Return the actions, from the provider's database."""
-        return LockAction.objects.using(history_database(request))
+        return LockAction.objects.using(filters.history_database(request))

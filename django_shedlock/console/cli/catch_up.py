@@ -16,6 +16,7 @@ from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import Result, catch_up
 from django_shedlock.locks.states import LockStatus
+from django_shedlock.models.console import ActionResult
 from django_shedlock.providers.base import LockProvider, matches_any
 
 
@@ -59,11 +60,11 @@ class CatchUp(Subcommand):
         if dry_run:
             self._tell_requests(provider)
         else:
-            for done in carry_out_requests(provider):
-                by = f"{done.request.operator} asked for it: {done.request.reason}"
+            for request, answer in carry_out_requests(provider):
+                by = f"{request.operator} asked for it: {request.reason}"
                 if verbosity:
-                    self.stdout.write(printable(f"{done.answer.detail} {by}"))
-                failed += done.error is not None
+                    self.stdout.write(printable(f"{answer.detail} {by}"))
+                failed += answer.result is ActionResult.FAILED
 
         def release_expired(status: LockStatus) -> bool:
             is_included = matches_any(status.name, include_expired)

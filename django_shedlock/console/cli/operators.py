@@ -19,8 +19,7 @@ from django_shedlock.console.cli.base import (
 from django_shedlock.console.cli.terminal import printable
 from django_shedlock.console.operators import ACTIONS, Answer, OperatorAction
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.requests import best_of, run_now
-from django_shedlock.jobs.named import named_jobs
+from django_shedlock.console.operators.requests import jobs_by_name, run_now
 from django_shedlock.locks.configuration import check_durations, full_name
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models.console import ActionResult
@@ -70,9 +69,9 @@ class ActionCommand(Subcommand):
     def _find(self, provider: LockProvider, name: str) -> tuple[str, LockStatus | None]:
         if self.action.makes and provider.status(name) is None:
             # A known job may have no record yet; a typo must not make one.
-            for job in named_jobs(provider.alias):
-                if job.name in {name, full_name(name)}:
-                    return job.name, None
+            for known in (name, full_name(name)):
+                if known in jobs_by_name(provider):
+                    return known, None
         return name, find_status(provider, name)
 
 
@@ -105,10 +104,10 @@ class TriggerJob(Subcommand):
         self, provider: LockProvider, *, name: str, reason: str, **options: Any
     ) -> None:
         """Run the job here, or say why not; pass on what it raises."""
-        known = list(named_jobs(provider.alias))
-        jobs = [job for job in known if job.name in {name, full_name(name)}]
-        if not jobs:
-            names = sorted({job.name for job in known})
+        known = jobs_by_name(provider)
+        job = known.get(name) or known.get(full_name(name))
+        if job is None:
+            names = sorted(known)
             raise CommandError(
                 f"No job with a lock {name!r} is known here.{nearest(name, names)} "
                 f"There are {', '.join(map(repr, names)) or 'none'}. Known are "
@@ -116,7 +115,6 @@ class TriggerJob(Subcommand):
                 "django_shedlock.contrib.crontab, entries of CRONJOBS.",
                 returncode=ExitStatus.UNKNOWN,
             )
-        job = best_of(jobs)
         if job.start is None:
             raise CommandError(
                 f"The job of lock {name!r} needs arguments, so it can't be started by "

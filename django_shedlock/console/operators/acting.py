@@ -109,7 +109,7 @@ class Action:
         ``seen`` is the lock, if it was read before. Raises ``LockProviderError`` if the
         store failed.
         """
-        before = seen or asked.status()
+        before = seen or asked.provider.status(asked.name)
         meant = asked.locked_by
         is_meant = meant in {None, before and before.locked_by}
         if is_meant:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from django.db import Error
@@ -25,27 +25,18 @@ from django_shedlock.signals import logger
 NOT_STARTED = gettext_lazy("The job of lock %(name)s was not started: %(why)s.")
 
 
-@dataclass(frozen=True)
-class CarriedOut:
-    """A request that this process carried out, the answer, and what the job raised."""
-
-    request: LockAction
-    answer: Answer
-    error: BaseException | None = None
+RAN = gettext_lazy("The job of lock %(name)s has run, for %(duration)s.")
+FAILURE = gettext_lazy("The job of lock %(name)s failed with %(error)s")
 
 
 def jobs_by_name(provider: LockProvider) -> Mapping[str, NamedJob]:
     """Return the jobs that are known here, by the full names of their locks."""
-    found: dict[str, list[NamedJob]] = {}
-    for job in named_jobs(provider.alias):
-        found.setdefault(job.name, []).append(job)
-    return {name: best_of(jobs) for name, jobs in found.items()}
-
-
-def best_of(jobs: Sequence[NamedJob]) -> NamedJob:
-    """Return the one to start of several jobs with one lock."""
     # An entry of CRONJOBS may give a schedule to a job that has none of its own.
-    return max(jobs, key=lambda job: (job.start is not None, job.schedule is not None))
+    jobs = sorted(
+        named_jobs(provider.alias),
+        key=lambda job: (job.start is not None, job.schedule is not None),
+    )
+    return {job.name: job for job in jobs}
 
 
 def obstacles(provider: LockProvider, names: Collection[str]) -> dict[str, str]:
@@ -89,7 +80,7 @@ def write_request(asked: OperatorAction) -> int:
 
 def carry_out_requests(
     provider: LockProvider, row: int | None = None
-) -> Iterator[CarriedOut]:
+) -> Iterator[tuple[LockAction, Answer]]:
     """
     Carry out the open requests for jobs that are known here, one after the other.
 
@@ -117,16 +108,14 @@ def carry_out_requests(
             continue
         by = {"operator": request.operator, "reason": request.reason}
         asked = OperatorAction(provider, request.name, **by)
-        began = time.monotonic()
-        try:
-            done = CarriedOut(request, _run(asked, request.pk, job.start))
-        except (Exception, SystemExit) as error:  # the others must be carried out
-            done = CarriedOut(request, _failed(asked, error), error)
-            if is_success(error):
-                done = CarriedOut(request, _ran(asked, began))
-            else:
-                logger.exception("The job of lock %r failed.", request.name)
-        yield done
+        answer = _run(asked, request.pk, job.start)
+        error = answer.error
+        if error is not None and not is_success(error):
+            # The other requests must be carried out, unless somebody interrupts.
+            if not isinstance(error, Exception | SystemExit):
+                raise error
+            logger.error("The job of lock %r failed.", request.name, exc_info=error)
+        yield request, answer
 
 
 def run_now(asked: OperatorAction, start: Starter) -> Answer:
@@ -134,49 +123,42 @@ def run_now(asked: OperatorAction, start: Starter) -> Answer:
     by = asked.operator or "an operator"
     why = f"because: {asked.reason!r}" if asked.reason else "without a reason"
     logger.warning("Lock %r: %s wants its job to run now, %s.", asked.name, by, why)
-    return _run(asked, Trail(asked.provider).begin(ActionKind.RUN, asked), start)
+    row = Trail(asked.provider).begin(ActionKind.RUN, asked)
+    answer = _run(asked, row, start)
+    if answer.error is not None:
+        raise answer.error
+    return answer
 
 
 def _run(asked: OperatorAction, row: int | None, start: Starter) -> Answer:
     began = time.monotonic()
-    has_run = False
+    raised: BaseException | None = None
+    facts = {"name": repr(asked.name)}
     try:
-        has_run = start(
-            Start(Trigger.OPERATOR, operator=asked.operator, reason=asked.reason)
+        by_operator = Start(
+            Trigger.OPERATOR, operator=asked.operator, reason=asked.reason
         )
-        answer = _ran(asked, began) if has_run else _skipped(asked)
+        has_run = start(by_operator)
     except BaseException as error:
+        raised = error
         # If the store failed, somebody else's request must still be carried out.
         has_run = not isinstance(error, LockProviderError)
-        answer = _ran(asked, began) if is_success(error) else _failed(asked, error)
-        raise
-    finally:
-        trail = Trail(asked.provider)
-        trail.end(row, asked.name, answer.result, answer.detail)
-        if answer.result is ActionResult.REFUSED:
-            logger.warning("%s", answer.detail)
-        if has_run:
-            by = asked.operator or "another operator"
-            trail.close_requests(asked.name, f"Its job was run meanwhile, by {by}.")
-    return answer
-
-
-def _ran(asked: OperatorAction, began: float) -> Answer:
-    took = format_measured(timedelta(seconds=time.monotonic() - began))
-
-    def tell() -> str:
-        text = gettext("The job of lock %(name)s has run, for %(duration)s.")
-        return text % {"name": repr(asked.name), "duration": took}
-
-    return Answer(ActionResult.DONE, tell)
-
-
-def _failed(asked: OperatorAction, error: BaseException) -> Answer:
-    def tell() -> str:
-        text = gettext("The job of lock %(name)s failed with %(error)s")
-        return text % {"name": repr(asked.name), "error": described(error)}
-
-    return Answer(ActionResult.FAILED, tell)
+    if raised is not None and not is_success(raised):
+        facts["error"] = described(raised)
+        answer = Answer(ActionResult.FAILED, lambda: str(FAILURE) % facts)
+    elif has_run:
+        took = timedelta(seconds=time.monotonic() - began)
+        facts["duration"] = format_measured(took)
+        answer = Answer(ActionResult.DONE, lambda: str(RAN) % facts)
+    else:
+        answer = _skipped(asked)
+        logger.warning("%s", answer.detail)
+    trail = Trail(asked.provider)
+    trail.end(row, asked.name, answer.result, answer.detail)
+    if has_run:
+        by = asked.operator or "another operator"
+        trail.close_requests(asked.name, f"Its job was run meanwhile, by {by}.")
+    return replace(answer, error=raised)
 
 
 def _skipped(asked: OperatorAction) -> Answer:

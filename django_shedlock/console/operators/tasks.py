@@ -100,7 +100,7 @@ class RunRequest(Action):
     def carry_out(
         self, asked: OperatorAction, seen: LockStatus | None = None, **options: Any
     ) -> Answer:
-        before = seen or asked.status()
+        before = seen or asked.provider.status(asked.name)
         told = {"name": repr(asked.name)}
         if asked.locked_by not in {None, before and before.locked_by}:
             refused = partial(self.refusal, asked.name, asked.locked_by, before)
@@ -115,10 +115,10 @@ class RunRequest(Action):
 
 def _carry_out(provider: str, row: int) -> str:
     """Run the requested job, unless another process has; return the answer."""
-    for carried_out in carry_out_requests(get_provider(provider), row):
-        if carried_out.error is not None:
-            raise carried_out.error
-        return carried_out.answer.detail
+    for _, answer in carry_out_requests(get_provider(provider), row):
+        if answer.result is ActionResult.FAILED and answer.error:
+            raise answer.error
+        return answer.detail
     return "Not carried out here: it was before, or its job is not known."
 
 

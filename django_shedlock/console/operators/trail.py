@@ -48,14 +48,10 @@ class OperatorAction:
     operator: str = ""
     reason: str = ""
 
-    def status(self) -> LockStatus | None:
-        """Return the lock as it is now; ``None`` if it has no record."""
-        return self.provider.status(self.name)
-
     def look(self) -> LockStatus | None:
-        """Return the lock as it is now; ``None`` also if the store fails."""
+        """Return the lock; ``None`` if it has no record, or if the store fails."""
         with suppress(LockProviderError):
-            return self.status()
+            return self.provider.status(self.name)
         return None
 
 
@@ -72,6 +68,8 @@ class Answer:
     result: ActionResult
     tell: Callable[[], str]
     look: Callable[[], LockStatus | None] = lambda: None
+    error: BaseException | None = None
+    """What the job raised that was run."""
 
     def __bool__(self) -> bool:
         return self.result is ActionResult.DONE

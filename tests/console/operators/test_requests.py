@@ -18,7 +18,6 @@ from django.test import modify_settings, override_settings
 from django_shedlock import scheduler_lock
 from django_shedlock.console.operators import RUN, Answer, OperatorAction, trail
 from django_shedlock.console.operators.requests import (
-    CarriedOut,
     carry_out_requests,
     run_now,
 )
@@ -63,7 +62,7 @@ def ask(name: str = "report", **more: Any) -> Answer:
     return RUN.carry_out(OperatorAction(provider, name, **{**by, **more}))
 
 
-def carry_out() -> list[CarriedOut]:
+def carry_out() -> list[tuple[LockAction, Answer]]:
     return list(carry_out_requests(get_provider()))
 
 
@@ -143,7 +142,7 @@ def test_failure_that_tells_nothing_is_written() -> None:
 
     ask("mute")
     ask("report")
-    assert [each.answer.result for each in carry_out()] == [
+    assert [answer.result for _, answer in carry_out()] == [
         ActionResult.FAILED,
         ActionResult.DONE,
     ]
@@ -153,8 +152,8 @@ def test_held_lock_refuses_the_run() -> None:
     """The trail tells who held the lock; the request is not tried again."""
     ask()
     lock = take("report")
-    [carried_out] = carry_out()
-    assert carried_out.answer.result is ActionResult.REFUSED
+    [(_, answer)] = carry_out()
+    assert answer.result is ActionResult.REFUSED
     assert only_row().detail == (
         f"The job of lock 'report' was not started: its job is running as "
         f"{lock.locked_by}."
