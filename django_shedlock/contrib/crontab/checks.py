@@ -222,7 +222,12 @@ def _check_shared(entries: Sequence[CrontabEntry]) -> Iterator[CheckMessage]:
         if entry.request is not None:
             shared[entry.request.provider, entry.request.name].append(entry)
     for (_, name), owners in shared.items():
-        targets = {_target(entry) for entry in owners}
+        targets = {
+            f"manage.py {entry.args[0]}"
+            if entry.function in (call_command, locked_command)
+            else entry.path
+            for entry in owners
+        }
         if len(targets) > 1 and not all(entry.job for entry in owners):
             yield shared_name(name, targets)
         counted = set()
@@ -240,9 +245,3 @@ def _check_shared(entries: Sequence[CrontabEntry]) -> Iterator[CheckMessage]:
                 'times of a call, or turn counting off with `"schedule": None`.',
                 id="shedlock.W013",
             )
-
-
-def _target(entry: CrontabEntry) -> str:
-    if entry.function in (call_command, locked_command):
-        return f"manage.py {entry.args[0]}"
-    return entry.path if entry.job is None else entry.job.path

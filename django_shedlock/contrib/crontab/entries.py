@@ -180,21 +180,14 @@ class CrontabEntry:
         """
         The lock under which the entry runs, if it has one.
 
-        Raises ``InvalidLockConfiguration`` if its options contradict each other.
+        If the target brings none, ``SHEDLOCK_CRONTAB`` has the options. By default the
+        name comes from the path and the arguments, the durations from the schedule.
+        Raises ``InvalidLockConfiguration`` if the options contradict each other.
         """
         if not locks_all_entries():
             return self.own_request
         if self.own_request is not None:
             return with_schedule(self.own_request, self.schedule)
-        return self.new_request()
-
-    def new_request(self) -> LockRequest | None:
-        """
-        Return a lock for a target that brings none, unless the settings refuse it.
-
-        ``SHEDLOCK_CRONTAB`` has the options. By default the name comes from the path
-        and the arguments, the durations from the schedule.
-        """
         options = {"keep_alive": True, **self.options, "schedule": None}
         if not options.pop("locked", True):
             return None
@@ -223,11 +216,10 @@ class CrontabEntry:
             with invoked_by(start, own, schedule=self.schedule) as invocation:
                 self._call()
             return invocation.was_executed is True
-        request = self.new_request()
-        if request is None:
+        if self.request is None:
             self._call()
             return True
-        request = replace(request, start=start)
+        request = replace(self.request, start=start)
         return run_locked(request, self.function, *self.args, **self.kwargs)
 
     def _call(self) -> None:
