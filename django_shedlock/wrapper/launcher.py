@@ -70,7 +70,12 @@ class Guardian:
             ready = [source for source, _ in sources.poll(pause)]
             if ends in ready:
                 os.read(ends, LONGEST_READ)
-            self._reap()
+            # On Linux also what the command's children have left behind.
+            with suppress(ChildProcessError):
+                while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                    if ended[0] == self._pid:
+                        status = os.waitstatus_to_exitcode(ended[1])
+                        self._status = status if status >= 0 else SIGNALLED - status
             if orders in ready:
                 received = _received(orders, LONGEST_READ)
                 if not received:
@@ -132,14 +137,6 @@ class Guardian:
             return True
         sent = signal.sigtimedwait([number], 0)
         return sent is not None and sent.si_code == SI_KERNEL
-
-    def _reap(self) -> None:
-        # On Linux also what the command's children have left behind.
-        with suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-                if ended[0] == self._pid:
-                    status = os.waitstatus_to_exitcode(ended[1])
-                    self._status = status if status >= 0 else SIGNALLED - status
 
 
 def main(orders: int, size: int) -> int:

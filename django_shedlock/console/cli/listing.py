@@ -187,7 +187,12 @@ class Selection:
                 row["REMAINING"] = format_seconds(status.remaining) if is_held else ""
             row["LAST RUN"] = terminal.coloured(outcome or "")
             if has_schedules:
-                row["NEXT"] = self._next(status, wide=wide)
+                tick = status.next_tick
+                is_overdue = status.overdue_since(self.grace) is not None
+                row["NEXT"] = terminal.Cell(
+                    terminal.instant(tick, wide=wide) if tick else "",
+                    "ERROR" if is_overdue else "",
+                )
             if has_findings:
                 kinds = [found.kind for found in self.findings.get(status.name, [])]
                 told = ", ".join(kinds)
@@ -195,11 +200,3 @@ class Selection:
                     told = f"{kinds[0]} +{len(kinds) - 1}"
                 row["FINDINGS"] = terminal.Cell(told, "ERROR")
             yield row
-
-    def _next(self, status: LockStatus, *, wide: bool) -> str | terminal.Cell:
-        if status.next_tick is None:
-            return ""
-        shown = terminal.instant(status.next_tick, wide=wide)
-        if status.overdue_since(self.grace) is None:
-            return shown
-        return terminal.Cell(f"{shown} (overdue)" if wide else shown, "ERROR")

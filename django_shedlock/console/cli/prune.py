@@ -55,8 +55,8 @@ class Prune(base.Subcommand):
             if alias is not None:
                 problem = "Give --provider or --all-providers, but not both."
                 raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
-            found = [get_provider(each).history_database for each in provider_aliases()]
-            databases = [each for each in dict.fromkeys(found) if each is not None]
+            found = {get_provider(each).history_database for each in provider_aliases()}
+            databases = sorted(each for each in found if each is not None)
             for using in databases:
                 where = f"Database {using!r}: " if len(databases) > 1 else ""
                 self.run(using, None, where=where, **options)
