@@ -94,10 +94,8 @@ class RedisLockProvider(ServerLockProvider):
             return await super().aacquire(lock)
         try:
             with self.asking("acquire", lock.name):
-                answer = await self.server.arun(
-                    *self._acquiring(lock), is_confirmed=True
-                )
-                return self._holder(lock, answer)
+                run = self.server.arun(*self._acquiring(lock), is_confirmed=True)
+                return self._holder(lock, await run)
         except LockProviderError as error:
             if isinstance(error.__cause__, Unconfirmed):
                 with suppress(LockProviderError):
@@ -105,16 +103,14 @@ class RedisLockProvider(ServerLockProvider):
             raise
 
     def _acquiring(self, lock: Lock) -> tuple[Any, ...]:
-        wanted = lock.configuration
-        durations = wanted.lock_at_most_for, wanted.lock_at_least_for
-        known = (lock.locked_by, *(each // MICROSECOND for each in durations))
-        is_by_operator = wanted.start.trigger is Trigger.OPERATOR
-        return (
-            self._acquire,
-            self._key(lock.name),
-            *known,
-            *(["operator"] * is_by_operator),
+        wanted, key = lock.configuration, self._key(lock.name)
+        at_most, at_least = (
+            each // MICROSECOND
+            for each in (wanted.lock_at_most_for, wanted.lock_at_least_for)
         )
+        is_by_operator = wanted.start.trigger is Trigger.OPERATOR
+        more = ["operator"] if is_by_operator else []
+        return self._acquire, key, lock.locked_by, at_most, at_least, *more
 
     def _holder(self, lock: Lock, answer: Any) -> LockHolder | None:
         if answer == 1:
@@ -132,8 +128,8 @@ class RedisLockProvider(ServerLockProvider):
         is_beat: bool = False,
     ) -> bool:
         with self.asking("extend", lock.name):
-            extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
-            return bool(self.server.run(*extending))
+            durations = lock_at_most_for, lock_at_least_for
+            return bool(self.server.run(*self._extending(lock, *durations)))
 
     async def aextend(
         self,
@@ -142,8 +138,8 @@ class RedisLockProvider(ServerLockProvider):
         lock_at_least_for: timedelta | None = None,
     ) -> bool:
         with self.asking("extend", lock.name):
-            extending = self._extending(lock, lock_at_most_for, lock_at_least_for)
-            return bool(await self.server.arun(*extending))
+            durations = lock_at_most_for, lock_at_least_for
+            return bool(await self.server.arun(*self._extending(lock, *durations)))
 
     def _extending(self, lock: Lock, *durations: timedelta | None) -> tuple[Any, ...]:
         given = [each // MICROSECOND for each in durations if each is not None]
@@ -164,13 +160,15 @@ class RedisLockProvider(ServerLockProvider):
             return bool(await self.server.arun(*self._releasing(lock)))
 
     def _releasing(self, lock: Lock) -> tuple[Any, ...]:
-        at_least = lock.lock_at_least_for // MICROSECOND
-        known = (secrets.token_hex(8), lock.locked_by, at_least)
+        mark, at_least = secrets.token_hex(8), lock.lock_at_least_for // MICROSECOND
+        more = ["tried"] if lock.was_release_tried else []
         return (
             self._release,
             self._key(lock.name),
-            *known,
-            *(["tried"] * lock.was_release_tried),
+            mark,
+            lock.locked_by,
+            at_least,
+            *more,
         )
 
     def read(self, name: str) -> Read:
@@ -255,10 +253,8 @@ class RedisLockProvider(ServerLockProvider):
         return [
             Warning(
                 f"The Redis server of SHEDLOCK_PROVIDERS[{self.alias!r}] deletes keys "
-                f"if it needs room (maxmemory-policy {policy}). Locks may be among "
-                "them.",
-                hint=f"Set its maxmemory-policy to {NO_EVICTION}, or use another "
-                "server.",
+                f"to make room (maxmemory-policy {policy}). Locks may be among them.",
+                hint=f"Set maxmemory-policy to {NO_EVICTION}, or use another server.",
                 id="shedlock.W016",
             )
         ]

@@ -18,6 +18,8 @@ DEFAULTS = {"host": "localhost", "port": 6379, "db": 0}
 """What a URL may leave out."""
 TIMEOUT = 5.0
 """Seconds for which a client waits for a connection, and for an answer."""
+UNKNOWN_SCRIPT = "NoScriptError"
+"""redis-py's error if the server has not seen the script since it began."""
 EXAMPLES = (
     "Write it as redis://HOST:6379/0, unix:///PATH, "
     "redis+sentinel://HOST:26379,HOST/SERVICE/0 or redis+cluster://HOST:6379,HOST"
@@ -121,7 +123,7 @@ class RedisServer:
         try:
             return client.execute_command("EVALSHA", script.sha, *known)
         except Exception as error:
-            if not _is_unknown(error):
+            if type(error).__name__ != UNKNOWN_SCRIPT:
                 raise
         return client.execute_command("EVAL", script.text, *known)
 
@@ -138,7 +140,7 @@ class RedisServer:
         try:
             return await client.execute_command("EVALSHA", script.sha, *known)
         except Exception as error:
-            if not _is_unknown(error):
+            if type(error).__name__ != UNKNOWN_SCRIPT:
                 raise
         return await client.execute_command("EVAL", script.text, *known)
 
@@ -162,11 +164,6 @@ class RedisServer:
 
 class Unconfirmed(Exception):
     """Too few replicas have a change."""
-
-
-def _is_unknown(error: Exception) -> bool:
-    # The server has not seen the script since it began.
-    return type(error).__name__ == "NoScriptError"
 
 
 async def _living(client: Any) -> AsyncGenerator[Any, None]:

@@ -53,6 +53,17 @@ def test_write_that_was_sent_again() -> None:
     assert status_of(locks, "job").state is LockState.HELD_AT_LEAST
 
 
+def test_record_with_unreadable_ticks_is_not_acquired() -> None:
+    """Nobody knows what is due, and a held lock stays held. Its holder releases it."""
+    locks = MemoryLockProvider("local")
+    lock = take_from(locks, configure())
+    locks._entries["job"] = replace(locks._entries["job"], ticks="nonsense")
+    with pytest.raises(LockProviderError, match="'job'.*can't be read"):
+        try_from(locks, configure())
+    assert status_of(locks, "job").unreadable
+    assert locks.release(lock)
+
+
 class WholeSeconds(MemoryLockProvider):
     """A store that tells whole seconds, and adds one to each lease for that."""
 
