@@ -57,7 +57,7 @@ class Action:
     question: Promise
     refused: Promise
     unknown: Promise | str = ""
-    done: Callable[[str, LockStatus | None, texts.Look], str] = texts.released
+    done: Callable[..., str] = texts.released
     perform: Callable[..., bool] = bool
     """Does it to ``(asked, before, **options)``; returns whether it was done."""
     is_shown: Callable[..., bool] = bool

@@ -8,10 +8,9 @@ from typing import Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 
-from django_shedlock import conf
 from django_shedlock.clocks import local_text
 from django_shedlock.durations import format_left
-from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState, LockStatus
 
@@ -61,24 +60,24 @@ def condition(status: LockStatus | None) -> str:
     return told[status.state] % _facts(status)
 
 
-def released(name: str, before: LockStatus | None, look: Look) -> str:
+def released(name: str, before: LockStatus, look: Look) -> str:
     """Say that a lock is released; what it is now need not be read."""
-    facts = {"name": repr(name), "holder": before.locked_by if before else ""}
+    facts = {"name": repr(name), "holder": before.locked_by}
     told = gettext("Lock %(name)s is released. %(holder)s held it.") % facts
-    if before and before.state.may_run:
+    if before.state.may_run:
         text = gettext("Its job was not stopped, and may still run.")
         return f"{told} {text}"
     return told
 
 
-def extended(name: str, before: LockStatus | None, look: Look) -> str:
+def extended(name: str, before: LockStatus, look: Look) -> str:
     """Say for how long an extended lock is held now."""
     after = look()
     if after is None or not after.state.is_held:
         return gettext("Lock %(name)s was extended.") % {"name": repr(name)}
     text = gettext("Lock %(name)s is held for %(left)s more at the most.")
     told = text % {"name": repr(name), "left": format_left(after.remaining)}
-    if before and before.lock_until == after.lock_until:
+    if before.lock_until == after.lock_until:
         text = gettext("Its lease was longer than that already.")
         return f"{told} {text}"
     return told
@@ -98,19 +97,15 @@ def paused(name: str, before: LockStatus | None, look: Look) -> str:
     return told
 
 
-def resumed(name: str, before: LockStatus | None, look: Look) -> str:
+def resumed(name: str, before: LockStatus, look: Look) -> str:
     """Say whose pause has ended, and whether a tick was missed."""
-    text = gettext("The job of lock %(name)s is resumed.")
-    facts = {"name": repr(name)}
-    if before and before.pause:
-        text = gettext(
-            "The job of lock %(name)s is resumed. %(operator)s had paused it, because: "
-            "%(reason)s."
-        )
-        facts |= _facts(before)
+    text = gettext(
+        "The job of lock %(name)s is resumed. %(operator)s had paused it, because: "
+        "%(reason)s."
+    )
+    told = text % {"name": repr(name), **_facts(before)}
     after = look()
-    ticks = _ticks(after) if after and after.schedule else ""
-    return f"{text % facts} {ticks}".strip()
+    return f"{told} {_ticks(after)}" if after and after.schedule else told
 
 
 def _facts(status: LockStatus) -> dict[str, Any]:
@@ -136,16 +131,11 @@ def _ticks(status: LockStatus) -> str:
         moment = status.next_tick
         text = gettext("No tick was missed; the next one is at %(tick)s.")
         return text % {"tick": moment and local_text(moment)}
-    if not status.may_catch_up(ZERO):
-        text = gettext("Its tick of %(tick)s was missed, and is not caught up.")
-    elif status.overdue_since(default_duration(conf.GRACE)) is None:
+    if status.may_catch_up(ZERO):
         text = gettext(
             "Its tick of %(tick)s was missed: `shedlock catch-up` runs the job once if "
             "it has not succeeded by the end of SHEDLOCK_GRACE."
         )
     else:
-        text = gettext(
-            "Its tick of %(tick)s was missed: the next `shedlock catch-up` runs the "
-            "job once."
-        )
+        text = gettext("Its tick of %(tick)s was missed, and is not caught up.")
     return text % {"tick": local_text(since)}

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from django_shedlock import signals
-from django_shedlock.console.operators import EXTEND, RELEASE, OperatorAction
+from django_shedlock.console.admin import labels
+from django_shedlock.console.cli import SUBCOMMANDS
+from django_shedlock.console.operators import ACTIONS, EXTEND, RELEASE, OperatorAction
 from django_shedlock.locks.states import LockState
+from django_shedlock.models import ActionKind, LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.test import locked_in_memory
 from tests.support.locks import status_of, take
@@ -104,3 +107,14 @@ def test_receiver_that_raises_breaks_nothing() -> None:
         assert RELEASE.carry_out(action(), running=True)
     finally:
         signals.lock_force_released.disconnect(fail)
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_entry_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> None:
+    """Its permission, its subcommand and its words in the trail come from there."""
+    action = ACTIONS[kind]
+    permissions = [name for name, _ in LockRecord._meta.permissions]
+    assert (action.kind, action.permission in permissions) == (kind, True)
+    assert labels.ACTIONS[kind] == action.label
+    subcommands = [(each.name, each.help) for each in SUBCOMMANDS]
+    assert not action.help or (kind, action.help) in subcommands
