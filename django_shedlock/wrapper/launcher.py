@@ -30,7 +30,7 @@ CANNOT_START = 126
 NOT_FOUND = 127
 SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a program."""
-ABANDONED = SIGNALLED + signal.SIGTERM
+NOT_STARTED = SIGNALLED + signal.SIGTERM
 """The process that asked died before the command was started."""
 PAUSE = 50
 """Milliseconds between two looks for processes that an ended command left behind."""
@@ -147,7 +147,7 @@ def main(orders: int, size: int) -> int:
     text = b""
     while len(text) < size:
         if not (part := _received(orders, size - len(text))):
-            return ABANDONED
+            return NOT_STARTED
         text += part
     command, variables, grace, has_terminal = marshal.loads(text)  # noqa: S302
     os.set_inheritable(orders, False)
@@ -166,7 +166,7 @@ def main(orders: int, size: int) -> int:
             # before anything runs.
             os.write(orders, b"%d" % (os.getpid() if has_terminal else -os.getpid()))
         except OSError:  # it has died
-            os._exit(ABANDONED)
+            os._exit(NOT_STARTED)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
             signal.signal(number, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -196,8 +196,8 @@ def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
     ctypes.CDLL(None, use_errno=True).execvp(command[0], arguments)
     number = ctypes.get_errno()
     is_missing = number in {errno.ENOENT, errno.ENOTDIR}
-    problem = "not found" if is_missing else os.strerror(number)
-    _print(f"{os.fsdecode(command[0])}: {problem}")
+    reason = "not found" if is_missing else os.strerror(number)
+    _print(f"{os.fsdecode(command[0])}: {reason}")
     return NOT_FOUND if is_missing else CANNOT_START
 
 

@@ -52,6 +52,13 @@ class ExitStatus(IntEnum):
     """A shell's exit status for SIGPIPE: the reader of the output has stopped."""
 
 
+class WrongCall(CommandError):
+    """Arguments or settings with which the subcommand can't work."""
+
+    def __init__(self, message: str):
+        super().__init__(message, returncode=ExitStatus.WRONG_CALL)
+
+
 class Subcommand(ABC):
     """A subcommand: its name, its arguments, and what it does."""
 
@@ -162,8 +169,5 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def history_database(provider: LockProvider) -> str:
     """Return the alias of the database with the runs, or raise ``CommandError``."""
     if provider.history_database is None:
-        raise CommandError(
-            f"The provider {provider.alias!r} keeps no history.",
-            returncode=ExitStatus.WRONG_CALL,
-        )
+        raise WrongCall(f"The provider {provider.alias!r} keeps no history.")
     return provider.history_database

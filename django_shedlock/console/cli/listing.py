@@ -74,8 +74,7 @@ class Listing(base.Subcommand):
         **options: Any,
     ) -> None:
         if watch == ZERO:
-            problem = "--watch needs a positive duration."
-            raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
+            raise base.WrongCall("--watch needs a positive duration.")
         states = [STATES[state]] if state else []
         wanted = LockQuery(patterns=tuple(name), states=states)
 

@@ -6,8 +6,6 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from django_shedlock import conf
 from django_shedlock.console.cli import base
 from django_shedlock.exceptions import InvalidLockConfiguration
@@ -53,8 +51,7 @@ class Prune(base.Subcommand):
         """Prune what is of this provider, of the default one, or of all."""
         if options["all_providers"]:
             if alias is not None:
-                problem = "Give --provider or --all-providers, but not both."
-                raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
+                raise base.WrongCall("Give --provider or --all-providers, not both.")
             found = {get_provider(each).history_database for each in provider_aliases()}
             databases = sorted(each for each in found if each is not None)
             for using in databases:
@@ -65,10 +62,9 @@ class Prune(base.Subcommand):
         is_database = isinstance(provider, DatabaseLockProvider)
         if options["unused_for"] is not None and not is_database:
             # The records in the database of its history are another provider's.
-            raise CommandError(
+            raise base.WrongCall(
                 f"The provider {provider.alias!r} has no records of locks in a "
-                "database. Leave --unused-for out.",
-                returncode=base.ExitStatus.WRONG_CALL,
+                "database. Leave --unused-for out."
             )
         self.run(base.history_database(provider), provider.alias, **options)
 

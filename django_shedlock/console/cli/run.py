@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from django_shedlock.clocks import host_now
 from django_shedlock.console.cli import base
 from django_shedlock.durations import format_duration
@@ -99,22 +97,19 @@ class Run(base.Subcommand):
         **options: Any,
     ) -> None:
         if not command[0]:
-            problem = "COMMAND must not be empty."
-            raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
+            raise base.WrongCall("COMMAND must not be empty.")
         if time_zone is not None and schedule is None:
-            problem = "--time-zone needs a --schedule."
-            raise CommandError(problem, returncode=base.ExitStatus.WRONG_CALL)
+            raise base.WrongCall("--time-zone needs a --schedule.")
         of_lock = ("lock_at_most_for", "lock_at_least_for", "wait")
         request = make_request(name, {option: options[option] for option in of_lock})
         ticks = make_schedule(name, schedule, time_zone)
         start = Start(Trigger.OPERATOR) if force else Start()
         if jitter and ticks is not None:
             if jitter >= ticks.interval:
-                raise CommandError(
+                raise base.WrongCall(
                     f"--jitter ({format_duration(jitter)}) must be shorter than the "
                     "shortest time between two ticks of the --schedule "
-                    f"({format_duration(ticks.interval)}).",
-                    returncode=base.ExitStatus.WRONG_CALL,
+                    f"({format_duration(ticks.interval)})."
                 )
             if not force:  # a start after the jitter is still for the tick of now
                 start = Start(asked_at=host_now())
