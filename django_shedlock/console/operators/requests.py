@@ -109,12 +109,12 @@ def carry_out_requests(
         by = {"operator": request.operator, "reason": request.reason}
         asked = OperatorAction(provider, request.name, **by)
         answer = _run(asked, request.pk, job.start)
-        error = answer.error
-        if error is not None and not is_success(error):
+        raised = answer.error
+        if raised is not None and not is_success(raised):
             # The other requests must be carried out, unless somebody interrupts.
-            if not isinstance(error, Exception | SystemExit):
-                raise error
-            logger.error("The job of lock %r failed.", request.name, exc_info=error)
+            if not isinstance(raised, Exception | SystemExit):
+                raise raised
+            logger.error("The job of lock %r failed.", request.name, exc_info=raised)
         yield request, answer
 
 
