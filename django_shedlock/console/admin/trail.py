@@ -46,12 +46,12 @@ def _result(action: Any) -> SafeString:
     )
 
 
-def _beginning(text: str) -> SafeString:
-    return (
-        labels.shown("text", text=Truncator(text).chars(EXCERPT))
-        if text
-        else labels.NOTHING
-    )
+def _text_column(field: str, description: Any) -> Any:
+    def beginning(action: Any) -> SafeString:
+        text = Truncator(getattr(action, field)).chars(EXCERPT)
+        return labels.shown("text", text=text) if text else labels.NOTHING
+
+    return labels.column(description, beginning)
 
 
 def lock_link(site: admin.AdminSite, name: str, provider: str) -> SafeString:
@@ -113,16 +113,9 @@ class LockActionAdmin(LargeTableAdmin):
         lambda action: labels.ACTIONS.get(action.kind, action.kind),
     )
     shown_result = labels.column(pgettext_lazy("shedlock", "result"), _result)
-    shown_operator = labels.column(
-        pgettext_lazy("shedlock", "operator"),
-        lambda action: _beginning(action.operator),
-    )
-    shown_reason = labels.column(
-        pgettext_lazy("shedlock", "reason"), lambda action: _beginning(action.reason)
-    )
-    shown_detail = labels.column(
-        pgettext_lazy("shedlock", "detail"), lambda action: _beginning(action.detail)
-    )
+    shown_operator = _text_column("operator", pgettext_lazy("shedlock", "operator"))
+    shown_reason = _text_column("reason", pgettext_lazy("shedlock", "reason"))
+    shown_detail = _text_column("detail", pgettext_lazy("shedlock", "detail"))
 
     @admin.display(description=pgettext_lazy("shedlock", "lock"))
     def lock(self, action: Any) -> SafeString:

@@ -15,7 +15,7 @@ from django.utils.translation import override
 
 from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow, storable
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.journal import Journal, fitting, texts
 from django_shedlock.locks.lock import new_identity
 from django_shedlock.locks.states import LockStatus
@@ -148,12 +148,14 @@ class Trail:
 
     def note_catch_up(self) -> None:
         """Write into the provider's one row for it when a catch-up was last seen."""
-        host = storable(socket.gethostname())
-        values = {"provider": self.provider.alias, "host": host}
+        provider = self.provider.alias
+        seen = {"provider": provider, **fitting(detail=socket.gethostname())}
+        first = {**dict.fromkeys(IDENTITY, ""), **OF_CATCH_UP, "provider": provider}
 
         def note(connection: BaseDatabaseWrapper, is_again: bool) -> None:
-            if not NOTE(connection, **values):
-                FIRST_NOTE(connection, **values)
+            if not SEEN(connection, **seen):
+                JOURNAL.inserted(connection, **first)
+                SEEN(connection, **seen)
 
         self._write(note, "")
 
@@ -179,11 +181,6 @@ class Trail:
 
 def _of_row(**columns: Any) -> Any:
     return LockAction.objects.filter(pk=number("row"), **columns)
-
-
-def _seen() -> dict[str, Any]:
-    instants = dict.fromkeys(("began", "ended"), DatabaseNow())
-    return {**instants, "result": ActionResult.DONE.value, "detail": text("host")}
 
 
 IDENTITY = ("name", "provider", "kind", "operator", "reason", "locked_by", "result")
@@ -225,20 +222,13 @@ CLOSE = Update(
         },
     )
 )
-NOTE = Update(
+SEEN = Update(
     lambda: (
         LockAction.objects.filter(**OF_CATCH_UP, **texts("provider")),
-        _seen(),
-    )
-)
-FIRST_NOTE = Insert(
-    lambda: (
-        LockAction,
         {
-            **dict.fromkeys(("operator", "reason", "locked_by"), ""),
-            **OF_CATCH_UP,
-            **texts("provider"),
-            **_seen(),
+            **dict.fromkeys(("began", "ended"), DatabaseNow()),
+            **texts("detail"),
+            "result": ActionResult.DONE.value,
         },
     )
 )
