@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
@@ -74,8 +74,9 @@ class LockStatus:
     One lock at one instant of the store's ``clock``.
 
     ``remaining`` is zero unless the lock is held. If the record can't be read,
-    ``unreadable`` says why, and only the name and the state are known. ``heartbeat_at``
-    is when the holder extended its lease last, where the store keeps that.
+    ``unreadable`` says why, there are no ticks, and perhaps only the name and the state
+    are known. ``heartbeat_at`` is when the holder extended its lease last, where the
+    store keeps that.
     """
 
     name: str
@@ -89,6 +90,28 @@ class LockStatus:
     fencing_token: int = 0
     unreadable: str = ""
     heartbeat_at: datetime | None = None
+
+    def checked(self) -> LockStatus:
+        """Return it, with ticks of which all methods can make sense, or none."""
+        try:
+            if self.schedule is not None:
+                _ = self.next_tick, self.skips_since(ZERO), self.may_catch_up(ZERO)
+        except Exception as error:  # whatever a value makes of the computation
+            return self.as_unreadable(f"{type(error).__name__}: {error}")
+        return self
+
+    def as_unreadable(self, reason: str) -> LockStatus:
+        """Return it without ticks, since the record can't be read; log why, once."""
+        # Monitors read a record again and again.
+        if self.name not in _logged and len(_logged) < MOST_LOGGED:
+            _logged.add(self.name)
+            logger.warning(
+                "The record of lock %r can't be read: %s. Correct or delete it; "
+                "`shedlock check` says where it is.",
+                self.name,
+                reason,
+            )
+        return replace(self, schedule_state=ScheduleState(), unreadable=reason)
 
     def holder(self, tick: datetime | None = None) -> LockHolder:
         """Return the holder, as a caller that did not get the lock learns of it."""
@@ -175,18 +198,6 @@ class LockStatus:
         return self.schedule_state.next_tick(aware(self.clock))
 
 
-def log_unreadable(name: str, reason: str) -> None:
-    """Log that the record of this lock can't be read: once, since monitors go on."""
-    if name not in _logged and len(_logged) < MOST_LOGGED:
-        _logged.add(name)
-        logger.warning(
-            "The record of lock %r can't be read: %s. Correct or delete it; `shedlock "
-            "check` says where it is.",
-            name,
-            reason,
-        )
-
-
 def is_unusual(state: LockState, age: timedelta, usual: timedelta | None) -> bool:
     """Return whether a job that began so long ago runs for much longer than usual."""
     if not state.is_running or usual is None:
@@ -232,17 +243,14 @@ class UnreadHolder(LockHolder):
 
     @property
     def locked_by(self) -> str:
-        """See LockHolder."""
         return self._known.locked_by
 
     @property
     def remaining(self) -> timedelta:
-        """See LockHolder."""
         return self._known.remaining
 
     @property
     def tick(self) -> datetime | None:
-        """See LockHolder."""
         return self._known.tick
 
     @property

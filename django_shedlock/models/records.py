@@ -243,4 +243,4 @@ class LockRecord(models.Model):
             schedule_state=record.schedule_state,
             fencing_token=record.fencing_token,
             heartbeat_at=record.heartbeat_at,
-        )
+        ).checked()

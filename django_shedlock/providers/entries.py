@@ -27,7 +27,6 @@ from django_shedlock.locks.states import (
     LockHolder,
     LockState,
     LockStatus,
-    log_unreadable,
     state_of,
 )
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
@@ -285,11 +284,12 @@ class EntryLockProvider(LockProvider):
         try:
             entry, _, now = read()
             clock = self.wall_clock(now)
-            return None if entry is None else entry.status(name, now, clock)
+            return entry.status(name, now, clock).checked() if entry else None
         except ValueError as error:
-            log_unreadable(name, reason := str(error))
+            reason = str(error)
         free, clock = LockState.FREE, self.wall_clock(self.clock())
-        return LockStatus(name, free, "", clock, clock, ZERO, clock, unreadable=reason)
+        unknown = LockStatus(name, free, "", clock, clock, ZERO, clock)
+        return unknown.as_unreadable(reason)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         try:

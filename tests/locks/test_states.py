@@ -153,6 +153,7 @@ def test_unreadable_records_do_not_fill_the_memory(
     monkeypatch.setattr(states, "MOST_LOGGED", 2)
     monkeypatch.setattr(states, "_logged", set())
     for name in ("first", "first", "second", "third"):
-        states.log_unreadable(name, "no date")
+        status = LockStatus(name, LockState.FREE, "", NOON, NOON, timedelta(0))
+        status.as_unreadable("no date")
     told = [message.split("'")[1] for message in caplog.messages]
     assert told == ["first", "second"]

@@ -185,7 +185,7 @@ inline read_clock() {
     od
 }
 
-/* acquisition.py: acquire_statement(); by_operator is Trigger.OPERATOR. */
+/* acquisition.py: ACQUIRE; by_operator is Trigger.OPERATOR. */
 inline acquire(who, by_operator) {
     is_done = LEASE_IS_OVER(CLOCK_OF(who, at)) || (by_operator && is_released);
     if
@@ -203,7 +203,7 @@ inline acquire(who, by_operator) {
     fi
 }
 
-/* provider.py: extend_statement(). */
+/* leases.py: EXTEND. */
 inline extend(who) {
     is_done = EXTENDS_OWN(who) && lock_until > at && IS_NOT_RELEASED;
     if
@@ -214,7 +214,7 @@ inline extend(who) {
     fi
 }
 
-/* provider.py: release_statement(); is_again after a lost answer. */
+/* leases.py: RELEASE; is_again after a lost answer. */
 inline release(who, is_again) {
     is_done = RELEASES_OWN(who) && (is_again || !is_released);
     if

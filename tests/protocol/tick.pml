@@ -213,7 +213,7 @@ reading:
     };
 
 beginning:
-    /* acquisition.py: tick_statement(). */
+    /* acquisition.py: BEGIN_TICK. */
     atomic {
         if
         :: ((lock_until <= now || (trigger == OPERATOR && is_released))
@@ -249,7 +249,7 @@ begun:
     };
 
 
-    /* The body ends, or the process dies. provider.py: release_statement(). */
+    /* The body ends, or the process dies. leases.py: RELEASE. */
     if
     :: has_success = true
     :: has_success = false

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
+from itertools import product
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -24,7 +25,7 @@ from django_shedlock.locks.states import (
     UnreadHolder,
 )
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.models.records import left
+from django_shedlock.models.records import heartbeat_of, left
 from django_shedlock.providers.database.connections import (
     SHARES_ONE_WRITER,
     address,
@@ -41,116 +42,86 @@ from django_shedlock.providers.database.statements import (
     text,
 )
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import (
-    Decision,
-    ScheduleState,
-    Trigger,
-    parse_known,
-)
+from django_shedlock.schedules.state import ScheduleState, Trigger, parse_known
 
 DECISIONS = 5
 """How often a start is decided anew at the most, if the record changes meanwhile."""
-LATELY = 5.0
+RECENT = 5.0
 """Seconds for which a record that was read is taken to exist."""
 MOST_NAMES = 1000
-
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The lease of a record whose lock nobody ever held."""
 UNKNOWN = LockHolder("another worker, which has released it since")
-Read = Callable[[str], "LockStatus | None"]
 
 
-class Acquisition:
-    """Acquires one lock on the connection that it is given, or returns the holder."""
+def acquire(
+    lock: Lock,
+    recent: RecentNames,
+    look: Callable[[str], LockStatus | None],
+    connection: BaseDatabaseWrapper,
+    is_again: bool,
+) -> LockHolder | None:
+    """Acquire the lock on this connection; return ``None``, or the holder."""
+    schedule = lock.configuration.schedule
+    if schedule is not None:
+        return _acquire_for_tick(lock, schedule, connection)
+    statement = ACQUIRE[lock.configuration.start.trigger is Trigger.OPERATOR]
+    if statement(connection, **_lease_of(lock)):
+        recent.discard(connection, lock.name)
+        return None
+    if not is_again and recent.has(connection, lock.name):
+        # Only who asks for the holder needs to read it.
+        return UnreadHolder(
+            lambda: UNKNOWN if (now := look(lock.name)) is None else now.holder()
+        )
+    status = read(connection, lock.name)
+    if status is None:
+        CREATE(connection, **_lease_of(lock))
+        return None
+    if status.locked_by == lock.locked_by:  # by our own first try
+        return None
+    # Not if a test's rollback removes the record, nor on SQLite, where a read is cheap.
+    is_of_test = connection.in_atomic_block or is_of_a_test(connection)
+    if not is_of_test and connection.vendor not in SHARES_ONE_WRITER:
+        recent.add(connection, lock.name)
+    return status.holder()
 
-    def __init__(self, lock: Lock, recent: RecentNames, read: Read):
-        self._lock = lock
-        self._recent = recent
-        self._read = read
-        self._start = lock.configuration.start
-        self._schedule = lock.configuration.schedule
-        self._is_by_operator = self._start.trigger is Trigger.OPERATOR
-        self._lease = _lease_of(lock)
 
-    def __call__(
-        self, connection: BaseDatabaseWrapper, is_again: bool
-    ) -> LockHolder | None:
-        """Return ``None`` if the lock is acquired."""
-        if self._schedule is not None:
-            return self._acquire_for_tick(connection, self._schedule)
-        acquire = acquire_statement(by_operator=self._is_by_operator)
-        if acquire(connection, **self._lease):
-            self._recent.discard(connection, self._lock.name)
+# Note [The decision is in Python]
+# Read the record and the store's clock, and let ScheduleState decide. The UPDATE
+# matches only while the decision holds: until an instant of the store's clock, and
+# unless somebody acquired the lock meanwhile. If it does not match, decide anew.
+def _acquire_for_tick(
+    lock: Lock, schedule: Schedule, connection: BaseDatabaseWrapper
+) -> LockHolder | None:
+    start, grace = lock.configuration.start, lock.configuration.grace
+    become_writer(connection)
+    for _ in range(DECISIONS):
+        status = read(connection, lock.name)
+        if status is None:
+            CREATE_FREE(connection, name=lock.name)
+            continue
+        if status.locked_by == lock.locked_by:  # by our own first try
+            lock.tick = status.schedule_state.tick
             return None
-        if self._recent.has(connection, self._lock.name) and not is_again:
-            return UnreadHolder(self._read_holder)
-        return self._create_unless_held(connection)
-
-    def _create_unless_held(self, connection: BaseDatabaseWrapper) -> LockHolder | None:
-        record = read(connection, self._lock.name)
-        if record is None:
-            CREATE(connection, **self._lease)
-            return None
-        if record.locked_by == self._lock.locked_by:
-            return None
-        if _may_be_remembered(connection):
-            self._recent.add(connection, self._lock.name)
-        return record.holder()
-
-    # Note [The decision is in Python]
-    # Read the record and the store's clock, and let ScheduleState decide. The UPDATE
-    # matches only while the decision holds: until an instant of the store's clock, and
-    # unless somebody acquired the lock meanwhile. If it does not match, decide anew.
-    def _acquire_for_tick(
-        self, connection: BaseDatabaseWrapper, schedule: Schedule
-    ) -> LockHolder | None:
-        grace = self._lock.configuration.grace
-        become_writer(connection)
-        for _ in range(DECISIONS):
-            record = read(connection, self._lock.name)
-            if record is None:
-                CREATE_FREE(connection, name=self._lock.name)
-                continue
-            if record.locked_by == self._lock.locked_by:
-                self._lock.tick = record.schedule_state.tick
-                return None
-            decision = record.schedule_state.decide(
-                self._start, schedule, grace, aware(record.clock)
-            )
-            if (holder := record.refusal(self._start, decision)) is not None:
-                return holder
-            if self._begin(connection, record, decision):
-                self._lock.tick = decision.tick
-                return None
-        return CONTENDED
-
-    def _begin(
-        self, connection: BaseDatabaseWrapper, record: LockStatus, decision: Decision
-    ) -> int:
-        begin = tick_statement(by_operator=self._is_by_operator, is_new=decision.is_new)
-        return begin(
+        decision = status.schedule_state.decide(
+            start, schedule, grace, aware(status.clock)
+        )
+        if (holder := status.refusal(start, decision)) is not None:
+            return holder
+        begin = BEGIN_TICK[start.trigger is Trigger.OPERATOR, decision.is_new]
+        if begin(
             connection,
-            **self._lease,
+            **_lease_of(lock),
             schedule=str(decision.state.schedule),
             tick=decision.tick,
             caught_up_tick=decision.state.caught_up,
             holds_until=decision.holds_until,
-            fencing_token=record.fencing_token,
-        )
-
-    def _read_holder(self) -> LockHolder:
-        record = self._read(self._lock.name)
-        return UNKNOWN if record is None else record.holder()
-
-
-def _lease_of(lock: Lock) -> dict[str, Any]:
-    """Return the parameters of a statement that acquires the lock."""
-    return {
-        "name": lock.name,
-        "locked_by": lock.locked_by,
-        "at_most": lock.configuration.lock_at_most_for,
-        "at_least": lock.configuration.lock_at_least_for,
-    }
+            fencing_token=status.fencing_token,
+        ):
+            lock.tick = decision.tick
+            return None
+    return CONTENDED
 
 
 def read(
@@ -171,10 +142,7 @@ def read(
             clock,
             ScheduleState(known, *(tick and aware(tick) for tick in ticks)),
             token,
-            # Java's ShedLock acquires locks, and does not clear our column.
-            heartbeat_at=extended_at
-            if extended_at and extended_at >= locked_at
-            else None,
+            heartbeat_at=heartbeat_of(extended_at, locked_at),
         )
     return None
 
@@ -189,15 +157,9 @@ def become_writer(connection: BaseDatabaseWrapper) -> None:
         WRITE_NOTHING(connection)
 
 
-def _may_be_remembered(connection: BaseDatabaseWrapper) -> bool:
-    # Not if a test's rollback removes the record, nor on SQLite, where a read is cheap.
-    is_of_test = connection.in_atomic_block or is_of_a_test(connection)
-    return connection.vendor not in SHARES_ONE_WRITER and not is_of_test
-
-
 class RecentNames:
     """
-    The names whose records this process has read ``LATELY``, in each database.
+    The names whose records this process has read ``RECENT`` seconds ago or less.
 
     If such a record is deleted, its lock counts as held until that time is over.
     """
@@ -209,24 +171,25 @@ class RecentNames:
         """Remember the name."""
         if len(self._names) >= MOST_NAMES:
             self._names.clear()
-        self._names[_key(connection, name)] = time.monotonic()
+        self._names[*address(connection), name] = time.monotonic()
 
     def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Forget the name."""
-        self._names.pop(_key(connection, name), None)
+        self._names.pop((*address(connection), name), None)
 
     def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
-        """Whether the name's record was read lately, in this database."""
-        read_at = self._names.get(_key(connection, name), -LATELY)
-        return time.monotonic() < read_at + LATELY
+        """Whether the name's record, in this database, was read a moment ago."""
+        read_at = self._names.get((*address(connection), name), -RECENT)
+        return time.monotonic() < read_at + RECENT
 
 
-def _key(connection: BaseDatabaseWrapper, name: str) -> tuple[object, ...]:
-    return (*address(connection), name)
-
-
-def _named() -> LockRecordQuerySet:
-    return LockRecord.objects.filter(name=text("name"))
+def _lease_of(lock: Lock) -> dict[str, Any]:
+    return {
+        "name": lock.name,
+        "locked_by": lock.locked_by,
+        "at_most": lock.configuration.lock_at_most_for,
+        "at_least": lock.configuration.lock_at_least_for,
+    }
 
 
 def _lease() -> dict[str, Any]:
@@ -240,22 +203,25 @@ def _lease() -> dict[str, Any]:
     }
 
 
-def acquired_columns() -> dict[str, Any]:
+def next_acquisition() -> dict[str, Any]:
     """Return the columns of the acquisition that follows that of the record."""
     return {**_lease(), "fencing_token": F("fencing_token") + 1}
 
 
-def _acquire(*, by_operator: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
-    records = _named().not_running() if by_operator else _named().acquirable()
-    return records, acquired_columns()
+def _acquire(by_operator: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
+    records = LockRecord.objects.filter(name=text("name"))
+    free = records.not_running() if by_operator else records.acquirable()
+    return free, next_acquisition()
 
 
-def _acquire_for_tick(
-    *, by_operator: bool, is_new: bool
+def _begin_tick(
+    by_operator: bool, is_new: bool
 ) -> tuple[LockRecordQuerySet, dict[str, Any]]:
     # See Note [The decision is in Python].
-    records, columns = _acquire(by_operator=by_operator)
+    records, columns = _acquire(by_operator)
     now = DatabaseNow(output_field=UTCDateTimeField())
+    # Computed from the record: a late release may have changed it since it was read.
+    due_at = Coalesce(F("due_at"), instant("tick"))
     return records.filter(
         LessThan(now, instant("holds_until")), fencing_token=number("fencing_token")
     ), {
@@ -263,18 +229,8 @@ def _acquire_for_tick(
         "schedule": text("schedule"),
         "tick": instant("tick"),
         "caught_up_tick": instant("caught_up_tick"),
-        "due_at": _due_at(is_new=is_new),
+        "due_at": Least(due_at, instant("tick")) if is_new else due_at,
     }
-
-
-def _due_at(*, is_new: bool) -> Any:
-    # Computed from the record: a late release may have changed it since it was read.
-    due_at = Coalesce(F("due_at"), instant("tick"))
-    return Least(due_at, instant("tick")) if is_new else due_at
-
-
-def _create() -> tuple[type[LockRecord], dict[str, Any]]:
-    return LockRecord, {"name": text("name"), **_lease(), "fencing_token": 1}
 
 
 def _create_free() -> tuple[type[LockRecord], dict[str, Any]]:
@@ -285,28 +241,27 @@ def _create_free() -> tuple[type[LockRecord], dict[str, Any]]:
 
 
 def _read() -> QuerySet[Any, Any]:
-    records: Any = _named().with_status().with_clock()
-    found: QuerySet[Any, Any] = records.values_list(
-        *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
-        *("fencing_token", "extended_at", "schedule"),
-        *("tick", "due_at", "caught_up_tick"),
+    records: Any = LockRecord.objects.filter(name=text("name"))
+    found: QuerySet[Any, Any] = (
+        records.with_status()
+        .with_clock()
+        .values_list(
+            *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
+            *("fencing_token", "extended_at", "schedule"),
+            *("tick", "due_at", "caught_up_tick"),
+        )
     )
     return found
 
 
-@cache
-def acquire_statement(*, by_operator: bool) -> Update:
-    """Return the statement that acquires a lock."""
-    return Update(partial(_acquire, by_operator=by_operator))
-
-
-@cache
-def tick_statement(*, by_operator: bool, is_new: bool) -> Update:
-    """Return the statement that acquires a lock for a tick, which may be new."""
-    return Update(partial(_acquire_for_tick, by_operator=by_operator, is_new=is_new))
-
-
-CREATE = Insert(_create)
+BOTH = (False, True)
+ACQUIRE = {by_operator: Update(partial(_acquire, by_operator)) for by_operator in BOTH}
+"""By whether an operator starts the job."""
+BEGIN_TICK = {each: Update(partial(_begin_tick, *each)) for each in product(BOTH, BOTH)}
+"""By whether an operator starts the job, and whether its tick is new."""
+CREATE = Insert(
+    lambda: (LockRecord, {"name": text("name"), **_lease(), "fencing_token": 1})
+)
 CREATE_FREE = Insert(_create_free)
 READ = Select(_read)
 WRITE_NOTHING = Update(lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""}))
@@ -315,17 +270,17 @@ WRITE_NOTHING = Update(lambda: (LockRecord.objects.filter(name=""), {"locked_by"
 def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> None:
     """See ``LockProvider.register()``."""
     become_writer(connection)
-    record = read(connection, name)
-    if record is None:
+    status = read(connection, name)
+    if status is None:
         CREATE_FREE(connection, name=name)
-        record = read(connection, name)
-    if record is None:  # pruned at once
+        status = read(connection, name)
+    if status is None:  # pruned at once
         return
-    state = record.registered(schedule)
+    state = status.registered(schedule)
     # Of a job that runs nothing changes, nor of one that has this schedule.
     unlike = Q(schedule=None) | ~Q(schedule=str(schedule))
     records = LockRecord.objects.filter(
-        unlike, name=name, fencing_token=record.fencing_token
+        unlike, name=name, fencing_token=status.fencing_token
     )
     columns = {
         "schedule": str(schedule),
@@ -333,6 +288,6 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
         "caught_up_tick": state.caught_up,
     }
     # A late release may have changed it since it was read, so it is not written again.
-    if state.due_at != record.schedule_state.due_at:
+    if state.due_at != status.schedule_state.due_at:
         columns["due_at"] = state.due_at
     Update(lambda: (records.not_running(), columns))(connection)

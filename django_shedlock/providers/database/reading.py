@@ -16,7 +16,6 @@ from django_shedlock.locks.states import (
     NOT_FREE,
     LockState,
     LockStatus,
-    log_unreadable,
 )
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import UNRELEASED, held, overdue, running
@@ -129,35 +128,21 @@ def _statuses(records: LockRecordQuerySet) -> list[LockStatus]:
     except Error:
         raise
     except Exception:  # whatever a value that somebody wrote makes of the conversion
-        names = list(records.values_list("name", flat=True))
-        return list(_readable(records.db, names))
+        found = []
+        for name in list(records.values_list("name", flat=True)):
+            found += _readable(LockRecord.objects.using(records.db).filter(name=name))
+        return found
 
 
-def _readable(using: str, names: Sequence[str]) -> Iterator[LockStatus]:
-    if not names:
-        return
-    records = LockRecord.objects.using(using).filter(name__in=names)
+def _readable(records: LockRecordQuerySet) -> list[LockStatus]:
+    added: Any = records.with_status()
     try:
-        read = records.with_status().with_clock()
-        found = {record.name: record.status for record in read}
+        return [record.status for record in added.with_clock()]
     except Error:
         raise
     except Exception as error:
-        if len(names) == 1:
-            yield from _unreadable(records, error)
-            return
-        middle = len(names) // 2
-        yield from _readable(using, names[:middle])
-        yield from _readable(using, names[middle:])
-    else:
-        yield from (found[name] for name in names if name in found)
-
-
-def _unreadable(records: LockRecordQuerySet, error: Exception) -> Iterator[LockStatus]:
-    added: Any = records.with_status()
-    known = added.values_list("name", "state", "locked_by")
-    reason, now = f"{type(error).__name__}: {error}", host_now()
-    for name, state, locked_by in known:
-        log_unreadable(name, reason)
-        state = LockState(state)
-        yield LockStatus(name, state, locked_by, now, now, ZERO, unreadable=reason)
+        reason, now = f"{type(error).__name__}: {error}", host_now()
+        return [
+            LockStatus(name, LockState(state), by, now, now, ZERO).as_unreadable(reason)
+            for name, state, by in added.values_list("name", "state", "locked_by")
+        ]

@@ -231,7 +231,7 @@ class TestStatements:
 def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let names be remembered, as in no test's database, and for longer."""
     monkeypatch.setattr(acquisition, "is_of_a_test", lambda connection: False)
-    monkeypatch.setattr(acquisition, "LATELY", PATIENCE)
+    monkeypatch.setattr(acquisition, "RECENT", PATIENCE)
 
 
 def statements_of(step: Callable[[], Any]) -> int:
@@ -331,7 +331,7 @@ def test_record_seen_a_while_ago_is_looked_for(
     try_from(provider, configure())
     LockRecord.objects.all().delete()
     assert not isinstance(try_from(provider, configure()), Lock)
-    monkeypatch.setattr(acquisition, "LATELY", 0)
+    monkeypatch.setattr(acquisition, "RECENT", 0)
     take_from(provider, configure())
 
 

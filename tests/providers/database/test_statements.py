@@ -17,11 +17,11 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.recording import NO_EXCEPTION, RUNS
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database.acquisition import (
+    ACQUIRE,
     CREATE,
-    acquire_statement,
     read,
 )
-from django_shedlock.providers.database.provider import release_statement
+from django_shedlock.providers.database.leases import RELEASE
 from django_shedlock.providers.database.statements import (
     Insert,
     Update,
@@ -166,12 +166,12 @@ def test_statements_can_be_prepared(preparing: BaseDatabaseWrapper) -> None:
     CREATE(preparing, **{**SOME, "at_most": timedelta(microseconds=1)})
     for turn in range(3):
         values = {**SOME, "locked_by": f"holder {turn}"}
-        assert acquire_statement(by_operator=False)(preparing, **values) == 1
-        assert acquire_statement(by_operator=False)(preparing, **SOME) == 0
+        assert ACQUIRE[False](preparing, **values) == 1
+        assert ACQUIRE[False](preparing, **SOME) == 0
         status = read(preparing, "job")
         assert status is not None
         assert status.locked_by == f"holder {turn}"
-        release = release_statement(is_again=False, has_success=False)
+        release = RELEASE[False, False]
         assert release(preparing, **values) == 1
     with preparing.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM pg_prepared_statements")
@@ -199,12 +199,7 @@ def test_release_waits_for_the_disk_only_for_a_success(has_success: bool) -> Non
 
     with transaction.atomic(), connection.execute_wrapper(look):
         values = {**SOME, "due_at": datetime(2026, 3, 2, tzinfo=UTC)}
-        assert (
-            release_statement(is_again=False, has_success=has_success)(
-                connection, **values
-            )
-            == 1
-        )
+        assert RELEASE[False, has_success](connection, **values) == 1
     assert seen == [wanted]
     with connection.cursor() as cursor:
         cursor.execute(f"SHOW {columns}")

@@ -1,0 +1,150 @@
+"""Extend, release and fence an acquired lock, by its holder or by an operator."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from itertools import product
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Case, Expression, F, When
+from django.db.models.functions import Greatest, Least
+from django.db.models.lookups import GreaterThan
+
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockStatus
+from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.providers.database.acquisition import next_acquisition, read
+from django_shedlock.providers.database.statements import (
+    Update,
+    asynchronous_commit,
+    duration,
+    instant,
+    text,
+)
+
+Built = tuple[LockRecordQuerySet, dict[str, Any]]
+"""The records and their new columns, as ``Update`` wants them."""
+
+
+def extend(
+    lock: Lock,
+    lock_at_most_for: timedelta,
+    lock_at_least_for: timedelta | None,
+    connection: BaseDatabaseWrapper,
+    is_again: bool,
+) -> bool:
+    """See ``LockProvider.extend()``."""
+    statement = EXTEND[lock_at_least_for is not None]
+    durations = {"at_most": lock_at_most_for, "at_least": lock_at_least_for}
+    return statement(connection, **_owner(lock), **durations) > 0
+
+
+def release(
+    lock: Lock, succeeded: bool, connection: BaseDatabaseWrapper, is_again: bool
+) -> bool:
+    """See ``LockProvider.release()``."""
+    schedule, tick, due_at = lock.configuration.schedule, lock.tick, None
+    if succeeded and schedule is not None and tick is not None:
+        due_at = next(schedule.ticks_after(tick))
+    statement = RELEASE[is_again or lock.was_release_tried, due_at is not None]
+    values = {"at_least": lock.lock_at_least_for, "due_at": due_at}
+    return statement(connection, **_owner(lock), **values) > 0
+
+
+def fence(lock: Lock, connection: BaseDatabaseWrapper) -> bool:
+    """Write the row as it is, so that nobody else can before the commit."""
+    return FENCE(connection, **_owner(lock)) > 0
+
+
+def replace(
+    status: LockStatus,
+    lasting: timedelta,
+    locked_by: str | None,
+    connection: BaseDatabaseWrapper,
+    is_again: bool,
+) -> bool:
+    """See ``LockProvider.replace()``."""
+    statement = FORCE_RELEASE if not lasting else FORCE_EXTEND
+    if lasting and locked_by is not None:
+        statement = PAUSE_AGAIN
+    owner = {"name": status.name, "before": status.locked_by, "locked_by": locked_by}
+    if statement(connection, **owner, at_most=lasting, at_least=ZERO):
+        return True
+    # Sent again after a lost reply, our own first try may have done it.
+    after = read(connection, status.name) if is_again else None
+    if after is None:
+        return False
+    if not lasting:
+        is_over = after.lock_until == after.locked_at
+        return is_over and after.locked_by == status.locked_by
+    return after.locked_by == locked_by
+
+
+def _owner(lock: Lock) -> dict[str, Any]:
+    return {"name": lock.name, "locked_by": lock.locked_by}
+
+
+def _of(locked_by: str) -> LockRecordQuerySet:
+    return LockRecord.objects.filter(name=text("name"), locked_by=text(locked_by))
+
+
+def _ours() -> LockRecordQuerySet:
+    return _of("locked_by").held().filter(released_at=None)
+
+
+def _longer() -> dict[str, Any]:
+    return {
+        "lock_until": Greatest(F("lock_until"), DatabaseNow() + duration("at_most"))
+    }
+
+
+def _released_now() -> Expression:
+    # Never before it was acquired: that tells a released lock from a running one.
+    return Greatest(DatabaseNow(), F("locked_at"))
+
+
+def _extend(has_both: bool) -> Built:
+    columns = {**_longer(), "extended_at": DatabaseNow()}
+    if has_both:
+        columns["lock_at_least_until"] = DatabaseNow() + duration("at_least")
+    return _ours(), columns
+
+
+def _release(is_again: bool, has_success: bool) -> Built:
+    # If the clock was set back, keep the lock no longer than if acquired now.
+    longest = DatabaseNow() + duration("at_least")
+    kept_until = Least(F("lock_at_least_until"), longest)
+    is_kept = GreaterThan(kept_until, DatabaseNow())
+    columns: dict[str, Any] = {
+        # See Note [A clock that was set back].
+        "lock_until": Case(When(is_kept, then=kept_until), default=F("locked_at")),
+        "released_at": _released_now(),
+    }
+    records = _of("locked_by")
+    # Sent again after a lost reply, our own first try may have released it.
+    records = records if is_again else records.filter(released_at=None)
+    if has_success:
+        return records, {**columns, "due_at": instant("due_at")}
+    # If a crash of the server loses it, the lease ends by itself.
+    return records.filter(asynchronous_commit()), columns
+
+
+def _force_release() -> Built:
+    # With lock_at_least_until over, the holder's own release keeps nothing.
+    over = dict.fromkeys(("lock_until", "lock_at_least_until"), F("locked_at"))
+    return _of("before").held_or_expired(), {**over, "released_at": _released_now()}
+
+
+BOTH = (False, True)
+EXTEND = {has_both: Update(partial(_extend, has_both)) for has_both in BOTH}
+"""By whether ``lock_at_least_for`` changes, too."""
+RELEASE = {each: Update(partial(_release, *each)) for each in product(BOTH, BOTH)}
+"""By whether it is sent again, and whether a tick has succeeded."""
+FENCE = Update(lambda: (_ours(), {"locked_by": F("locked_by")}))
+FORCE_RELEASE = Update(_force_release)
+FORCE_EXTEND = Update(lambda: (_of("before").held(), _longer()))
+PAUSE_AGAIN = Update(lambda: (_of("before").held(), next_acquisition()))
