@@ -17,11 +17,7 @@ from asgiref.sync import sync_to_async
 
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, LockProviderError
-from django_shedlock.locks.configuration import (
-    LockConfiguration,
-    check_durations,
-    parse_option,
-)
+from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockStatus, is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 from django_shedlock.threads import run_in_background
@@ -65,7 +61,7 @@ class Lock:
         self.was_release_tried = False
         """Whether a release failed, perhaps after the store had carried it out."""
         self._pid = os.getpid()
-        self._fencing_token: int | None = None
+        self._fencing_token = None if lease_end is None else 0
         self._released = False
         self._releasing = threading.RLock()
         self._mutex = threading.Lock()
@@ -133,7 +129,8 @@ class Lock:
         lease_end = time.monotonic() + at_most.total_seconds()
         answer: bool | LockProviderError = False
         try:
-            if self._may_be_extended:
+            # Past the lease's end, too: an operator may have extended it.
+            if self.is_ours and not self.lost.is_set():
                 answer = await self.provider.aextend(self, at_most, at_least)
         except LockProviderError as error:
             answer = error
@@ -158,12 +155,10 @@ class Lock:
     ) -> tuple[timedelta, timedelta | None]:
         if lock_at_most_for is None:
             lock_at_most_for = self.configuration.lock_at_most_for
-        at_most = parse_option(self.name, "lock_at_most_for", lock_at_most_for)
-        at_least = None
-        if lock_at_least_for is not None:
-            at_least = parse_option(self.name, "lock_at_least_for", lock_at_least_for)
-        check_durations(self.name, at_most, at_least)
-        return at_most, at_least
+        if lock_at_least_for is None:
+            return LockConfiguration(self.name, lock_at_most_for).lock_at_most_for, None
+        wanted = LockConfiguration(self.name, lock_at_most_for, lock_at_least_for)
+        return wanted.lock_at_most_for, wanted.lock_at_least_for
 
     def _extend(
         self,
@@ -175,17 +170,12 @@ class Lock:
         lease_end = time.monotonic() + at_most.total_seconds()
         answer: bool | LockProviderError = False
         try:
-            if self._may_be_extended:
+            if self.is_ours and not self.lost.is_set():  # see aextend()
                 extend = self.provider.extend
                 answer = extend(self, at_most, at_least, is_beat=is_beat)
         except LockProviderError as error:
             answer = error
         self._conclude_extension(answer, lease_end, at_least, in_background=is_beat)
-
-    @property
-    def _may_be_extended(self) -> bool:
-        # Past the lease's end, too: an operator may have extended it.
-        return self.is_ours and not self.lost.is_set()
 
     def _conclude_extension(
         self,
@@ -299,8 +289,6 @@ class Lock:
         read at first use, with one statement. Raises ``LockLost`` if the record is not
         ours any more, ``LockProviderError`` if the store failed.
         """
-        if self._fencing_token is None and math.isinf(self.lease_end):
-            self._fencing_token = 0
         if self._fencing_token is None:
             status = self._read()
             if status is None:
