@@ -141,9 +141,6 @@ class Guardian:
 
 def main(orders: int, size: int) -> int:
     """Run a command; return its exit status."""
-    # What is sent to a whole group is not for this process.
-    blocked = signal.valid_signals() - {signal.SIGCHLD}
-    mask = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     text = b""
     while len(text) < size:
         if not (part := _received(orders, size - len(text))):
@@ -157,6 +154,10 @@ def main(orders: int, size: int) -> int:
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # From here on, what is sent to a whole group is for the command. Not before: what
+    # nobody has got yet must end this process.
+    blocked = signal.valid_signals() - {signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     pid = os.fork()
     if not pid:
         if not has_terminal:
