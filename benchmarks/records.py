@@ -187,23 +187,14 @@ def command(*words: str) -> Callable[[], Any]:
     return run
 
 
-def see(*, public: bool) -> None:
+def see() -> None:
     """Ask the health view."""
     from django.test import RequestFactory
 
     from django_shedlock.console.monitoring.health import HealthView
 
-    view = HealthView.as_view(public=public, held_for="2h", grace="15m", keep_for=0)
+    view = HealthView.as_view(public=True, keep_for=0)
     view(RequestFactory().get("/health"))
-
-
-def check_health() -> None:
-    """Run the check of django-health-check."""
-    from django_shedlock.contrib.health_check import ShedLock
-
-    minutes = timedelta(minutes=15)
-    with suppress(Exception):
-        ShedLock(grace=minutes, held_for=minutes, keep_for=0).run()
 
 
 def scrape() -> None:
@@ -233,9 +224,7 @@ ACTIONS: dict[str, Callable[[], Any]] = {
     "check": command("check"),
     "catch-up": command("catch-up"),
     "catch-up --dry-run": command("catch-up", "--dry-run"),
-    "health view": lambda: see(public=False),
-    "health view, all": lambda: see(public=True),
-    "health check": check_health,
+    "health view": see,
     "metrics": scrape,
     "admin's list": look,
 }

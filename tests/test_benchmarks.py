@@ -49,7 +49,7 @@ def test_records_are_measured(tmp_path: Path) -> None:
     """Each command and view is measured in a process of its own."""
     title, lines = measured("records", tmp_path, records=1500)
     assert title == "sqlite: 1500 records, 300 of each kind of finding"
-    assert len(lines) == 9
+    assert len(lines) == 7
     for line in lines:
         found = re.search(r" +(\d+\.\d+) s +(\d+) MB, \d+ MB of it new$", line)
         assert found, line

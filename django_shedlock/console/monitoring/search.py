@@ -231,12 +231,9 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     states[LockState.FREE] += max(0, total - states.total())
     statuses = {status.name: status for status in read}
     # Of those that are held, most need nobody.
-    late = [
-        status.name
-        for status in read
-        if status.state is LockState.EXPIRED or status.overdue_since(grace)
-    ]
-    names = dict.fromkeys([*late, *badly_ended(provider, most), *statuses])
+    late = LockQuery(states={LockState.EXPIRED}, overdue_by=grace).select(read)
+    first = [status.name for status in late]
+    names = dict.fromkeys([*first, *badly_ended(provider, most), *statuses])
     if not is_small:
         names |= dict.fromkeys(known_names(provider.alias))
     chosen = list(islice(names, most))
