@@ -10,7 +10,12 @@ from enum import StrEnum
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.monitoring.summaries import MOST_FAILURES, LockSummary
 from django_shedlock.durations import format_seconds
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.locks.states import (
+    LockState,
+    LockStatus,
+    RunOutcome,
+    is_unusual,
+)
 from django_shedlock.providers.base import LockProvider
 
 
@@ -160,7 +165,7 @@ def _long(
     usual, tick = summary.usual_duration, status.skips_since(grace)
     if held_for is not None:
         why = "" if status.held_for > held_for else None
-    elif usual is not None and summary.takes_long:
+    elif usual is not None and is_unusual(status.state, status.held_for, usual):
         why = f", usually for {format_seconds(usual)}"
     elif tick is not None and (usual is None or status.held_for > usual):
         since = f"since the tick of {local_text(tick)} ({status.schedule})"

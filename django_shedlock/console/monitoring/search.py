@@ -22,7 +22,7 @@ from django_shedlock.console.monitoring.findings import (
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     badly_ended,
-    has_outgrown,
+    history_is_outgrown,
     summarize,
     with_last_runs,
 )
@@ -182,17 +182,6 @@ def aliases_to_search() -> list[str]:
         return list(provider_aliases()) or ["default"]
     except ImproperlyConfigured:  # get_provider() raises it again
         return ["default"]
-
-
-def history_is_outgrown(provider: LockProvider) -> bool:
-    """
-    Return whether runs that nobody needs are much older than their retention.
-
-    Raises ``LockProviderError`` if the store failed.
-    """
-    # Where a weekly prune deletes them they are not.
-    retention = default_duration(conf.HISTORY_RETENTION)
-    return has_outgrown(provider, retention + timedelta(days=7))
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from django.db import Error, connections, models
 from django.db.models import Case, F, Func, Max, OuterRef, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
+from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import SOON, LockStatus, RunOutcome, is_unusual
+from django_shedlock.locks.states import SOON, LockStatus, RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider, LockQuery
@@ -56,18 +58,6 @@ class LockSummary:
     def is_held(self) -> bool:
         """Whether nobody can acquire the lock now."""
         return self.status is not None and self.status.state.is_held
-
-    @property
-    def is_unreadable(self) -> bool:
-        """Whether there is a record, but its values make no sense."""
-        return self.status is not None and bool(self.status.unreadable)
-
-    @property
-    def takes_long(self) -> bool:
-        """Whether the job runs for much longer than it usually does."""
-        return self.status is not None and is_unusual(
-            self.status.state, self.status.held_for, self.usual_duration
-        )
 
 
 def summarize(
@@ -156,8 +146,14 @@ def recent_runs(
     return _read(provider, read)
 
 
-def has_outgrown(provider: LockProvider, age: timedelta) -> bool:
-    """Return whether runs that nobody needs are older than this."""
+def history_is_outgrown(provider: LockProvider) -> bool:
+    """
+    Return whether runs that nobody needs are much older than their retention.
+
+    Raises ``LockProviderError`` if the store failed.
+    """
+    # Those that a weekly prune would delete are not.
+    age = default_duration(conf.HISTORY_RETENTION) + timedelta(days=7)
 
     def read(runs: LockRunQuerySet) -> list[Any]:
         return list(runs.outgrown(age).filter(provider=provider.alias)[:1])

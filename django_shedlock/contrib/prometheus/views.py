@@ -19,9 +19,10 @@ from prometheus_client.registry import Collector
 from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.monitoring.health import MonitoringView
-from django_shedlock.console.monitoring.search import history_is_outgrown, select
+from django_shedlock.console.monitoring.search import select
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
+    history_is_outgrown,
     recent_runs,
 )
 from django_shedlock.contrib.prometheus import label_of
@@ -170,7 +171,7 @@ def _of_locks(locks: Iterable[LockSummary], grace: timedelta) -> Iterator[Sample
     unreadable = 0
     for lock in locks:
         label = label_of(lock.name)
-        unreadable += lock.is_unreadable
+        unreadable += lock.status is not None and bool(lock.status.unreadable)
         for name, value in _values(lock, grace).items():
             # What never happened has no value, so an alert can ask for absent().
             if value is not None:
