@@ -45,10 +45,6 @@ class LockActionQuerySet(models.QuerySet["LockAction"]):
         """Only the actions on this lock."""
         return self.filter(name=name, provider=provider)
 
-    def requested(self, provider: str) -> Self:
-        """Only the actions that wait for a worker."""
-        return self.filter(result=ActionResult.REQUESTED, provider=provider)
-
     def by_operators(self) -> Self:
         """Only what people did: not that a catch-up came by."""
         return self.exclude(kind=ActionKind.CATCH_UP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
@@ -39,11 +40,9 @@ class ActionCommand(Subcommand):
                 how: dict[str, Any] = {"action": "store_true"}
             else:
                 how = {"metavar": "DURATION", "type": duration}
-            if option.default is None:
-                parser.add_argument(option.name, help=option.help, **how)
-                continue
-            how |= {"dest": option.name, "default": option.default}
-            parser.add_argument(option.flag, help=option.help, **how)
+            if option.flag:
+                how |= {"dest": option.name, "default": option.default}
+            parser.add_argument(option.flag or option.name, help=option.help, **how)
         add_reason(parser, is_required=cls.action.needs_reason)
 
     def run(
@@ -63,7 +62,7 @@ class ActionCommand(Subcommand):
             return
         if answer.result is ActionResult.REFUSED and answer.status:
             advice = self.action.advice.get(answer.status.state, "")
-            told = f"{told} {advice.format(name=name)}".strip()
+            told = f"{told} {advice.format(name=shlex.quote(name))}".strip()
         raise CommandError(told, returncode=_status_of(answer))
 
     def _find(self, provider: LockProvider, name: str) -> tuple[str, LockStatus | None]:

@@ -26,15 +26,16 @@ class Option:
     """
     What an action asks for besides the reason: a duration or, with ``False``, a yes.
 
-    ``name`` is the keyword of ``perform``, ``flag`` what a command line has. The
-    admin's form asks for durations with a ``label``; its page has asked for a yes.
+    ``name`` is the keyword of ``perform``. ``flag`` is that of the command line, where
+    an option without one comes after the lock. The admin's form asks for durations that
+    have a ``label``; a confirmation of its page is a yes.
     """
 
     name: str
     flag: str
     help: str
     default: timedelta | bool | None = None
-    """``None`` for what must be given."""
+    """``None`` if it must be given."""
     label: Promise | None = None
     hint: Promise | str = ""
     initial: str = ""

@@ -155,7 +155,7 @@ EXTEND = Action(
     options=[
         Option(
             "lock_at_most_for",
-            "duration",
+            "",
             'counts from now, as in "30s" or "1h30m"',
             label=gettext_lazy("Lease from now"),
             hint=gettext_lazy("For example 30m or 1h30m. It never becomes shorter."),

@@ -386,7 +386,7 @@ class TestPermissions:
         assert not LockAction.objects.exists()
 
     def test_confirmation_needs_the_permission_to_view(self) -> None:
-        """Whoever may release locks, and not see them, releases none."""
+        """A user who may release locks, but not see them, releases none."""
         client = operator("release_lockrecord")
         lock = take("billing")
         assert confirm(client, "billing", lock.locked_by).status_code == 403
@@ -688,7 +688,7 @@ class TestRun:
         assert why.replace("’", "&#x27;") in page
         confirm(chief, name, lock.locked_by, action="run_selected")
         assert ran == []
-        open_requests = LockAction.objects.requested("default")
+        open_requests = LockAction.objects.filter(result=ActionResult.REQUESTED)
         assert open_requests.count() == 0
 
     def test_run_since_is_told(self, chief: Client, locked_by: str) -> None:
@@ -696,7 +696,7 @@ class TestRun:
         run("trigger", "report")
         page = confirm(chief, "report", locked_by, action="run_selected")
         assert "somebody has acquired it since you looked" in page.content.decode()
-        assert not LockAction.objects.requested("default").exists()
+        assert not LockAction.objects.filter(result=ActionResult.REQUESTED).exists()
 
 
 def test_selection_of_all_locks_is_not_loaded(
