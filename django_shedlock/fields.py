@@ -32,7 +32,6 @@ class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
     def get_db_prep_value(
         self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False
     ) -> Any:
-        """Return ``value`` for the driver, in UTC."""
         if connection.features.supports_timezones:
             return super().get_db_prep_value(value, connection, prepared)
         value = value if prepared else self.get_prep_value(value)
@@ -43,9 +42,10 @@ class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
     def from_db_value(
         self, value: datetime | None, expression: Any, connection: BaseDatabaseWrapper
     ) -> datetime | None:
-        """Return the column as Django would return a datetime."""
         if value is None:
-            return self._of_nothing(expression)
+            # MySQL's driver reads a zero date as None, and so does SQLite any word.
+            is_column = isinstance(expression, Col) and not self.null
+            return _shown(EARLIEST) if is_column else None
         if connection.features.supports_timezones:
             return value
         # With USE_TZ the backend already called it the connection's zone.
@@ -54,13 +54,8 @@ class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
     def select_format(
         self, compiler: SQLCompiler, sql: str, params: Any
     ) -> tuple[str, Any]:
-        """See Note [Instants that no driver can read]."""
+        # See Note [Instants that no driver can read].
         return _readable(compiler.connection.vendor, sql, params)
-
-    def _of_nothing(self, expression: Any) -> datetime | None:
-        # The driver of MySQL reads a zero date as None, and so does SQLite any word.
-        is_column = isinstance(expression, Col) and not self.null
-        return _shown(EARLIEST) if is_column else None
 
 
 def _shown(moment: datetime) -> datetime:
@@ -104,21 +99,32 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
     collations = {"mysql": "utf8mb4_bin"}
 
     def get_prep_value(self, value: Any) -> Any:
-        """Return ``value`` for a query: PostgreSQL refuses NUL, which no name has."""
+        # PostgreSQL refuses NUL, which no name has.
         value = super().get_prep_value(value)
         return value.replace("\0", IN_NO_NAME) if isinstance(value, str) else value
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
-        """Return the standard's long name, which gets no index for LIKE."""
+        # The standard's long name, which gets no index for LIKE.
         column_type = super().db_type(connection)
         return column_type and column_type.replace("varchar", "character varying")
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
-        """Return the column's type, with a binary collation where it matters."""
         parameters: dict[str, Any] = {**super().db_parameters(connection)}
         if connection.vendor in self.collations:
             parameters["collation"] = self.collations[connection.vendor]
         return parameters
+
+
+def _as(template: str) -> Any:
+    def as_vendor(
+        self: Any,
+        compiler: SQLCompiler,
+        connection: BaseDatabaseWrapper,
+        **context: Any,
+    ) -> Any:
+        return self.as_sql(compiler, connection, template=template, **context)
+
+    return as_vendor
 
 
 class DatabaseNow(Func):
@@ -133,26 +139,15 @@ class DatabaseNow(Func):
 
     template = "CURRENT_TIMESTAMP"
     output_field = DateTimeField()
+    as_postgresql = _as("CLOCK_TIMESTAMP()")
+    as_mysql = _as("UTC_TIMESTAMP(6)")
+    as_oracle = _as("SYS_EXTRACT_UTC(SYSTIMESTAMP)")  # by construction, not tried
 
     def __add__(self, duration: Any) -> Shifted:
         return Shifted(super().__add__(duration))
 
     def __sub__(self, duration: Any) -> Shifted:
         return Shifted(super().__sub__(duration))
-
-    def as_postgresql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        """See PostgreSQL's documentation, "Current Date/Time"."""
-        return self.as_sql(
-            compiler, connection, template="CLOCK_TIMESTAMP()", **context
-        )
-
-    def as_mysql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        """Independent of the session's zone, which Django never sets."""
-        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
 
     def as_sqlite(
         self,
@@ -161,19 +156,11 @@ class DatabaseNow(Func):
         shift: str = "",
         **context: Any,
     ) -> Any:
-        """In the very format in which Django writes a datetime with microseconds."""
-        # Each % is doubled for the template, and again for the statement's parameters.
+        # In the very format in which Django writes a datetime with microseconds. Each %
+        # is doubled for the template, and again for the statement's parameters.
         form = "%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f"
         template = f"(STRFTIME('{form}', 'NOW'{shift.replace('%', '%%')}) || '000')"
         return self.as_sql(compiler, connection, template=template, **context)
-
-    def as_oracle(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        """By construction: Django keeps naive UTC timestamps on Oracle."""
-        return self.as_sql(
-            compiler, connection, template="SYS_EXTRACT_UTC(SYSTIMESTAMP)", **context
-        )
 
 
 class StatementNow(DatabaseNow):
@@ -183,13 +170,7 @@ class StatementNow(DatabaseNow):
     PostgreSQL looks up nothing in an index that may change from row to row.
     """
 
-    def as_postgresql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        """See PostgreSQL's documentation, "Current Date/Time"."""
-        return self.as_sql(
-            compiler, connection, template="STATEMENT_TIMESTAMP()", **context
-        )
+    as_postgresql = _as("STATEMENT_TIMESTAMP()")
 
 
 # Note [No Python in SQLite's statements]
@@ -206,7 +187,7 @@ class Shifted(DurationExpression):
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
-        """See Note [No Python in SQLite's statements]. To the millisecond."""
+        # See Note [No Python in SQLite's statements]. To the millisecond.
         now: Any = self.lhs
         duration: Any = self.rhs
         microseconds, parameters = compiler.compile(duration)
@@ -228,21 +209,21 @@ class TimeUntil(TemporalSubtraction):
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
-        """See Note [Instants that no driver can read]."""
+        # See Note [Instants that no driver can read].
         (instant, of_instant), (now, of_now) = self._sides(compiler)
         return f"({instant} - {now})", [*of_instant, *of_now]
 
     def as_mysql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
-        """From a zero date there is no time."""
+        # From a zero date there is no time.
         sql, parameters = self.as_sql(compiler, connection)
         return f"COALESCE({sql}, 0)", parameters
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
-        """See Note [No Python in SQLite's statements]. To the millisecond."""
+        # See Note [No Python in SQLite's statements]. To the millisecond.
         (instant, of_instant), (now, of_now) = self._sides(compiler)
         days = f"(JULIANDAY({instant}) - JULIANDAY({now}))"
         sql = f"COALESCE(CAST(ROUND({days} * 86400000) AS INTEGER) * 1000, 0)"

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from operator import attrgetter
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
@@ -22,8 +23,6 @@ from django_shedlock.schedules.cron import Schedule
 
 WILDCARD = re.compile(r"\*|\?|\[!?]?[^]]*]?")
 """What a pattern has instead of characters, as the ``*`` in ``"import:*"``."""
-RANKS = {LockState.EXPIRED: 1, LockState.RUNNING: 2}
-"""The order of urgency, after the overdue locks; all others have 3."""
 
 
 def matches_any(name: str, patterns: Collection[str]) -> bool:
@@ -57,6 +56,10 @@ class LockQuery:
     by_urgency: bool = False
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            object.__setattr__(self, "names", frozenset(self.names))
+
     def accepts_name(self, name: str) -> bool:
         """Return whether a lock of this name may be wanted."""
         is_named = self.names is None or name in self.names
@@ -67,33 +70,28 @@ class LockQuery:
         """Return whether this lock is wanted."""
         if not self.accepts_name(status.name):
             return False
-        may_be_late = self.overdue_by is not None or self.running_for is not None
-        if not self.states and not may_be_late:
-            return True
-        is_long = self.running_for is not None and status.held_for > self.running_for
-        return (
-            status.state in self.states
-            or (status.state.is_running and is_long)
-            or (self.overdue_by is not None and bool(status.unreadable))
-            or self._is_overdue(status)
-        )
+        wanted = [status.state in self.states] if self.states else []
+        if self.overdue_by is not None:
+            wanted.append(self._is_overdue(status) or bool(status.unreadable))
+        if self.running_for is not None:
+            is_running = status.state.is_running
+            wanted.append(is_running and status.held_for > self.running_for)
+        return any(wanted) or not wanted
 
     def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
         """Return the wanted ones of these, in their order: for small stores."""
-        found = list(filter(self.accepts, statuses))
-        if self.by_urgency:
-            found.sort(key=self._urgency)
-        else:
-            found.sort(key=lambda status: status.name)
-        return found[: self.limit]
+
+        def urgency(status: LockStatus) -> tuple[int, datetime, str]:
+            ranks = {LockState.EXPIRED: 1, LockState.RUNNING: 2}
+            rank = 0 if self._is_overdue(status) else ranks.get(status.state, 3)
+            return rank, aware(status.locked_at), status.name
+
+        found = sorted(filter(self.accepts, statuses), key=attrgetter("name"))
+        return (sorted(found, key=urgency) if self.by_urgency else found)[: self.limit]
 
     def _is_overdue(self, status: LockStatus) -> bool:
         grace = self.overdue_by
         return grace is not None and status.overdue_since(grace) is not None
-
-    def _urgency(self, status: LockStatus) -> tuple[int, datetime, str]:
-        rank = 0 if self._is_overdue(status) else RANKS.get(status.state, 3)
-        return rank, aware(status.locked_at), status.name
 
 
 ALL_LOCKS = LockQuery()

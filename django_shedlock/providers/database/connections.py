@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, NoReturn, TypeVar
+from enum import Enum
+from typing import Any, TypeVar
 
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -19,10 +20,10 @@ from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django_shedlock.providers.database.errors import (
     NoAnswer,
     StaleTransaction,
-    is_answer,
     is_busy,
     is_conflict,
     is_lock_timeout,
+    is_lost_reply,
     is_stale_snapshot,
     may_be_lost_connection,
 )
@@ -70,16 +71,15 @@ def run(
     *,
     is_urgent: bool = False,
     stays_here: bool = False,
-    patience: float | None = None,
+    patience: float = PATIENCE,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
 
     Urgent work never waits long for a row. Work that stays here is Django's own, on the
-    caller's connection. Conflicts with other statements are retried for a moment, and
-    a lost connection once, on a fresh one. So ``work`` may run twice. A busy SQLite is
-    asked again for ``patience`` seconds. Raises the ``django.db.Error`` that remains;
-    ``NoAnswer`` if nobody can tell whether the server has carried out the statement.
+    caller's connection. ``work`` may run again, see Again. Raises the
+    ``django.db.Error`` that remains; ``NoAnswer`` if nobody can tell whether the server
+    has carried out the statement.
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
@@ -87,38 +87,52 @@ def run(
     is_hasty = is_urgent and not caller.in_atomic_block
     is_private = may_leave and (is_hasty or in_callers_transaction(caller))
     may_reconnect, was_sent, has_no_answer = True, False, False
-    began, longest = time.monotonic(), PATIENCE if patience is None else patience
-    for attempt in range(ATTEMPTS):
+    give_up_at = time.monotonic() + patience
+    for attempts_left in reversed(range(ATTEMPTS)):
         try:
             with _given(caller, is_private=is_private) as connection:
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
-            is_lost = may_be_lost_connection(error)
-            if is_lost and was_sent and may_leave and not is_answer(error):
-                has_no_answer = True
-            is_waiting = has_no_answer and not is_urgent and is_lock_timeout(error)
-            is_over = is_busy(error) and time.monotonic() > began + longest
-            if attempt == ATTEMPTS - 1 or is_over:
-                _raise(error, has_no_answer=has_no_answer)
-            if is_waiting:
-                continue  # the lost statement may have the row until it commits
-            if is_conflict(error):
+            has_no_answer |= may_leave and was_sent and is_lost_reply(error)
+            again = _again(
+                error,
+                may_reconnect=may_reconnect,
+                may_wait_for_row=has_no_answer and not is_urgent,
+            )
+            is_late = is_busy(error) and time.monotonic() > give_up_at
+            if again is None or is_late or not attempts_left:
+                if has_no_answer:
+                    message = f"the connection broke before the answer: {error}"
+                    raise NoAnswer(message) from error
+                raise
+            if again is Again.AFTER_A_PAUSE:
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
-            elif may_reconnect and is_lost:
-                may_reconnect = False
+            elif again is Again.CONNECTED_ANEW:
+                may_reconnect, is_private = False, may_leave
                 _close_if_dead(caller)
                 private_connections.close_idle(using)
-                is_private = may_leave
-            else:
-                _raise(error, has_no_answer=has_no_answer)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _raise(error: Error, *, has_no_answer: bool) -> NoReturn:
-    if has_no_answer:
-        raise NoAnswer(f"the connection broke before the answer: {error}") from error
-    raise error
+class Again(Enum):
+    """When a statement that failed is sent again."""
+
+    AT_ONCE = "The lost statement before it may have the row until it commits."
+    AFTER_A_PAUSE = "It conflicted with another statement, or found SQLite busy."
+    CONNECTED_ANEW = "Its connection was lost. Once, on a fresh one."
+
+
+def _again(
+    error: Error, *, may_reconnect: bool, may_wait_for_row: bool
+) -> Again | None:
+    if may_wait_for_row and is_lock_timeout(error):
+        return Again.AT_ONCE
+    if is_conflict(error):
+        return Again.AFTER_A_PAUSE
+    if may_reconnect and may_be_lost_connection(error):
+        return Again.CONNECTED_ANEW
+    return None
 
 
 def run_here(work: Callable[[], T], using: str) -> T:

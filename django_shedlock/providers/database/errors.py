@@ -114,12 +114,15 @@ def may_be_lost_connection(error: Error) -> bool:
     return is_of_connection and not is_lock_timeout(error)
 
 
-def is_answer(error: Error) -> bool:
-    """Whether the server itself refused the statement, which has changed nothing."""
+def is_lost_reply(error: Error) -> bool:
+    """Whether nobody knows if the server has carried out the statement."""
+    if not may_be_lost_connection(error):
+        return False
+    # What the server itself refused has changed nothing.
     state, number = _state(error), _number(error)
     if state is not None:
-        return not state.startswith(ENDED_STATES)
-    return isinstance(number, int) and number not in ENDED_NUMBERS
+        return state.startswith(ENDED_STATES)
+    return not isinstance(number, int) or number in ENDED_NUMBERS
 
 
 def _advice(error: Error) -> str:

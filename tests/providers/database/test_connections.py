@@ -506,7 +506,7 @@ def test_answer_is_told_from_a_broken_connection(
     error = OperationalError(number)
     error.__cause__ = cause = Exception()
     cause.sqlstate = state  # type: ignore[attr-defined]
-    assert errors.is_answer(error) is is_answer
+    assert errors.is_lost_reply(error) is not is_answer
 
 
 @contextmanager
