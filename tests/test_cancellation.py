@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from django_shedlock import LockLost, aexecute, ahold, current_lock, hold
+from django_shedlock import Lock, LockLost, aexecute, ahold, current_lock, hold
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
@@ -244,6 +244,26 @@ def test_loss_that_is_told_twice_cancels_once() -> None:
                 for watcher in lock._watchers * 3:
                     watcher()
                 lock.lost.set()
+                await for_ever()
+
+    run(main)
+
+
+def test_loss_just_before_it_is_watched_cancels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread may learn of it at any instant."""
+    watched_by = Lock.watched_by
+
+    def lose_first(lock: Lock, watcher: Any) -> Any:
+        lock.lost.set()
+        return watched_by(lock, watcher)
+
+    monkeypatch.setattr(Lock, "watched_by", lose_first)
+
+    async def main() -> None:
+        with pytest.raises(LockLost):
+            async with ahold("job"):
                 await for_ever()
 
     run(main)
