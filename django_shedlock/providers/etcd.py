@@ -154,7 +154,9 @@ class EtcdLockProvider(ServerLockProvider):
 
     def _all(self) -> tuple[dict[str, tuple[Known, Known]], float]:
         prefixes = self._records, self._holders
-        steps = {"success": [gateway.read_all(prefix) for prefix in prefixes]}
+        steps = {
+            "success": [gateway.read(prefix, is_prefix=True) for prefix in prefixes]
+        }
         result, clock = self._ask("list", None, "kv/txn", steps)
         records, holders = (
             {key.removeprefix(prefix).decode(): known for key, known in found.items()}

@@ -113,16 +113,13 @@ class Known:
     lease: int = 0
 
 
-def read(key: bytes) -> dict[str, Any]:
-    """Return the step that reads a key."""
-    return {"request_range": {"key": _text(key)}}
-
-
-def read_all(prefix: bytes) -> dict[str, Any]:
-    """Return the step that reads all keys that begin so, in their order."""
-    # All keys up to the prefix with its last byte one higher begin with it.
-    end = prefix[:-1] + bytes([prefix[-1] + 1])
-    return {"request_range": {"key": _text(prefix), "range_end": _text(end)}}
+def read(key: bytes, *, is_prefix: bool = False) -> dict[str, Any]:
+    """Return the step that reads a key, or all keys that begin so, in their order."""
+    wanted = {"key": _text(key)}
+    if is_prefix:
+        # All keys up to the prefix with its last byte one higher begin with it.
+        wanted["range_end"] = _text(key[:-1] + bytes([key[-1] + 1]))
+    return {"request_range": wanted}
 
 
 def put(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:

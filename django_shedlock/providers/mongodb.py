@@ -51,6 +51,7 @@ class MongoLockProvider(ServerLockProvider):
             alias, keep_alive=keep_alive, history_database=history_database
         )
         self._url, self._database, self._name = url, database, collection
+        self._is_srv = url.startswith("mongodb+srv://")
         limit = parse_duration(timeout) // MILLISECOND
         self._options = {"timeoutMS": limit, **client_options, "tz_aware": True}
         self.clients = Clients(self._connect, _close)
@@ -216,10 +217,6 @@ class MongoLockProvider(ServerLockProvider):
             database = parts["database"]
             places = sorted(f"{host}:{port}" for host, port in parts["nodelist"])
         return (*places, self._database or database or DATABASE, self._name)
-
-    @property
-    def _is_srv(self) -> bool:
-        return self._url.startswith("mongodb+srv://")
 
 
 def _close(collection: Any) -> None:
