@@ -202,3 +202,15 @@ def test_forked_child_makes_its_own_client() -> None:
 def hold_mutex(held: Clients[Client], stay: Callable[[], None]) -> None:
     with held._mutex:
         stay()
+
+
+def test_forgotten_client_is_not_closed() -> None:
+    """It is a parent's: its connections go on there, when the child's provider ends."""
+    held = clients()
+    parents = held.get()
+    held.forget()
+    own = held.get()
+    del held
+    gc.collect()
+    assert own.is_closed
+    assert not parents.is_closed
