@@ -303,6 +303,7 @@ def test_newest_success_and_longest_hold_of_a_shared_label() -> None:
         values = stored()
     success = values["shedlock_last_success_timestamp_seconds", "import"]
     assert success == pytest.approx((now - MINUTE).timestamp(), abs=0.01)
+    assert 60 <= values["shedlock_since_success_seconds", "import"] < 120
     assert 180 <= values["shedlock_held_seconds", "import"] < 240
 
 
