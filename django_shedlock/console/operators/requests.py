@@ -1,9 +1,9 @@
-"""Run a job because an operator says so: here and now, or as a request for a worker."""
+"""Run jobs because operators say so: here and now, or those of open requests."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django_shedlock import conf
 from django_shedlock.console.operators import texts
 from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
-from django_shedlock.durations import format_left, format_measured
+from django_shedlock.durations import format_measured
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.states import is_success
@@ -23,8 +23,6 @@ from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
 
 NOT_STARTED = gettext_lazy("The job of lock %(name)s was not started: %(why)s.")
-
-
 RAN = gettext_lazy("The job of lock %(name)s has run, for %(duration)s.")
 FAILURE = gettext_lazy("The job of lock %(name)s failed with %(error)s")
 
@@ -37,45 +35,6 @@ def jobs_by_name(provider: LockProvider) -> Mapping[str, NamedJob]:
         key=lambda job: (job.start is not None, job.schedule is not None),
     )
     return {job.name: job for job in jobs}
-
-
-def obstacles(provider: LockProvider, names: Collection[str]) -> dict[str, str]:
-    """Return why no runs of these locks' jobs can be requested, where that is so."""
-    if provider.history_database is None:
-        text = gettext("its provider has no database for the request")
-        return dict.fromkeys(names, text)
-    found = {}
-    trail, jobs = Trail(provider), jobs_by_name(provider)
-    is_open = {request.name: request for request in trail.requests(name__in=names)}
-    for name in names:
-        if name not in jobs:
-            found[name] = gettext("no such job is known in this process")
-        elif jobs[name].start is None:
-            text = gettext("its job needs arguments, so it can't be started by name")
-            found[name] = text
-        elif name in is_open:
-            text = gettext(
-                "%(operator)s asked for a run %(age)s ago, which is still open"
-            )
-            age = format_left(trail.age(is_open[name].began))
-            found[name] = text % {"operator": is_open[name].operator, "age": age}
-    return found
-
-
-def write_request(asked: OperatorAction) -> int:
-    """Write that an operator asks for a run; return the row of the request."""
-    row = Trail(asked.provider).begin(ActionKind.RUN, asked, ActionResult.REQUESTED)
-    if row is None:
-        raise LockProviderError(
-            f"Lock {asked.name!r}: the request to run its job can't be written."
-        )
-    logger.warning(
-        "Lock %r: %s asks for a run of its job, because: %r.",
-        asked.name,
-        asked.operator or "an operator",
-        asked.reason,
-    )
-    return row
 
 
 def carry_out_requests(

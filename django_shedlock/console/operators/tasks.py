@@ -14,13 +14,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.requests import (
-    carry_out_requests,
-    obstacles,
-    write_request,
-)
+from django_shedlock.console.operators.requests import carry_out_requests, jobs_by_name
 from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
 from django_shedlock.durations import format_left
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models.console import ActionResult
 from django_shedlock.providers import get_provider
@@ -80,7 +77,26 @@ class RunRequest(Action):
     def obstacles(
         self, provider: LockProvider, names: Sequence[str]
     ) -> Mapping[str, str]:
-        return obstacles(provider, names)
+        if provider.history_database is None:
+            text = gettext("its provider has no database for the request")
+            return dict.fromkeys(names, text)
+        trail, jobs = Trail(provider), jobs_by_name(provider)
+        requests = {each.name: each for each in trail.requests(name__in=names)}
+        found = {}
+        for name in names:
+            if name not in jobs:
+                found[name] = gettext("no such job is known in this process")
+            elif jobs[name].start is None:
+                found[name] = gettext(
+                    "its job needs arguments, so it can't be started by name"
+                )
+            elif name in requests:
+                text = gettext(
+                    "%(operator)s asked for a run %(age)s ago, which is still open"
+                )
+                age = format_left(trail.age(requests[name].began))
+                found[name] = text % {"operator": requests[name].operator, "age": age}
+        return found
 
     def notes(self, provider: LockProvider) -> Sequence[str]:
         if worker_backend() is not None:
@@ -108,9 +124,17 @@ class RunRequest(Action):
         if why := self.obstacles(asked.provider, [asked.name]):
             told["why"] = why[asked.name]
             return Answer(ActionResult.REFUSED, lambda: str(self.refused) % told)
-        is_enqueued = enqueue(asked.provider.alias, write_request(asked))
-        text = BY_WORKER if is_enqueued else BY_CATCH_UP
-        return Answer(ActionResult.REQUESTED, lambda: str(text) % told)
+        trail, by = Trail(asked.provider), asked.operator or "an operator"
+        row = trail.begin(self.kind, asked, ActionResult.REQUESTED)
+        if row is None:
+            raise LockProviderError(
+                f"Lock {asked.name!r}: the request to run its job can't be written."
+            )
+        text = "Lock %r: %s asks for a run of its job, because: %r."
+        logger.warning(text, asked.name, by, asked.reason)
+        is_enqueued = enqueue(asked.provider.alias, row)
+        who = BY_WORKER if is_enqueued else BY_CATCH_UP
+        return Answer(ActionResult.REQUESTED, lambda: str(who) % told)
 
 
 def _carry_out(provider: str, row: int) -> str:
