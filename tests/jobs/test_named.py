@@ -13,11 +13,17 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import checks
-from django_shedlock.jobs.named import decorated_modules, import_decorated_modules
+from django_shedlock.jobs.named import (
+    decorated_modules,
+    import_decorated_modules,
+    named_jobs,
+)
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.models import LockRecord
+from django_shedlock.schedules.state import Start
+from django_shedlock.test import held_elsewhere
 from tests.support.commands import run
-from tests.support.jobs import app_in, only_jobs_of
+from tests.support.jobs import app_in, only_jobs_of, ran, scheduled_jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,6 +69,18 @@ def test_jobs_of_packages_are_known() -> None:
     run("prune", "--unused-for", "1d")
     names = LockRecord.objects.order_by("name").values_list("name", flat=True)
     assert list(names) == ["packages.nightly", "packages.task"]
+
+
+@pytest.mark.parametrize("name", ["report", "fetch", "digest now"])
+def test_skip_of_a_job_by_name_is_told(name: str) -> None:
+    """Starting a function, a coroutine function or a command tells whether it ran."""
+    with scheduled_jobs() as jobs:
+        start = next(job.start for job in named_jobs("default") if job.name == name)
+        assert start is not None
+        with held_elsewhere(name):
+            assert not start(Start())
+        assert start(Start())
+    assert ran == [name], jobs
 
 
 def test_packages_of_tests_are_left_alone() -> None:
