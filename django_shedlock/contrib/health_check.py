@@ -23,7 +23,7 @@ SUMMARIES = {
     Kind.HISTORY: "Old runs are not pruned.",
     Kind.MORE: "There are more findings.",
 }
-"""What is told of each kind, which names no lock."""
+"""The text for each kind, which names no lock."""
 
 
 @dataclass

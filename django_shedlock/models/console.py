@@ -98,7 +98,7 @@ class LockAction(models.Model):
 
 class Notice(models.Model):
     """
-    Which findings of a provider somebody was told of: a row of ``shedlock_notice``.
+    Which findings of a provider were reported: a row of ``shedlock_notice``.
 
     ``told`` is JSON. The host that raises the ``version`` which it has read tells what
     has changed, so that of several hosts one does. Its claim ends when it has told.

@@ -119,7 +119,7 @@ class Check(Subcommand):
 
 def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:
     if not settings.ADMINS:
-        missing = "--mail-admins needs somebody in the setting ADMINS."
+        missing = "--mail-admins needs an address in the setting ADMINS."
         raise CommandError(missing, returncode=ExitStatus.WRONG_CALL)
     with reported(search, aliases, findings) as changes:
         if changes:

@@ -35,12 +35,12 @@ PERMISSION = "django_shedlock.view_lockrecord"
 KEEP_FOR = timedelta(seconds=5)
 DEADLINE = timedelta(seconds=5)
 MOST = 1000
-"""Findings of a provider that a health check tells of at the most."""
+"""Maximum number of findings of a provider in an answer."""
 PATIENCE = 60.0
 """Seconds until a check that has not ended is begun again, as its connection may be
 dead, and its store alive."""
 MOST_UNDER_WAY = 10
-"""Threads in which one check runs at the most."""
+"""Maximum number of threads for one check."""
 
 
 class MonitoringView(View):
@@ -236,7 +236,7 @@ class HealthView(MonitoringView, HealthCheck):
     Whether all locks work, as JSON: 200 if nothing is found, else 503.
 
     Anyone gets the status; authorised callers, see ``MonitoringView``, also get the
-    findings, a thousand of each provider at the most, and their ``age`` in seconds.
+    findings, at most a thousand of each provider, and their ``age`` in seconds.
     ``provider`` limits it to one provider. For the other options see ``HealthCheck``.
     """
 

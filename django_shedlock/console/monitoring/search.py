@@ -1,4 +1,4 @@
-"""The one verdict on the locks: which need somebody, and which are told of at all."""
+"""The one verdict on the locks: which need attention, and which have metrics."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from django_shedlock.providers.base import (
 )
 
 MOST = 10_000
-"""Locks with findings that are told of at the most."""
+"""Maximum number of locks whose findings are reported."""
 
 
 @dataclass(frozen=True)
 class Attention:
     """
-    The findings of each lock that needs somebody, the most urgent first.
+    The findings of each lock that needs attention, the most urgent first.
 
     Unless it ``is_complete``, there may be further locks, which are not more urgent.
     """
@@ -66,7 +66,7 @@ class Search:
     match a pattern in ``ignored``, as in ``"import:*"``, are left out. The clocks of a
     store and of this host may be apart by ``clock_tolerance``.
 
-    The store is asked for the locks that may need somebody, and only these are read.
+    The store is asked for the locks that may need attention, and only these are read.
     """
 
     grace: timedelta
@@ -119,8 +119,8 @@ class Search:
             yield from found
         if not attention.is_complete:
             sentence = (
-                f"More than {limit} locks may need somebody: these are the most urgent "
-                "ones. --ignore leaves names out."
+                f"More than {limit} locks may need attention: these are the most "
+                "urgent ones. --ignore leaves names out."
             )
             yield Finding(Kind.MORE, alias, None, sentence)
 
@@ -138,7 +138,7 @@ class Search:
 
     def attention(self, provider: LockProvider, limit: int = 1000) -> Attention:
         """
-        Return the findings of the locks that need somebody, ``limit`` at the most.
+        Return the findings of at most ``limit`` locks that need attention.
 
         Raises ``LockProviderError`` if the store failed.
         """
@@ -200,10 +200,10 @@ class Selection:
 
 def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     """
-    Return all locks if there are at most so many, else those that may need somebody.
+    Return all locks, or the ``most`` important ones if there are more.
 
-    What is left of the number are the project's jobs. Raises ``LockProviderError`` if
-    the store failed.
+    Those that may need attention come first, and then the project's jobs. Raises
+    ``LockProviderError`` if the store failed.
     """
     total = provider.count()
     is_small = total <= most
