@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -14,15 +13,15 @@ from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trigger
+from django_shedlock.signals import logger
 from django_shedlock.threads import outside_event_loop
 
 UNUSUAL = 3
 """A job that runs this many times longer than usual may be stuck."""
-SOON = timedelta(minutes=1)
+SHORT_RUN = timedelta(minutes=1)
 """A job that has run for less than this needs no look."""
 MOST_LOGGED = 1000
 
-logger = logging.getLogger("django_shedlock")
 _logged: set[str] = set()
 
 
@@ -202,7 +201,7 @@ def is_unusual(state: LockState, age: timedelta, usual: timedelta | None) -> boo
     """Return whether a job that began so long ago runs for much longer than usual."""
     if not state.is_running or usual is None:
         return False
-    return age > max(SOON, UNUSUAL * usual)
+    return age > max(SHORT_RUN, UNUSUAL * usual)
 
 
 @dataclass(frozen=True)

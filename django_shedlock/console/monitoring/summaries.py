@@ -16,7 +16,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import SOON, LockStatus, RunOutcome
+from django_shedlock.locks.states import SHORT_RUN, LockStatus, RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider, LockQuery
@@ -107,7 +107,7 @@ def _ran_since(status: LockStatus | None, newest_by: str) -> bool:
     if status is None or status.unreadable or Pause.parse(status.locked_by):
         return False
     # The row of a run is written a moment after its lock is acquired.
-    is_settled = aware(status.clock) - aware(status.locked_at) > SOON
+    is_settled = aware(status.clock) - aware(status.locked_at) > SHORT_RUN
     return is_settled and status.locked_by != newest_by
 
 

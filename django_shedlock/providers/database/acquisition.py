@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Least
 from django.db.models.lookups import LessThan
 
@@ -20,21 +20,19 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import (
     CONTENDED,
     LockHolder,
-    LockState,
     LockStatus,
     UnreadHolder,
 )
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.models.records import heartbeat_of, left
 from django_shedlock.providers.database.connections import (
     SHARES_ONE_WRITER,
     address,
     in_callers_transaction,
     is_of_a_test,
 )
+from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import (
     Insert,
-    Select,
     Update,
     duration,
     instant,
@@ -42,7 +40,7 @@ from django_shedlock.providers.database.statements import (
     text,
 )
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import ScheduleState, Trigger, parse_known
+from django_shedlock.schedules.state import Trigger
 
 DECISIONS = 5
 """How often a start is decided anew at the most, if the record changes meanwhile."""
@@ -122,29 +120,6 @@ def _acquire_for_tick(
             lock.tick = decision.tick
             return None
     return CONTENDED
-
-
-def read(
-    connection: BaseDatabaseWrapper, name: str, *, is_whole: bool = False
-) -> LockStatus | None:
-    """Return the lock of this name; unless it ``is_whole``, without its schedule."""
-    for row in READ(connection, name=name):
-        locked_by, locked_at, lock_until, state, remaining, clock, *others = row
-        token, extended_at, schedule, *ticks = others
-        known = parse_known(schedule) if is_whole else None
-        return LockStatus(
-            name,
-            LockState(state),
-            locked_by,
-            locked_at,
-            lock_until,
-            left(state, remaining),
-            clock,
-            ScheduleState(known, *(tick and aware(tick) for tick in ticks)),
-            token,
-            heartbeat_at=heartbeat_of(extended_at, locked_at),
-        )
-    return None
 
 
 def become_writer(connection: BaseDatabaseWrapper) -> None:
@@ -240,20 +215,6 @@ def _create_free() -> tuple[type[LockRecord], dict[str, Any]]:
     return LockRecord, {"name": text("name"), **lease}
 
 
-def _read() -> QuerySet[Any, Any]:
-    records: Any = LockRecord.objects.filter(name=text("name"))
-    found: QuerySet[Any, Any] = (
-        records.with_status()
-        .with_clock()
-        .values_list(
-            *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
-            *("fencing_token", "extended_at", "schedule"),
-            *("tick", "due_at", "caught_up_tick"),
-        )
-    )
-    return found
-
-
 BOTH = (False, True)
 ACQUIRE = {by_operator: Update(partial(_acquire, by_operator)) for by_operator in BOTH}
 """By whether an operator starts the job."""
@@ -263,7 +224,6 @@ CREATE = Insert(
     lambda: (LockRecord, {"name": text("name"), **_lease(), "fencing_token": 1})
 )
 CREATE_FREE = Insert(_create_free)
-READ = Select(_read)
 WRITE_NOTHING = Update(lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""}))
 
 

@@ -71,7 +71,7 @@ def run(
     *,
     is_urgent: bool = False,
     stays_here: bool = False,
-    patience: float = PATIENCE,
+    patience: float | None = None,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
@@ -87,7 +87,7 @@ def run(
     is_hasty = is_urgent and not caller.in_atomic_block
     is_private = may_leave and (is_hasty or in_callers_transaction(caller))
     may_reconnect, was_sent, has_no_answer = True, False, False
-    give_up_at = time.monotonic() + patience
+    give_up_at = time.monotonic() + (PATIENCE if patience is None else patience)
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
             with _given(caller, is_private=is_private) as connection:
@@ -157,16 +157,13 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]
         with transaction.atomic(connection.alias):
             yield connection
     except Error as error:
-        if is_busy(error) and not _may_wait(connection, error, began):
-            raise StaleTransaction(StaleTransaction.message) from error
+        if is_busy(error):
+            # SQLite waits for as long as it is told, unless a wait can't help.
+            [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
+            has_waited = time.monotonic() >= began + timeout / 1000
+            if is_stale_snapshot(error) or not has_waited:
+                raise StaleTransaction(StaleTransaction.message) from error
         raise
-
-
-def _may_wait(connection: BaseDatabaseWrapper, error: Error, began: float) -> bool:
-    # SQLite waits for as long as it is told, unless a wait can't help.
-    [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
-    has_waited = time.monotonic() >= began + timeout / 1000
-    return has_waited and not is_stale_snapshot(error)
 
 
 def in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
@@ -285,7 +282,11 @@ class PrivateConnections:
             _close(connection)
 
     def _watch(self) -> None:
-        while self._has_some():
+        while True:
+            with self._mutex:
+                if not self._idle and not self._lent:
+                    self._watcher = None
+                    return
             time.sleep(LOOK)
             self._look()
 
@@ -304,12 +305,6 @@ class PrivateConnections:
                     _interrupt(answer)
         for connection in expired:
             _close(connection)
-
-    def _has_some(self) -> bool:
-        with self._mutex:
-            if not self._idle and not self._lent:
-                self._watcher = None
-            return self._watcher is not None
 
 
 private_connections = renewed_in_child(PrivateConnections())

@@ -17,7 +17,8 @@ from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.providers.database.acquisition import next_acquisition, read
+from django_shedlock.providers.database.acquisition import next_acquisition
+from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import (
     Update,
     asynchronous_commit,

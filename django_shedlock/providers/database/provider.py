@@ -106,7 +106,7 @@ class DatabaseLockProvider(LockProvider):
 
     def status(self, name: str) -> LockStatus | None:
         # Outside the caller's transaction, which may see an old snapshot.
-        read = partial(acquisition.read, name=name, is_whole=True)
+        read = partial(reading.read, name=name, is_whole=True)
         try:
             status = self._do("read", name, lambda c, _: read(c))
         except LockProviderError:
@@ -144,7 +144,7 @@ class DatabaseLockProvider(LockProvider):
     def _look(self, name: str) -> LockStatus | None:
         # Only describes a lock that was not acquired, so an error must not pass.
         with suppress(LockProviderError):
-            return self._do("read", name, lambda c, _: acquisition.read(c, name))
+            return self._do("read", name, lambda c, _: reading.read(c, name))
         return None
 
     def _do(self, verb: str, name: str | None, work: Work[T], **how: Any) -> T:

@@ -1,4 +1,4 @@
-"""What operators read of locks; a record that can't be read hides no other."""
+"""Read one lock, or all that operators want; what can't be read hides no other."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from itertools import islice
 from typing import Any
 
 from django.db import Error
-from django.db.models import Q
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Q, QuerySet
 
-from django_shedlock.clocks import host_now
+from django_shedlock.clocks import aware, host_now
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import (
@@ -18,12 +19,61 @@ from django_shedlock.locks.states import (
     LockStatus,
 )
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.models.records import UNRELEASED, held, overdue, running
+from django_shedlock.models.records import (
+    UNRELEASED,
+    heartbeat_of,
+    held,
+    left,
+    overdue,
+    running,
+)
 from django_shedlock.providers.base import WILDCARD, LockQuery
 from django_shedlock.providers.database.connections import run_here
+from django_shedlock.providers.database.statements import Select, text
+from django_shedlock.schedules.state import ScheduleState, parse_known
 
 PAGE = 500
 """Locks that are read with one statement."""
+
+
+def read(
+    connection: BaseDatabaseWrapper, name: str, *, is_whole: bool = False
+) -> LockStatus | None:
+    """Return the lock of this name; unless it ``is_whole``, without its schedule."""
+    for row in READ(connection, name=name):
+        locked_by, locked_at, lock_until, state, remaining, clock, *others = row
+        token, extended_at, schedule, *ticks = others
+        known = parse_known(schedule) if is_whole else None
+        return LockStatus(
+            name,
+            LockState(state),
+            locked_by,
+            locked_at,
+            lock_until,
+            left(state, remaining),
+            clock,
+            ScheduleState(known, *(tick and aware(tick) for tick in ticks)),
+            token,
+            heartbeat_at=heartbeat_of(extended_at, locked_at),
+        )
+    return None
+
+
+def _read_one() -> QuerySet[Any, Any]:
+    records: Any = LockRecord.objects.filter(name=text("name"))
+    found: QuerySet[Any, Any] = (
+        records.with_status()
+        .with_clock()
+        .values_list(
+            *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
+            *("fencing_token", "extended_at", "schedule"),
+            *("tick", "due_at", "caught_up_tick"),
+        )
+    )
+    return found
+
+
+READ = Select(_read_one)
 
 
 def find(using: str, query: LockQuery) -> Iterator[LockStatus]:

@@ -46,13 +46,12 @@ class Parameter(Expression):
         self.is_plain = isinstance(output_field, self.as_they_are)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        """Return a placeholder, and itself to be replaced by the value."""
-        return "%s", [self]
+        return "%s", [self]  # which the value replaces, see Compiled.bind()
 
     def as_mysql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
-        """Without the cast MySQL compares texts, so the number of digits matters."""
+        # Without the cast MySQL compares texts, so the number of digits matters.
         if isinstance(self.output_field, DateTimeField):
             return "CAST(%s AS DATETIME(6))", [self]
         return self.as_sql(compiler, connection)
@@ -94,13 +93,11 @@ class TransactionSetting(Expression):
         self.setting, self.value = setting, value
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        """Leave the condition out."""
-        raise FullResultSet
+        raise FullResultSet  # which leaves the condition out
 
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
-        """See PostgreSQL's documentation, "Configuration Settings Functions"."""
         call = f"set_config('{self.setting}', '{self.value}', true)"
         return f"{call} = '{self.value}'", []
 
@@ -114,7 +111,6 @@ class RowWait(TransactionSetting):
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
-        """Leave the condition out where there is no limit."""
         if ROW_WAIT not in connection.settings_dict:
             raise FullResultSet
         return super().as_postgresql(compiler, connection)

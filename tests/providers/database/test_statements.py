@@ -19,9 +19,9 @@ from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database.acquisition import (
     ACQUIRE,
     CREATE,
-    read,
 )
 from django_shedlock.providers.database.leases import RELEASE
+from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import (
     Insert,
     Update,
