@@ -13,7 +13,8 @@ copyright = author
 release = version = "0.1.0"
 language = "en"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.graphviz", "sphinx.ext.viewcode"]
+graphviz_output_format = "svg"
 nitpicky = True
 nitpick_ignore_regex = [
     # Not ours, and without an inventory that could be read offline.

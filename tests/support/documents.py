@@ -19,6 +19,7 @@ SPHINX_DIRECTIVES = (
     "autoclass",
     "autoexception",
     "autofunction",
+    "graphviz",
     "toctree",
 )
 STRICT = {

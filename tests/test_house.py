@@ -1,0 +1,66 @@
+"""The layout: its size, its floors, and the page that shows them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+PACKAGE = ROOT / "django_shedlock"
+FILES = [
+    path.relative_to(PACKAGE)
+    for path in PACKAGE.rglob("*.py")
+    if path.relative_to(PACKAGE).parts[0] not in {"migrations", "test"}
+]
+LONG: set[str] = set()
+"""Files that may have more than 260 lines."""
+
+
+def source(path: Path) -> str:
+    return (PACKAGE / path).read_text(encoding="utf-8")
+
+
+def floors() -> list[list[str]]:
+    """Return what stands on each floor, the top one first, as import-linter has it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    [layers] = [
+        contract["layers"]
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        if contract.get("containers") == ["django_shedlock"]
+    ]
+    return [layer.split(" : ") for layer in layers]
+
+
+def test_everything_stands_on_one_of_eight_floors() -> None:
+    """A new module of the first level has to say on which."""
+    standing = [name for floor in floors() for name in floor]
+    assert len(floors()) == 8
+    first_level = {path.parts[0].removesuffix(".py") for path in FILES} | {"test"}
+    assert sorted(standing) == sorted(first_level - {"__init__"})
+
+
+def test_page_shows_the_floors() -> None:
+    """The picture in docs/house.rst shows what import-linter checks."""
+    page = (ROOT / "docs" / "house.rst").read_text(encoding="utf-8")
+    shown = re.findall(r'\[label = "(\d)  [^"\\]*\\n([^"\\]*)', page)
+    assert shown == [
+        (str(8 - place), " · ".join(floor)) for place, floor in enumerate(floors())
+    ]
+
+
+def test_house_is_small() -> None:
+    """Each number is the limit of the third edition's design."""
+    everything = "".join(map(source, FILES))
+    lines = everything.count("\n")
+    functions = len(re.findall(r"^ *(?:async )?def ", everything, re.MULTILINE))
+    assert len(FILES) <= 100
+    assert lines <= 16_000
+    assert functions <= lines * 58 / 1000
+
+
+def test_file_is_one_subject() -> None:
+    """A longer file is split, or named above with the reason."""
+    long = {str(path) for path in FILES if source(path).count("\n") > 260}
+    assert long == LONG
