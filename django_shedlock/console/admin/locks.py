@@ -17,7 +17,6 @@ from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
-from django_shedlock.console.admin.facts import facts_of
 from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
@@ -168,7 +167,7 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_actions": [each for each in offered if state in each.states],
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
-            "shedlock_lock": facts_of(obj, runs, self.admin_site.name),
+            "shedlock_lock": rows.facts_of(obj, runs, self.admin_site.name),
             "shedlock_has_actions": self.admin_site.is_registered(LockAction),
             "shedlock_trail": None,
         }
