@@ -99,7 +99,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         return self.filter(lock_until__lt=then).exclude(released_at__gte=then)
 
     def with_status(self) -> Self:
-        """Add ``state`` and ``remaining``, both by the database's clock."""
+        """Add ``state``, ``remaining`` and ``clock``, all by the database's clock."""
         is_held = held()
         return self.annotate(
             state=Case(
@@ -111,11 +111,8 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
                 output_field=models.CharField(),
             ),
             remaining=TimeUntil(F("lock_until"), DatabaseNow()),
+            clock=DatabaseNow(output_field=UTCDateTimeField()),
         )
-
-    def with_clock(self) -> Self:
-        """Add ``clock``, the database's now."""
-        return self.annotate(clock=DatabaseNow(output_field=UTCDateTimeField()))
 
     def delete_at_once(self) -> int:
         """
@@ -230,7 +227,7 @@ class LockRecord(models.Model):
 
     @property
     def status(self) -> LockStatus:
-        """The lock when it was read; needs ``with_status()`` and ``with_clock()``."""
+        """The lock when it was read; needs ``with_status()``."""
         record: Any = self
         return LockStatus(
             name=record.name,

@@ -99,7 +99,7 @@ class LockRecordAdmin(OperatorActions):
     def get_queryset(self, request: HttpRequest) -> LockRecordQuerySet:
         """Return the records with their states, from the provider's database."""
         provider = filters.admin_provider(request)
-        records = LockRecord.objects.using(provider.using).with_status().with_clock()
+        records = LockRecord.objects.using(provider.using).with_status()
         return with_last_run(records, provider.alias)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

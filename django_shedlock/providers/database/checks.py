@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from django.core.checks import CheckMessage, Error, Warning
@@ -64,17 +65,50 @@ def _address(using: str) -> tuple[str, ...]:
 
 
 def check_database(using: str) -> list[CheckMessage]:
-    """Return warnings if the table is missing, or the clocks are far apart."""
+    """Return warnings if jobs won't run, or won't run when they should."""
     try:
-        tables = connections[using].introspection.table_names()
-        missing = [table for table in NEEDED_FOR if table not in tables]
-        if missing and _is_being_migrated(using):
-            return []
-        if missing:
-            return [_missing_table(using, table) for table in missing]
-        return [*_check_role(using), *_check_clocks(using)]
+        return list(_warnings(using))
     except DatabaseError as error:
-        return [_unreachable(using, error)]
+        text = f"The locks in database {using!r} can't be read: {str(error).strip()}"
+        hint = "No job with a lock runs while its store is unreachable."
+        return [Warning(text, hint=hint, id="shedlock.W005")]
+
+
+def _warnings(using: str) -> Iterator[CheckMessage]:
+    tables = connections[using].introspection.table_names()
+    missing = [table for table in NEEDED_FOR if table not in tables]
+    if missing and not _is_being_migrated(using):
+        hint = f"Run `manage.py migrate --database {using}`."
+        for table in missing:
+            text = f"The table {table!r} is missing in database {using!r}, so "
+            text += f"{NEEDED_FOR[table]}."
+            # An error would stop the very `migrate` that makes the table.
+            yield Warning(text, hint=hint, id="shedlock.W003")
+    if missing:
+        return
+    question = READ_ONLY.get(connections[using].vendor)
+    if question is not None:
+        with connections[using].cursor() as cursor:
+            cursor.execute(question)
+            [is_read_only] = cursor.fetchone()
+        if is_read_only:
+            yield Warning(
+                f"The database {using!r} is read-only, as a replica is, so no job with "
+                "a lock will run.",
+                hint="Let the provider's `using` name the primary.",
+                id="shedlock.W017",
+            )
+    difference = clock_difference(LockRecord.objects.using(using).clock)
+    if abs(difference) > TOLERANCE:
+        yield Warning(
+            f"The clock of database {using!r} differs from this host's by "
+            f"{format_duration(difference)}.",
+            hint=(
+                "Locks go by the database's clock and are right, but your scheduler "
+                "goes by this host's. Synchronize both, for example with NTP."
+            ),
+            id="shedlock.W004",
+        )
 
 
 def _is_being_migrated(using: str) -> bool:
@@ -86,57 +120,3 @@ def _is_being_migrated(using: str) -> bool:
 
     applied = MigrationRecorder(connections[using]).applied_migrations()
     return all(app != LockRecord._meta.app_label for app, _ in applied)
-
-
-def _check_role(using: str) -> list[CheckMessage]:
-    question = READ_ONLY.get(connections[using].vendor)
-    if question is None:
-        return []
-    with connections[using].cursor() as cursor:
-        cursor.execute(question)
-        [is_read_only] = cursor.fetchone()
-    if not is_read_only:
-        return []
-    return [
-        Warning(
-            f"The database {using!r} is read-only, as a replica is, so no job with a "
-            "lock will run.",
-            hint="Let the provider's `using` name the primary.",
-            id="shedlock.W017",
-        )
-    ]
-
-
-def _check_clocks(using: str) -> list[CheckMessage]:
-    difference = clock_difference(LockRecord.objects.using(using).clock)
-    if abs(difference) <= TOLERANCE:
-        return []
-    return [
-        Warning(
-            f"The clock of database {using!r} differs from this host's by "
-            f"{format_duration(difference)}.",
-            hint=(
-                "Locks go by the database's clock and are right, but your scheduler "
-                "goes by this host's. Synchronize both, for example with NTP."
-            ),
-            id="shedlock.W004",
-        )
-    ]
-
-
-def _missing_table(using: str, table: str) -> CheckMessage:
-    # A warning, since an error would stop the very `migrate` that makes the table.
-    return Warning(
-        f"The table {table!r} is missing in database {using!r}, so "
-        f"{NEEDED_FOR[table]}.",
-        hint=f"Run `manage.py migrate --database {using}`.",
-        id="shedlock.W003",
-    )
-
-
-def _unreachable(using: str, error: DatabaseError) -> CheckMessage:
-    return Warning(
-        f"The locks in database {using!r} can't be read: {str(error).strip()}",
-        hint="No job with a lock runs while its store is unreachable.",
-        id="shedlock.W005",
-    )

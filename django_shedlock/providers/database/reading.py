@@ -61,14 +61,10 @@ def read(
 
 def _read_one() -> QuerySet[Any, Any]:
     records: Any = LockRecord.objects.filter(name=text("name"))
-    found: QuerySet[Any, Any] = (
-        records.with_status()
-        .with_clock()
-        .values_list(
-            *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
-            *("fencing_token", "extended_at", "schedule"),
-            *("tick", "due_at", "caught_up_tick"),
-        )
+    found: QuerySet[Any, Any] = records.with_status().values_list(
+        *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
+        *("fencing_token", "extended_at", "schedule"),
+        *("tick", "due_at", "caught_up_tick"),
     )
     return found
 
@@ -174,7 +170,7 @@ def _read(records: LockRecordQuerySet) -> list[LockStatus]:
 
 def _statuses(records: LockRecordQuerySet) -> list[LockStatus]:
     try:
-        return [record.status for record in records.with_status().with_clock()]
+        return [record.status for record in records.with_status()]
     except Error:
         raise
     except Exception:  # whatever a value that somebody wrote makes of the conversion
@@ -187,7 +183,7 @@ def _statuses(records: LockRecordQuerySet) -> list[LockStatus]:
 def _readable(records: LockRecordQuerySet) -> list[LockStatus]:
     added: Any = records.with_status()
     try:
-        return [record.status for record in added.with_clock()]
+        return [record.status for record in added]
     except Error:
         raise
     except Exception as error:
