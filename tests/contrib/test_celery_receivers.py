@@ -18,7 +18,7 @@ from django.apps import AppConfig
 from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import current_lock, scheduler_lock
-from django_shedlock.contrib.celery import apps, receivers
+from django_shedlock.contrib.celery import apps
 from django_shedlock.contrib.celery.apps import CeleryConfig
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Trigger
@@ -36,10 +36,10 @@ def ready() -> Iterator[None]:
     for _ in range(2):
         AppConfig.create(CeleryConfig.name).ready()
     yield
-    assert before_task_publish.disconnect(receivers.stamp)
-    assert task_prerun.disconnect(receivers.begin)
-    assert task_postrun.disconnect(receivers.end)
-    assert not receivers._attempts
+    assert before_task_publish.disconnect(apps.stamp)
+    assert task_prerun.disconnect(apps.begin)
+    assert task_postrun.disconnect(apps.end)
+    assert not apps._attempts
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def ajob() -> Trigger:
 )
 def test_what_comes_again_is_a_retry(request_: Context, trigger: Trigger) -> None:
     """A message that Celery or the broker sends again, and no other."""
-    assert receivers.start_of(request_).trigger is trigger
+    assert apps.start_of(request_).trigger is trigger
 
 
 @pytest.mark.parametrize("options", [{}, {"autoretry_for": (ConnectionError,)}])
@@ -155,9 +155,9 @@ def _apply_anyway(apply: Callable[[], Any]) -> None:
 
 def test_end_without_a_beginning_changes_nothing(app: Celery) -> None:
     """A task during which the app was set up ends as any other."""
-    task_prerun.disconnect(receivers.begin)
+    task_prerun.disconnect(apps.begin)
     assert app.task(job, shared=False).apply(retries=1).get() is Trigger.SCHEDULER
-    receivers.connect()
+    AppConfig.create(CeleryConfig.name).ready()
 
 
 def test_missing_celery_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_missing_celery_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, None),
         ({"eta": "2026-06-01T12:00:00+00:00"}, "2026-06-01T12:00:00+00:00"),
-        ({receivers.ASKED_AT: "of the first message"}, "of the first message"),
+        ({apps.ASKED_AT: "of the first message"}, "of the first message"),
     ],
     ids=["now", "at its eta", "a retry"],
 )
@@ -183,7 +183,7 @@ def test_message_says_when_it_was_asked_for(
     """The instant is written once, so a retry or a late delivery is for its tick."""
     before = datetime.now(UTC)
     before_task_publish.send("task", headers=headers)
-    said = headers[receivers.ASKED_AT]
+    said = headers[apps.ASKED_AT]
     if expected is None:
         assert before <= datetime.fromisoformat(said) <= datetime.now(UTC)
     else:
@@ -195,14 +195,14 @@ def test_message_says_when_it_was_asked_for(
     [
         None,
         {},
-        {receivers.ASKED_AT: "soon"},
-        {receivers.ASKED_AT: 7},
-        {receivers.ASKED_AT: "2026-06-01T12:00:00"},
+        {apps.ASKED_AT: "soon"},
+        {apps.ASKED_AT: 7},
+        {apps.ASKED_AT: "2026-06-01T12:00:00"},
     ],
 )
 def test_message_that_does_not_say_it(headers: Any) -> None:
     """A message of another program, or one without a zone, is for the newest tick."""
-    assert receivers.start_of(Context(headers=headers)).asked_at is None
+    assert apps.start_of(Context(headers=headers)).asked_at is None
 
 
 def test_late_message_runs_its_own_tick(app: Celery) -> None:
@@ -216,7 +216,7 @@ def test_late_message_runs_its_own_tick(app: Celery) -> None:
         ticks.append(current_lock().tick)
 
     newest, yesterday = islice(daily.ticks_until(datetime.now(UTC)), 2)
-    late = {receivers.ASKED_AT: (yesterday + timedelta(hours=1)).isoformat()}
+    late = {apps.ASKED_AT: (yesterday + timedelta(hours=1)).isoformat()}
     for headers in (late, late, {}):
         assert task.apply(headers=headers).successful()
     assert ticks == [yesterday, newest]

@@ -10,8 +10,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django_shedlock.clocks import Backoff, aware
 from django_shedlock.console.operators import texts
 from django_shedlock.console.operators.acting import Action, Option
-from django_shedlock.console.operators.requests import NOT_STARTED
-from django_shedlock.console.operators.tasks import RunRequest
+from django_shedlock.console.operators.requests import NOT_STARTED, RunRequest
 from django_shedlock.console.operators.trail import OperatorAction
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock

@@ -1,14 +1,34 @@
-"""The app that connects the receivers, and the check of projects without it."""
+"""The app that tells jobs what starts them, and the check of projects without it."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack, suppress
+from datetime import datetime
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+
+from django_shedlock.clocks import host_now
+from django_shedlock.jobs.named import import_decorated_modules
+from django_shedlock.jobs.registry import invoked_by, registered_jobs
+from django_shedlock.schedules.state import Start, Trigger
+
+if TYPE_CHECKING:  # this module is imported where Celery is missing, too
+    from celery import Task
+    from celery.app.task import Context
+
+ASKED_AT = "shedlock_asked_at"
+"""The header with the time for which the task was requested."""
+
+# By request, not by task id: a redelivered message has the same id, and its first
+# attempt may still run in this process.
+_attempts: WeakKeyDictionary[Context, ExitStack] = WeakKeyDictionary()
 
 
 class CeleryConfig(AppConfig):
@@ -28,18 +48,53 @@ class CeleryConfig(AppConfig):
                 f"{self.name!r} is in INSTALLED_APPS, but Celery is missing: install "
                 "celery, or remove the app."
             )
-        from django_shedlock.contrib.celery.receivers import connect
+        from celery.signals import before_task_publish, task_postrun, task_prerun
 
-        connect()
+        before_task_publish.connect(stamp)
+        task_prerun.connect(begin)
+        task_postrun.connect(end)
+
+
+def stamp(*, headers: dict[str, Any], **kwargs: Any) -> None:
+    """
+    Write into the message for when its task is requested: now, or its ``eta``.
+
+    So its tick is known even if it is delivered late, or twice. A retry keeps the time
+    of the first message.
+    """
+    headers.setdefault(ASKED_AT, headers.get("eta") or host_now().isoformat())
+
+
+def begin(*, task: Task, **kwargs: Any) -> None:
+    """Tell the jobs that this attempt calls what starts them."""
+    # A first attempt does so too, because it may run inside another task's retry.
+    attempt = ExitStack()
+    attempt.enter_context(invoked_by(start_of(task.request)))
+    _attempts[task.request] = attempt
+
+
+def end(*, task: Task, **kwargs: Any) -> None:
+    """Forget this attempt, however it ended."""
+    attempt = _attempts.pop(task.request, None)
+    if attempt is not None:
+        attempt.close()
+
+
+def start_of(request: Context) -> Start:
+    """Return what starts the jobs of this attempt, and for when its message asked."""
+    is_redelivered = (request.delivery_info or {}).get("redelivered")
+    is_retry = request.retries or is_redelivered
+    asked_at = None
+    with suppress(KeyError, TypeError, ValueError):  # another program wrote the header
+        moment = datetime.fromisoformat((request.headers or {})[ASKED_AT])
+        asked_at = moment if timezone.is_aware(moment) else None
+    return Start(Trigger.RETRY if is_retry else Trigger.SCHEDULER, asked_at)
 
 
 def check_celery(**kwargs: Any) -> list[CheckMessage]:
     """Check that retries of tasks with a schedule are not skipped."""
     if apps.is_installed(CeleryConfig.name) or find_spec("celery") is None:
         return []
-    from django_shedlock.jobs.named import import_decorated_modules
-    from django_shedlock.jobs.registry import registered_jobs
-
     import_decorated_modules()
     if "celery" not in sys.modules:
         return []

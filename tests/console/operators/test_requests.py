@@ -20,8 +20,8 @@ from django_shedlock.console.operators import RUN, Answer, OperatorAction, trail
 from django_shedlock.console.operators.requests import (
     carry_out_requests,
     run_now,
+    worker_backend,
 )
-from django_shedlock.console.operators.tasks import worker_backend
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
