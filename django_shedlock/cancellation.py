@@ -27,15 +27,27 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
     if lock in guarded:  # by an outer body of the task
         yield
         return
+    loop, before = asyncio.get_running_loop(), task.cancelling()
+    has_cancelled = is_over = False
+
+    def cancel() -> None:
+        nonlocal has_cancelled
+        if not is_over and not has_cancelled:
+            has_cancelled = True
+            task.cancel()
+
+    def wake() -> None:  # called from any thread
+        with suppress(RuntimeError):  # the loop is closed, and its tasks with it
+            loop.call_soon_threadsafe(cancel)
+
     guarded.add(lock)
-    canceller = _Canceller(task)
-    with lock.watched_by(canceller.wake):
+    with lock.watched_by(wake):
         if lock.lost.is_set():  # before it was watched
-            canceller.wake()
+            wake()
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
-            if canceller.end():
+            if has_cancelled and task.cancelling() <= before + 1:  # it was only us
                 raise LockLost(
                     f"Lock {lock.name!r} was lost by {lock.locked_by}, so its job was "
                     "cancelled. Its lease ended, or somebody else released or acquired "
@@ -43,34 +55,7 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
                 ) from None
             raise
         finally:
-            canceller.end()
+            is_over = True
+            if has_cancelled:
+                task.uncancel()
             guarded.discard(lock)
-
-
-class _Canceller:
-    """Cancels the task once, and can take that back."""
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task = task
-        self._before = task.cancelling()
-        self._loop = asyncio.get_running_loop()
-        self._has_cancelled = False
-        self._is_over = False
-
-    def wake(self) -> None:
-        """Cancel the task soon; called from any thread."""
-        with suppress(RuntimeError):  # the loop is closed, and its tasks with it
-            self._loop.call_soon_threadsafe(self._cancel)
-
-    def _cancel(self) -> None:
-        if not self._is_over and not self._has_cancelled:
-            self._has_cancelled = True
-            self._task.cancel()
-
-    def end(self) -> bool:
-        """Take the cancellation back; return whether nobody else asked for one."""
-        self._is_over = True
-        if not self._has_cancelled:
-            return False
-        self._has_cancelled = False
-        return self._task.uncancel() <= self._before

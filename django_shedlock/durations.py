@@ -23,9 +23,6 @@ UNITS = {
     "ms": timedelta(milliseconds=1),
 }
 PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
-EXPECTED = (
-    'use a timedelta, a number of seconds, "500ms", "30s", "1h30m", "2d" or "PT15M"'
-)
 
 
 def parse_duration(value: Duration) -> timedelta:
@@ -45,7 +42,10 @@ def parse_duration(value: Duration) -> timedelta:
     except OverflowError:
         duration = timedelta.max
     if duration is None:
-        raise ValueError(f"{value!r} is not a duration: {EXPECTED}")
+        raise ValueError(
+            f"{value!r} is not a duration: use a timedelta, a number of seconds, "
+            '"500ms", "30s", "1h30m", "2d" or "PT15M"'
+        )
     if not -LONGEST <= duration <= LONGEST:
         raise ValueError(f"{value!r} is more than a hundred years")
     return duration

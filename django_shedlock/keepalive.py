@@ -91,45 +91,6 @@ class LeaseEnd:
         return end
 
 
-class LateRelease:
-    """
-    Tries to release a lock until it works or the lease is over.
-
-    ``release`` returns whether the lock was ours. If it ``was_acquired``, the answer no
-    is the end. Otherwise its acquisition, which had no answer, may still arrive.
-    """
-
-    def __init__(self, lock: Lock, release: Callable[[], bool], *, was_acquired: bool):
-        self._lock = lock
-        self._release = release
-        self._was_acquired = was_acquired
-        self._backoff = Backoff()
-        self._since = time.monotonic()
-
-    def __call__(self) -> float | None:
-        """Try once; return when to try next."""
-        name = self._lock.name
-        try:
-            released = self._release()
-        except Exception as error:
-            text = "Lock %r still could not be released: %s"
-            logger.info(text, name, message_of(error))
-        else:
-            if released:
-                late = time.monotonic() - self._since
-                logger.warning("Lock %r was released, %.1f s late.", name, late)
-            if released or self._was_acquired:
-                return None
-        left = self._lock.remaining().total_seconds()
-        if not left:
-            if self._was_acquired:
-                logger.error("Lock %r was not released before its lease ended.", name)
-            return None
-        late = time.monotonic() - self._since
-        pause = max(self._backoff.pause(), late / 4)
-        return time.monotonic() + min(pause, LONGEST_PAUSE, left)
-
-
 def release_later(
     lock: Lock,
     release: Callable[[], bool],
@@ -138,13 +99,37 @@ def release_later(
     wait: float = 0,
 ) -> None:
     """
-    Release the lock in the background, see ``LateRelease``.
+    Try in the background to release the lock, until it works or the lease is over.
 
+    ``release`` returns whether the lock was ours. If it ``was_acquired``, the answer no
+    is the end. Otherwise its acquisition, which had no answer, may still arrive.
     ``wait`` that many seconds for it at the most, since the process may end.
     """
-    late_release = LateRelease(lock, release, was_acquired=was_acquired)
+    backoff, since = Backoff(), time.monotonic()
+
+    def try_release() -> float | None:
+        try:
+            released = release()
+        except Exception as error:
+            text = "Lock %r still could not be released: %s"
+            logger.info(text, lock.name, message_of(error))
+        else:
+            if released:
+                late = time.monotonic() - since
+                logger.warning("Lock %r was released, %.1f s late.", lock.name, late)
+            if released or was_acquired:
+                return None
+        left = lock.remaining().total_seconds()
+        if left:
+            late = time.monotonic() - since
+            pause = max(backoff.pause(), late / 4)
+            return time.monotonic() + min(pause, LONGEST_PAUSE, left)
+        if was_acquired:
+            logger.error("Lock %r was not released before its lease ended.", lock.name)
+        return None
+
     try:
-        late_releases.add(lock, late_release)
+        late_releases.add(lock, try_release)
     except RuntimeError as error:
         logger.error("Lock %r is not tried to be released again: %s", lock.name, error)
     if wait:

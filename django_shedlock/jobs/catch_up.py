@@ -92,7 +92,13 @@ def catch_up(
         if job.schedule is not None:
             jobs[job.name][job.schedule] = job
     if not dry_run:
-        _register(provider, jobs)
+        registered = provider.statuses(LockQuery(names=jobs))
+        counted = {status.name: status.schedule for status in registered}
+        for name, schedules in jobs.items():
+            before = counted.get(name)
+            # See Note [Other time zones].
+            if before is None or not any(map(before.has_ticks_of, schedules)):
+                provider.register(name, list(schedules)[-1])
     grace = default_duration(conf.GRACE)
     for status in list(provider.statuses(LockQuery(overdue_by=grace))):
         since = status.overdue_since(grace)
@@ -108,18 +114,6 @@ def catch_up(
             else:
                 found, error = _run(status.name, found)
         yield CaughtUp(status.name, since, found, error)
-
-
-def _register(
-    provider: LockProvider, jobs: Mapping[str, Mapping[Schedule, NamedJob]]
-) -> None:
-    registered = provider.statuses(LockQuery(names=jobs))
-    known = {status.name: status.schedule for status in registered}
-    for name, schedules in jobs.items():
-        before = known.get(name)
-        # See Note [Other time zones].
-        if before is None or not any(map(before.has_ticks_of, schedules)):
-            provider.register(name, list(schedules)[-1])
 
 
 def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Result:

@@ -16,7 +16,6 @@ from typing import Any
 from weakref import WeakSet
 
 from django.core.management.base import BaseCommand
-from django.utils.functional import cached_property
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import (
@@ -56,17 +55,21 @@ class Job:
                 f"{self.path} in each field, as in {{tenant}}, and double all other "
                 "braces."
             ) from error
-        for field in fields:
+        if fields:
+            self._signature = inspect.signature(self.function)
             known = self._signature.parameters
-            if field not in known and not (self._rest and field.isidentifier()):
-                raise InvalidLockConfiguration(
-                    f"Lock name {name!r}: {{{field}}} is no parameter of {self.path}, "
-                    f"which has {', '.join(known) or 'none'}."
-                )
+            rest = [p.name for p in known.values() if p.kind is p.VAR_KEYWORD]
+            self._rest = rest[0] if rest else ""  # its keys may be fields, too
+            for field in fields:
+                if field not in known and not (rest and field.isidentifier()):
+                    raise InvalidLockConfiguration(
+                        f"Lock name {name!r}: {{{field}}} is no parameter of "
+                        f"{self.path}, which has {', '.join(known) or 'none'}."
+                    )
+        else:
+            self.request = replace(self.request, name=literal)
         self.has_fields = bool(fields)
         """Whether the lock's name depends on the arguments."""
-        if not fields:
-            self.request = replace(self.request, name=literal)
         registered_jobs.add(self)
 
     def request_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
@@ -91,16 +94,6 @@ class Job:
                 f"{self.request.name!r}: {error if is_explained else described(error)}"
             ) from error
         return apply(self, replace(self.request, name=name))
-
-    @cached_property
-    def _signature(self) -> inspect.Signature:
-        return inspect.signature(self.function)
-
-    @cached_property
-    def _rest(self) -> str:
-        # The name of **kwargs, whose keys may be fields, too.
-        kinds = self._signature.parameters.values()
-        return next((p.name for p in kinds if p.kind is p.VAR_KEYWORD), "")
 
 
 class _Fields(dict[str, "_AnyArgument"]):

@@ -122,7 +122,7 @@ class LockRequest:
             at_least = ZERO if has_ticks else default_duration(conf.LOCK_AT_LEAST_FOR)
         return _configuration(
             self,
-            conf.NAMESPACE.value,
+            full_name(self.name),
             default_duration(conf.LOCK_AT_MOST_FOR) if at_most is None else at_most,
             at_least,
             default_duration(conf.GRACE) if has_ticks else ZERO,
@@ -133,7 +133,7 @@ class LockRequest:
 @lru_cache(maxsize=1000)
 def _configuration(
     request: LockRequest,
-    namespace: str,
+    name: str,
     at_most: timedelta,
     at_least: timedelta,
     grace: timedelta,
@@ -146,7 +146,7 @@ def _configuration(
     if schedule and request.start.trigger in {Trigger.OPERATOR, Trigger.CATCH_UP}:
         at_least = ZERO  # kept after a run out of turn, it would skip the next tick
     return LockConfiguration(
-        f"{namespace}.{request.name}" if namespace else request.name,
+        name,
         at_most,
         at_least,
         history=request.history,
@@ -157,11 +157,7 @@ def _configuration(
 
 
 def make_request(name: str, options: Mapping[str, Any]) -> LockRequest:
-    """
-    Return the request.
-
-    Raises ``InvalidLockConfiguration`` if it can't work under any settings.
-    """
+    """Return the request; ``InvalidLockConfiguration`` if no settings make it work."""
     check_name(name)
     for option in options:
         if option not in LockOptions.__annotations__:
@@ -233,23 +229,23 @@ def check_durations(
 ) -> None:
     """Raise ``InvalidLockConfiguration`` unless those that are given can work."""
     if at_most is not None and at_most <= ZERO:
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: lock_at_most_for ({format_duration(at_most)}) "
-            "must be positive: it ends the lease of a holder that died."
+        problem = (
+            f"lock_at_most_for ({format_duration(at_most)}) must be positive: it ends "
+            "the lease of a holder that died"
         )
-    if at_least is None:
+    elif at_least is not None and at_least < ZERO:
+        problem = (
+            f"lock_at_least_for ({format_duration(at_least)}) must not be negative"
+        )
+    elif at_most is not None and at_least is not None and at_least > at_most:
+        problem = (
+            f"lock_at_least_for ({format_duration(at_least)}) is longer than "
+            f"lock_at_most_for ({format_duration(at_most)}). Shorten the first, or "
+            "lengthen the second"
+        )
+    else:
         return
-    if at_least < ZERO:
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: lock_at_least_for ({format_duration(at_least)}) must not "
-            "be negative."
-        )
-    if at_most is not None and at_least > at_most:
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: lock_at_least_for ({format_duration(at_least)}) is longer "
-            f"than lock_at_most_for ({format_duration(at_most)}). Shorten the first, "
-            "or lengthen the second."
-        )
+    raise InvalidLockConfiguration(f"Lock {name!r}: {problem}.")
 
 
 def parse_option(name: str, option: str, value: Duration) -> timedelta:

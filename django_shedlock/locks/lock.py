@@ -24,8 +24,6 @@ from django_shedlock.threads import run_in_background
 
 RECEIVERS_TIMEOUT = 5
 """Seconds for which the end of a body waits for the receivers of ``lock_lost``."""
-LONGEST_PID = 20
-"""Python refuses to read numbers of thousands of digits."""
 
 
 class Lock:
@@ -194,7 +192,8 @@ class Lock:
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or somebody else released or acquired it."
             ) from failure
-        self._prolong(lease_end)
+        with self._mutex:  # the heartbeat may extend at the same time
+            self.lease_end = max(self.lease_end, lease_end)
         if at_least is not None:
             self.lock_at_least_for = at_least
 
@@ -213,7 +212,7 @@ class Lock:
         with self._releasing:
             if self._released:
                 return False
-            was_lost = not self._is_held()
+            was_lost = not (self.is_active or self.refresh())
             succeeded = is_success(exception) and not was_lost
             self._released = True
             try:
@@ -231,7 +230,7 @@ class Lock:
             self._releasing.release()
         if not is_free or not self.provider.is_async:
             return await sync_to_async(self.release)(exception)
-        was_lost = not (self.is_active or await sync_to_async(self._is_held)())
+        was_lost = not (self.is_active or await sync_to_async(self.refresh)())
         if not self.is_ours:
             return False
         succeeded = is_success(exception) and not was_lost
@@ -309,9 +308,12 @@ class Lock:
         """
         asked = time.monotonic()
         with suppress(LockProviderError):
-            status = self._read()
+            is_known = self.lost.is_set() or not self.is_ours
+            status = None if is_known else self._read()
             if status is not None and status.state.is_running:
-                self._prolong(asked + status.remaining.total_seconds())
+                lease_end = asked + status.remaining.total_seconds()
+                with self._mutex:  # see _conclude_extension()
+                    self.lease_end = max(self.lease_end, lease_end)
         return self.is_active
 
     def _read(self) -> LockStatus | None:
@@ -323,15 +325,6 @@ class Lock:
             )
         is_ours = status is not None and status.locked_by == self.locked_by
         return status if is_ours else None
-
-    def _prolong(self, lease_end: float) -> None:
-        with self._mutex:  # the heartbeat may extend at the same time
-            self.lease_end = max(self.lease_end, lease_end)
-
-    def _is_held(self) -> bool:
-        if self.lost.is_set():
-            return False
-        return time.monotonic() < self.lease_end or self.refresh()
 
     def declare_lost(self, *, in_background: bool = False) -> None:
         """
@@ -394,6 +387,7 @@ def new_identity() -> str:
 def split_identity(locked_by: str) -> tuple[str, int | None]:
     """Return host and process of a ``host:pid:random``; any other text is a host."""
     host, *rest = locked_by.rsplit(":", 2)
-    if len(rest) == 2 and rest[0].isdecimal() and len(rest[0]) < LONGEST_PID:
+    # Python refuses to read numbers of thousands of digits.
+    if len(rest) == 2 and rest[0].isdecimal() and len(rest[0]) < 20:
         return host, int(rest[0])
     return locked_by, None

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 A_DAY = timedelta(days=1)
 """No zone ever changed its clock twice within a day, or by more than a day."""
-A_MINUTE = timedelta(minutes=1)
-A_SECOND = timedelta(seconds=1)
 FIRST = datetime(100, 1, 1, tzinfo=UTC)
 LAST = datetime(9900, 1, 1, tzinfo=UTC)
 """Between these two Python's calendar has room for a search in every zone."""
@@ -114,7 +112,7 @@ class Schedule:
         # No earlier than any time that the zone's clock shows up to the moment.
         start = max(self._shown(moment), self._shown(moment - A_DAY) + A_DAY)
         # cronsim begins before its start, but would keep microseconds.
-        start = start.replace(microsecond=0) + A_SECOND
+        start = start.replace(microsecond=0) + timedelta(seconds=1)
         return dropwhile(moment.__lt__, self._ticks(start, reverse=True))
 
     @cached_property
@@ -176,7 +174,7 @@ class Schedule:
 
     def _first(self, time: datetime) -> datetime:
         while (instant := self._instant(0, time)) is None:
-            time += A_MINUTE
+            time += timedelta(minutes=1)
         return instant
 
     def _instant(self, fold: int, time: datetime) -> datetime | None:
@@ -199,29 +197,27 @@ def _parse(expression: str) -> Sequence[str]:
             f"{expression!r} is no cron expression: give minute, hour, day of the "
             'month, month and day of the week, as in "*/5 * * * *"'
         )
-    return [
-        ",".join(_parse_part(expression, part) for part in parts) for parts in fields
-    ]
-
-
-def _parse_part(expression: str, part: str) -> str:
-    match = PART.fullmatch(part)
-    if match is None:
-        raise ValueError(
-            f"{expression!r} is no cron expression: {part!r} is none of *, */5, 7, "
-            "1-5 and 1-30/5, nor a name such as mon or jan"
-        )
-    if match["first"] is None:
-        return part
-    first, last = _value(match["first"]), _value(match["last"])
-    if first > last:
-        raise ValueError(
-            f"{expression!r} is no cron expression: the range {part!r} ends before it "
-            "begins, so cron never runs it. Write two, as in 22-23,0-4. Sunday is 0, "
-            "and also 7"
-        )
-    # Of a range of one value with a step cronsim would take the end of the field, too.
-    return part if first < last else match["first"]
+    for parts in fields:
+        for index, part in enumerate(parts):
+            match = PART.fullmatch(part)
+            if match is None:
+                raise ValueError(
+                    f"{expression!r} is no cron expression: {part!r} is none of *, "
+                    "*/5, 7, 1-5 and 1-30/5, nor a name such as mon or jan"
+                )
+            if match["first"] is None:
+                continue
+            first, last = _value(match["first"]), _value(match["last"])
+            if first > last:
+                raise ValueError(
+                    f"{expression!r} is no cron expression: the range {part!r} ends "
+                    "before it begins, so cron never runs it. Write two, as in "
+                    "22-23,0-4. Sunday is 0, and also 7"
+                )
+            if first == last:
+                # With a step cronsim would take the end of the field, too.
+                parts[index] = match["first"]
+    return [",".join(parts) for parts in fields]
 
 
 def _value(text: str) -> int:

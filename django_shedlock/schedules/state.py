@@ -109,7 +109,13 @@ class ScheduleState:
             is_allowed = is_new or known.due_at is None or known.due_at <= tick
         elif start.trigger is Trigger.CATCH_UP:
             overdue, next_overdue = _ticks_around(schedule, now - grace)
-            is_allowed, caught_up = known._may_catch_up(overdue), tick
+            is_allowed = (
+                known.due_at is not None
+                and known.due_at <= overdue
+                and (known.tick is None or known.tick <= overdue)
+                and (known.caught_up is None or known.caught_up < overdue)
+            )
+            caught_up = tick
             holds_until = min(holds_until, next_overdue + grace)
         due_at = known.due_at or chosen
         if is_new:
@@ -177,12 +183,6 @@ class ScheduleState:
             for moment in (self.tick, self.caught_up)
         )
         return replace(self, tick=tick, caught_up=caught_up)
-
-    def _may_catch_up(self, overdue: datetime) -> bool:
-        newer_was_run = self.tick is not None and self.tick > overdue
-        was_caught_up = self.caught_up is not None and self.caught_up >= overdue
-        is_due = self.due_at is not None and self.due_at <= overdue
-        return is_due and not newer_was_run and not was_caught_up
 
 
 # Note [Which tick a start is for]
