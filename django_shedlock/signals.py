@@ -87,8 +87,8 @@ def log_action(
     *,
     signal: Signal,
     action: Any,
+    answer: Any,
     lock_at_most_for: timedelta | None = None,
-    remaining: timedelta | None = None,
     **kwargs: Any,
 ) -> None:
     """Log at WARNING what an operator did; the job may still run."""
@@ -104,6 +104,7 @@ def log_action(
         logger.warning("Lock %r was released %s.", action.name, why)
     else:
         asked = format_duration(lock_at_most_for)
-        left = asked if remaining is None else format_left(remaining)
+        # The lease before may have been longer.
+        left = format_left(answer.status.remaining) if answer.status else asked
         text = "The lease of lock %r lasts for %s more: extended to at least %s from "
         logger.warning(text + "now %s.", action.name, left, asked, why)

@@ -73,6 +73,15 @@ def test_extension_is_told(
     assert "extended to at least 1h from now by ada" in caplog.text
 
 
+def test_log_tells_what_is_left_of_a_longer_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An extension never shortens a lease, so the one before it may go on."""
+    take(lock_at_most_for=3 * HOUR)
+    assert EXTEND.carry_out(action(), lock_at_most_for=HOUR)
+    assert "'job' lasts for 3h more: extended to at least 1h" in caplog.text
+
+
 def test_running_job_is_spared_unless_meant(told: list[dict[str, Any]]) -> None:
     """Without `running` only a lock is freed that lock_at_least_for keeps."""
     take()
