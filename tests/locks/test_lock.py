@@ -531,6 +531,25 @@ def test_async_twins_do_what_they_are_named_after(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_released_lock_asks_its_store_nothing(
+    monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+) -> None:
+    """A second release does nothing, also when the lease would be over by now."""
+    monkeypatch.setattr(MemoryLockProvider, "is_async", is_async)
+
+    async def main() -> None:
+        async with ahold("job", lock_at_most_for="1m") as lock:
+            assert await lock.arelease()
+            lock.lease_end = 0.0
+            with monkeypatch.context() as patched:
+                patched.setattr(MemoryLockProvider, "status", None)
+                patched.setattr(MemoryLockProvider, "release", None)
+                assert not await lock.arelease()
+
+    asyncio.run(main())
+
+
 def fork_under_a_lock(parent: Parent) -> tuple[int, bool]:
     """Return how the child of a holder ended, and whether the parent still holds."""
     with hold("forked", lock_at_most_for="1m") as lock:
