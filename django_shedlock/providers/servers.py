@@ -63,7 +63,10 @@ class Clients(Generic[C]):
     def _renew(self) -> None:
         # Re-entrant, since a signal handler may release locks.
         self._mutex = threading.RLock()
-        self._of_threads: MutableMapping[threading.Thread, C] = WeakKeyDictionary()
+        # That of all outlives the main thread: the child of another thread has none.
+        self._of_threads: MutableMapping[threading.Thread, C] = (
+            WeakKeyDictionary() if self._for_each_thread else {}
+        )
         self._at_end = finalize(self, _close_all, self._of_threads, self._close)
 
 

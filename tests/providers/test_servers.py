@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -197,6 +198,20 @@ def test_forked_child_makes_its_own_client() -> None:
     with thread_inside(lambda stay: hold_mutex(held, stay)):
         assert forked(work)
     assert held.get() is ours
+
+
+def test_child_of_a_thread_keeps_its_parents_client() -> None:
+    """Its main thread is another one, and the parent's is gone there."""
+    held = clients()
+    ours = weakref.ref(held.get())
+    kept: list[bool] = []
+
+    def work() -> bool:
+        gc.collect()
+        return ours() is not None
+
+    run_threads(1, lambda: kept.append(forked(work)))
+    assert kept == [True]
 
 
 def hold_mutex(held: Clients[Client], stay: Callable[[], None]) -> None:
