@@ -128,7 +128,7 @@ class Entry:
             locked_by=self.locked_by,
             locked_at=moment(self.locked_at),
             lock_until=moment(self.lock_until),
-            remaining=timedelta(seconds=max(0.0, self.lock_until - now)),
+            remaining=max(moment(self.lock_until) - clock, ZERO),
             clock=clock,
             schedule_state=from_text(self.ticks),
             fencing_token=self.fencing_token,

@@ -224,7 +224,9 @@ def to_text(state: ScheduleState) -> str:
 def from_text(text: str) -> ScheduleState:
     """Return the state of ``to_text()``; ``ValueError`` if it is none."""
     known = json.loads(text) if text else {}
-    if not isinstance(known, dict):
+    if not isinstance(known, dict) or not all(
+        isinstance(value, str | None) for value in known.values()
+    ):
         raise ValueError(f"{text!r} is no state of a schedule")
     instants = {
         name: aware(datetime.fromisoformat(known[name]))

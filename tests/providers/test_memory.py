@@ -64,6 +64,27 @@ def test_record_with_unreadable_ticks_is_not_acquired() -> None:
     assert locks.release(lock)
 
 
+@pytest.mark.parametrize("text", ['{"tick": 5}', '{"schedule": 5}', '{"due_at": []}'])
+def test_ticks_that_are_no_texts_are_unreadable(text: str) -> None:
+    """They hide no other lock, and let no acquisition fail with another error."""
+    locks = MemoryLockProvider("local")
+    take_from(locks, configure(name="other"))
+    locks._entries["job"] = replace(locks._entries["other"], ticks=text)
+    found = {status.name: bool(status.unreadable) for status in locks.statuses()}
+    assert found == {"job": True, "other": False}
+    with pytest.raises(LockProviderError, match="'job'.*can't be read"):
+        try_from(locks, configure())
+
+
+def test_lease_beyond_the_calendar_is_held() -> None:
+    """Whoever wrote such a number into the record meant a very long lease."""
+    locks = MemoryLockProvider("local")
+    take_from(locks, configure())
+    locks._entries["job"] = replace(locks._entries["job"], lock_until=1e300)
+    assert status_of(locks, "job").state is LockState.RUNNING
+    assert isinstance(try_from(locks, configure()), LockHolder)
+
+
 class WholeSeconds(MemoryLockProvider):
     """A store that tells whole seconds, and adds one to each lease for that."""
 
