@@ -18,7 +18,7 @@ from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.etcd_gateway import Known, Members, Unanswered
-from django_shedlock.providers.servers import Library, ServerLockProvider
+from django_shedlock.providers.servers import ServerLockProvider
 
 ROUNDING = 1
 """Seconds that are added to a lease: two members' clocks tell a second, no more."""
@@ -54,7 +54,7 @@ class EtcdLockProvider(ServerLockProvider):
     """
 
     shortest_lease = timedelta(seconds=1)
-    library = Library("etcd", "etcd3gw", "etcd")
+    store, library, extra = "etcd", "etcd3gw", "etcd"
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class EtcdLockProvider(ServerLockProvider):
         return is_written
 
     def names(self) -> Iterable[str]:
-        return {*self._all()[0]}
+        return [name for name, _ in self.read_all(None)]
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is that of the member that answers."""
@@ -131,8 +131,18 @@ class EtcdLockProvider(ServerLockProvider):
         """See EntryLockProvider.read_all(). All of them are one round trip."""
         if names is not None:
             return super().read_all(names)
-        found, clock = self._all()
-        return [(name, partial(_read, *keys, clock)) for name, keys in found.items()]
+        prefixes = self._records, self._holders
+        steps = [gateway.read(prefix, is_prefix=True) for prefix in prefixes]
+        result, clock = self._ask("list", None, "kv/txn", {"success": steps})
+        records, holders = (
+            {key.removeprefix(prefix).decode(): known for key, known in found.items()}
+            for prefix, found in zip(prefixes, gateway.answers(result), strict=True)
+        )
+        return [
+            (name, partial(_read, *keys, clock))
+            for name in {*records, *holders}
+            for keys in [(records.get(name, NO_KEY), holders.get(name, NO_KEY))]
+        ]
 
     def record_of(self, name: str) -> str:
         return f"its key {self._keys(name)[0].decode()!r} in etcd"
@@ -151,21 +161,6 @@ class EtcdLockProvider(ServerLockProvider):
 
     def _keys(self, name: str) -> tuple[bytes, bytes]:
         return self._records + name.encode(), self._holders + name.encode()
-
-    def _all(self) -> tuple[dict[str, tuple[Known, Known]], float]:
-        prefixes = self._records, self._holders
-        steps = {
-            "success": [gateway.read(prefix, is_prefix=True) for prefix in prefixes]
-        }
-        result, clock = self._ask("list", None, "kv/txn", steps)
-        records, holders = (
-            {key.removeprefix(prefix).decode(): known for key, known in found.items()}
-            for prefix, found in zip(prefixes, gateway.answers(result), strict=True)
-        )
-        return {
-            name: (records.get(name, NO_KEY), holders.get(name, NO_KEY))
-            for name in {*records, *holders}
-        }, clock
 
     def _put(
         self, name: str, entry: Entry, version: Version, lease: Lease

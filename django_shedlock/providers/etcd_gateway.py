@@ -18,27 +18,15 @@ EXAMPLE = 'Write it as "http://HOST:2379" or "https://HOST:2379".'
 class Unanswered(Exception):
     """No member has done what it was asked; if ``is_uncertain``, one may have."""
 
-    def __init__(self, reason: str, *, is_uncertain: bool):
-        super().__init__(reason)
-        self.is_uncertain = is_uncertain
-
-
-class Connections:
-    """One thread's client of each member. The one that answered last comes first."""
-
-    def __init__(self, clients: list[Any]):
-        self.clients, self.clock = clients, 0.0
-        for client in clients:
-            client.session.hooks["response"] = [self._note_clock]
-
-    def _note_clock(self, response: Any, **kwargs: Any) -> None:
-        # It tells the second, and this host's clock only where in it.
-        second = parsedate_to_datetime(response.headers["Date"]).timestamp()
-        self.clock = min(max(time.time(), second), second + 1)
+    is_uncertain = False
 
 
 class Members:
-    """The members of a cluster, which are asked in turn until one answers."""
+    """
+    The members of a cluster, which are asked in turn until one answers.
+
+    Each thread has its own client of each. The one that answered last comes first.
+    """
 
     def __init__(
         self, endpoints: str | Sequence[str], timeout: float, options: dict[str, Any]
@@ -46,16 +34,28 @@ class Members:
         self.urls = urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
         if not urls:
             raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
-        self._addresses = [_address(url) for url in urls]
         self._options = {"timeout": timeout / len(urls), "api_path": "/v3/", **options}
-        self.clients = Clients(self.connect, _close, for_each_thread=True)
+        self._addresses = []
+        for url in urls:
+            parts = urlsplit(url)
+            is_http = parts.scheme in {"http", "https"} and parts.hostname
+            if not is_http or parts.username is not None or parts.path.strip("/"):
+                # It may hold a password, so the message has only its end.
+                shown = url.rpartition("@")[2]
+                raise ValueError(f"{shown!r} is no endpoint of etcd. {EXAMPLE}")
+            address = {"host": parts.hostname, "port": parts.port or 2379}
+            self._addresses.append({"protocol": parts.scheme, **address})
+        self.clients = Clients(
+            self.connect,
+            lambda clients: [client.session.close() for client in clients],
+            for_each_thread=True,
+        )
 
-    def connect(self) -> Connections:
+    def connect(self) -> list[Any]:
         """Return new clients; an error, such as ``TypeError``, if there can't be."""
         from etcd3gw import Etcd3Client
 
-        options = self._options
-        return Connections([Etcd3Client(**each, **options) for each in self._addresses])
+        return [Etcd3Client(**each, **self._options) for each in self._addresses]
 
     def ask(self, path: str, request: dict[str, Any]) -> tuple[Any, float]:
         """
@@ -63,45 +63,33 @@ class Members:
 
         Raises ``Unanswered``, caused by the error of the member that was asked last.
         """
+        clients, is_uncertain, last = self.clients.get(), False, None
         from etcd3gw.exceptions import Etcd3Exception
         from requests import RequestException
+        from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
-        ours, is_uncertain, last = self.clients.get(), False, None
-        for client in ours.clients:
+        dates: list[str] = []
+        for client in clients:
+            client.session.hooks["response"] = [
+                lambda response, **_: dates.append(response.headers["Date"])
+            ]
             try:
                 answer = client.post(f"{client.base_url}/v3/{path}", json=request)
             except (Etcd3Exception, RequestException) as error:
-                is_uncertain, last = is_uncertain or _was_sent(error), error
+                # Its context is an error of requests, which holds one of urllib3.
+                causes = getattr(error.__context__, "args", ()) or (None,)
+                reason = getattr(causes[0], "reason", None)
+                unsent = ConnectTimeoutError | NewConnectionError
+                is_uncertain = is_uncertain or not isinstance(reason, unsent)
+                last = error
             else:
-                ours.clients.sort(key=lambda each: each is not client)
-                return answer, ours.clock
-        reason = getattr(last, "detail_text", None) or str(last)
-        raise Unanswered(reason, is_uncertain=is_uncertain) from last
-
-
-def _close(connections: Connections) -> None:
-    for client in connections.clients:
-        client.session.close()
-
-
-def _address(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
-    is_http = parts.scheme in {"http", "https"} and parts.hostname
-    if not is_http or parts.username is not None or parts.path.strip("/"):
-        # It may hold a password, so the message has only its end.
-        shown = url.rpartition("@")[2]
-        raise ValueError(f"{shown!r} is no endpoint of etcd. {EXAMPLE}")
-    port = parts.port or 2379
-    return {"protocol": parts.scheme, "host": parts.hostname, "port": port}
-
-
-def _was_sent(error: Exception) -> bool:
-    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
-
-    # etcd3gw raises its error from that of requests, which holds that of urllib3.
-    arguments = getattr(error.__context__, "args", ()) or (None,)
-    reason = getattr(arguments[0], "reason", None)
-    return not isinstance(reason, ConnectTimeoutError | NewConnectionError)
+                clients.sort(key=lambda each: each is not client)
+                # It tells the second, and this host's clock only where in it.
+                second = parsedate_to_datetime(dates[-1]).timestamp()
+                return answer, min(max(time.time(), second), second + 1)
+        failure = Unanswered(getattr(last, "detail_text", None) or str(last))
+        failure.is_uncertain = is_uncertain
+        raise failure from last
 
 
 @dataclass(frozen=True)

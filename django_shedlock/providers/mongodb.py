@@ -16,7 +16,7 @@ from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.mongodb_documents import MILLISECOND, Document
-from django_shedlock.providers.servers import Clients, Library, ServerLockProvider
+from django_shedlock.providers.servers import Clients, ServerLockProvider
 from django_shedlock.schedules.state import Trigger
 
 DATABASE = "shedlock"
@@ -33,7 +33,7 @@ class MongoLockProvider(ServerLockProvider):
     """
 
     shortest_lease = MILLISECOND
-    library = Library("MongoDB", "PyMongo", "mongodb")
+    store, library, extra = "MongoDB", "PyMongo", "mongodb"
 
     def __init__(
         self,

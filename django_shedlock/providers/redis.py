@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from django.core.checks import CheckMessage, Warning
@@ -15,23 +16,15 @@ from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
-from django_shedlock.providers import redis_records as records
+from django_shedlock.providers import redis_server
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read
-from django_shedlock.providers.redis_records import Script
-from django_shedlock.providers.redis_server import (
-    CLUSTER,
-    Address,
-    RedisServer,
-    Unconfirmed,
-)
-from django_shedlock.providers.servers import Library, ServerLockProvider
+from django_shedlock.providers.servers import ServerLockProvider
 from django_shedlock.schedules.state import Trigger
 
 BATCH = 500
 """Locks that are read at once."""
 MICROSECOND = timedelta(microseconds=1)
-NO_EVICTION = "noeviction"
 
 
 class RedisLockProvider(ServerLockProvider):
@@ -49,7 +42,7 @@ class RedisLockProvider(ServerLockProvider):
     """
 
     is_async = True
-    library = Library("Redis", "redis-py", "redis")
+    store, library, extra = "Redis", "redis-py", "redis"
 
     def __init__(
         self,
@@ -68,12 +61,9 @@ class RedisLockProvider(ServerLockProvider):
             alias, keep_alive=keep_alive, history_database=history_database
         )
         self.prefix = prefix
-        address, timeout = Address(url, client_options), parse_duration(wait_timeout)
-        self.server = RedisServer(address, wait_replicas, timeout)
-        script = partial(Script, retention=parse_duration(retention))
-        self._acquire, self._extend = script(records.ACQUIRE), script(records.EXTEND)
-        self._release, self._read = script(records.RELEASE), script(records.READ)
-        self._write = script(records.WRITE)
+        wait = wait_replicas, parse_duration(wait_timeout)
+        kept = parse_duration(retention)
+        self.server = redis_server.RedisServer(url, client_options, kept, wait)
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.acquire(). It is one round trip; with a schedule two."""
@@ -81,43 +71,35 @@ class RedisLockProvider(ServerLockProvider):
             if lock.configuration.schedule is not None:
                 return super().acquire(lock)
             with self.asking("acquire", lock.name):
-                answer = self.server.run(*self._acquiring(lock), is_confirmed=True)
-                return self._holder(lock, answer)
+                request = redis_server.ACQUIRE, *self._acquiring(lock)
+                holder = self.server.run(*request, is_confirmed=True)
         except LockProviderError as error:
-            if isinstance(error.__cause__, Unconfirmed):
+            if isinstance(error.__cause__, redis_server.Unconfirmed):
                 with suppress(LockProviderError):
                     self.release(lock, succeeded=False)
             raise
+        return None if holder == 1 else _holder(*holder)
 
     async def aacquire(self, lock: Lock) -> LockHolder | None:
         if lock.configuration.schedule is not None:
             return await super().aacquire(lock)
         try:
             with self.asking("acquire", lock.name):
-                run = self.server.arun(*self._acquiring(lock), is_confirmed=True)
-                return self._holder(lock, await run)
+                request = redis_server.ACQUIRE, *self._acquiring(lock)
+                holder = await self.server.arun(*request, is_confirmed=True)
         except LockProviderError as error:
-            if isinstance(error.__cause__, Unconfirmed):
+            if isinstance(error.__cause__, redis_server.Unconfirmed):
                 with suppress(LockProviderError):
                     await self.arelease(lock, succeeded=False)
             raise
+        return None if holder == 1 else _holder(*holder)
 
     def _acquiring(self, lock: Lock) -> tuple[Any, ...]:
-        wanted, key = lock.configuration, self._key(lock.name)
-        at_most, at_least = (
-            each // MICROSECOND
-            for each in (wanted.lock_at_most_for, wanted.lock_at_least_for)
-        )
-        is_by_operator = wanted.start.trigger is Trigger.OPERATOR
-        more = ["operator"] if is_by_operator else []
-        return self._acquire, key, lock.locked_by, at_most, at_least, *more
-
-    def _holder(self, lock: Lock, answer: Any) -> LockHolder | None:
-        if answer == 1:
-            lock.tick = None
-            return None
-        locked_by, left = answer
-        return LockHolder(locked_by.decode(), timedelta(microseconds=left))
+        wanted = lock.configuration
+        at_most, at_least = wanted.lock_at_most_for, wanted.lock_at_least_for
+        durations = at_most // MICROSECOND, at_least // MICROSECOND
+        more = ["operator"] if wanted.start.trigger is Trigger.OPERATOR else []
+        return self._key(lock.name), lock.locked_by, *durations, *more
 
     def extend(
         self,
@@ -128,8 +110,8 @@ class RedisLockProvider(ServerLockProvider):
         is_beat: bool = False,
     ) -> bool:
         with self.asking("extend", lock.name):
-            durations = lock_at_most_for, lock_at_least_for
-            return bool(self.server.run(*self._extending(lock, *durations)))
+            request = self._extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(self.server.run(redis_server.EXTEND, *request))
 
     async def aextend(
         self,
@@ -138,54 +120,57 @@ class RedisLockProvider(ServerLockProvider):
         lock_at_least_for: timedelta | None = None,
     ) -> bool:
         with self.asking("extend", lock.name):
-            durations = lock_at_most_for, lock_at_least_for
-            return bool(await self.server.arun(*self._extending(lock, *durations)))
+            request = self._extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(await self.server.arun(redis_server.EXTEND, *request))
 
     def _extending(self, lock: Lock, *durations: timedelta | None) -> tuple[Any, ...]:
         given = [each // MICROSECOND for each in durations if each is not None]
         marks = secrets.token_hex(8), lock.locked_by
-        return self._extend, self._key(lock.name), *marks, *given
+        return self._key(lock.name), *marks, *given
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). The success of a tick is one round trip more."""
         if succeeded and lock.tick is not None:
             return super().release(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            return bool(self.server.run(*self._releasing(lock)))
+            request = redis_server.RELEASE, *self._releasing(lock)
+            return bool(self.server.run(*request))
 
     async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
         if succeeded and lock.tick is not None:
             return await super().arelease(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            return bool(await self.server.arun(*self._releasing(lock)))
+            request = redis_server.RELEASE, *self._releasing(lock)
+            return bool(await self.server.arun(*request))
 
     def _releasing(self, lock: Lock) -> tuple[Any, ...]:
-        mark, at_least = secrets.token_hex(8), lock.lock_at_least_for // MICROSECOND
+        marks, at_least = (secrets.token_hex(8), lock.locked_by), lock.lock_at_least_for
         more = ["tried"] if lock.was_release_tried else []
-        return (
-            self._release,
-            self._key(lock.name),
-            mark,
-            lock.locked_by,
-            at_least,
-            *more,
-        )
+        return self._key(lock.name), *marks, at_least // MICROSECOND, *more
 
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
-            seconds, rest, flat = self.server.run(self._read, self._key(name))
+            seconds, rest, flat = self.server.run(redis_server.READ, self._key(name))
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return _read(fields, int(seconds) + int(rest) / 1e6)
+        return redis_server.parse(fields, int(seconds) + int(rest) / 1e6)
 
     def write(self, name: str, entry: Entry, version: str) -> bool:
-        fields = records.to_fields(entry)
-        number, marks = entry.fencing_token, (secrets.token_hex(8), version)
-        flat = [part for field in fields.items() for part in field]
-        known = (self._write, self._key(name), *marks, number, fields["until"])
+        beat, until = entry.extended_at, round(entry.lock_until * 1e6)
+        fields = {
+            "by": entry.locked_by,
+            "at": round(entry.locked_at * 1e6),
+            "until": until,
+            "least": round(entry.lock_at_least_until * 1e6),
+            "released": int(entry.is_released),
+            "extended": "" if beat is None else round(beat * 1e6),
+            "ticks": entry.ticks,
+        }
+        marks, flat = (secrets.token_hex(8), version), chain(*fields.items())
+        guard = (*marks, entry.fencing_token, until, entry.ticks)
+        request = (redis_server.WRITE, self._key(name), *guard, *flat)
         with self.asking("change", name):
-            change = self.server.run(*known, entry.ticks, *flat, is_confirmed=True)
-            return bool(change)
+            return bool(self.server.run(*request, is_confirmed=True))
 
     def names(self) -> Iterable[str]:
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
@@ -215,7 +200,7 @@ class RedisLockProvider(ServerLockProvider):
                         pipeline.hgetall(self._key(name))
                     hashes = pipeline.execute()
             for name, fields in zip(batch, hashes, strict=True):
-                yield name, partial(_read, fields, now)
+                yield name, partial(redis_server.parse, fields, now)
 
     def record_of(self, name: str) -> str:
         return f"its key {self._key(name)!r} in Redis"
@@ -223,17 +208,17 @@ class RedisLockProvider(ServerLockProvider):
     def place(self) -> Place | None:
         with suppress(Exception):  # check() tells what is wrong with the options
             text = f"one Redis server, with the prefix {self.prefix!r}"
-            return Place(("redis", *self.server.address.place(), self.prefix), text)
+            return Place(("redis", *self.server.place(), self.prefix), text)
         return None
 
     def try_options(self) -> None:
-        if self.server.address.kind != CLUSTER:  # whose client asks at once
+        if self.server.kind != "cluster":  # whose client asks at once
             self.server.clients.get().connection_pool.make_connection()
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from redis import exceptions as of_redis
 
-        if isinstance(error, Unconfirmed):
+        if isinstance(error, redis_server.Unconfirmed):
             return str(error), True
         known = (of_redis.RedisError, of_redis.RedisClusterException, OSError)
         if not isinstance(error, known):
@@ -247,22 +232,20 @@ class RedisLockProvider(ServerLockProvider):
         if messages := super().check_store(databases):
             return messages
         memory = self.server.clients.get().info("memory")
-        policy = memory.get("maxmemory_policy", NO_EVICTION)
-        if not memory.get("maxmemory") or policy == NO_EVICTION:
+        policy = memory.get("maxmemory_policy", "noeviction")
+        if not memory.get("maxmemory") or policy == "noeviction":
             return []
-        return [
-            Warning(
-                f"The Redis server of SHEDLOCK_PROVIDERS[{self.alias!r}] deletes keys "
-                f"to make room (maxmemory-policy {policy}). Locks may be among them.",
-                hint=f"Set maxmemory-policy to {NO_EVICTION}, or use another server.",
-                id="shedlock.W016",
-            )
-        ]
+        text = (
+            f"The Redis server of SHEDLOCK_PROVIDERS[{self.alias!r}] deletes keys to "
+            f"make room (maxmemory-policy {policy}). Locks may be among them."
+        )
+        hint = "Set maxmemory-policy to noeviction, or use another server."
+        return [Warning(text, hint=hint, id="shedlock.W016")]
 
     def _key(self, name: str) -> str:
         # The braces let a cluster keep all that belongs to a lock on one server.
         return f"{self.prefix}{{{name}}}"
 
 
-def _read(fields: dict[bytes, bytes], now: float) -> Read:
-    return records.to_entry(fields), fields.get(b"rev", b"").decode(), now
+def _holder(locked_by: bytes, left: int) -> LockHolder:
+    return LockHolder(locked_by.decode(), timedelta(microseconds=left))

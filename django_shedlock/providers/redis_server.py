@@ -1,62 +1,153 @@
-"""How a Redis is reached: one server, Sentinel's master, or a cluster."""
+"""
+How a Redis is asked: one server, Sentinel's master, or a cluster; and by what scripts.
+
+A lock is a hash: ``by``, ``at``, ``until``, ``least``, ``extended`` and ``token`` are
+whole microseconds or numbers, ``released`` is 0 or 1, ``ticks`` a text, and ``rev`` is
+the mark of the change that wrote it. A client that asks again after a lost reply has
+the same mark, and is told that it is done. Each script is one step.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from hashlib import sha1
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-from django_shedlock.providers.redis_records import Script
+from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.servers import Clients
 
-SENTINEL, CLUSTER = "sentinel", "cluster"
-PORTS = {SENTINEL: 26379, CLUSTER: 6379}
-DEFAULTS = {"host": "localhost", "port": 6379, "db": 0}
-"""What a URL may leave out."""
+NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+"""
+EXPIRE = """
+-- What is due must not be forgotten.
+if ticks and ticks ~= '' then redis.call('PERSIST', KEYS[1])
+else redis.call('PEXPIREAT', KEYS[1], math.floor(ends / 1000) + RETENTION) end
+return 1
+"""
+# Arguments: identity, at most, at least; one more if an operator asks.
+ACQUIRE = f"""{NOW}
+local by, ends, released, token, ticks =
+    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'token', 'ticks'))
+if by and not tonumber(ends) then
+    return redis.error_reply('ERR its field "until" is no number: correct or delete it')
+end
+ends = tonumber(ends) or 0
+if ends > now then
+    if by == ARGV[1] and released == '0' then return 1 end
+    if released == '0' or not ARGV[4] then return {{by, ends - now}} end
+end
+ends = now + ARGV[2]
+redis.call('HSET', KEYS[1], 'by', ARGV[1], 'at', now, 'until', ends,
+    'least', now + ARGV[3], 'released', '0', 'rev', ARGV[1],
+    'token', math.max((tonumber(token) or 0) + 1, now))
+{EXPIRE}"""
+# Arguments: mark, identity, at most; at least if it changes.
+EXTEND = f"""{NOW}
+local by, ends, released, ticks =
+    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'ticks'))
+ends = tonumber(ends) or 0
+if by ~= ARGV[2] or released ~= '0' or ends <= now then return 0 end
+ends = math.max(ends, now + ARGV[3])
+redis.call('HSET', KEYS[1], 'until', ends, 'extended', now, 'rev', ARGV[1])
+if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
+{EXPIRE}"""
+# Arguments: mark, identity, at least; one more if a release was tried before.
+RELEASE = f"""{NOW}
+local by, released, least, rev =
+    unpack(redis.call('HMGET', KEYS[1], 'by', 'released', 'least', 'rev'))
+if by ~= ARGV[2] then return 0 end
+if released ~= '0' then return (rev == ARGV[1] or ARGV[4]) and 1 or 0 end
+-- If the clock was set back, keep the lock no longer than if acquired now.
+local kept = math.max(now, math.min(tonumber(least), now + ARGV[3]))
+redis.call('HSET', KEYS[1], 'until', kept, 'released', '1', 'rev', ARGV[1])
+return 1
+"""
+READ = """
+local time = redis.call('TIME')
+return {time[1], time[2], redis.call('HGETALL', KEYS[1])}
+"""
+# Arguments: mark, former mark, token, until, ticks, fields and their values.
+WRITE = f"""{NOW}
+local rev, token = unpack(redis.call('HMGET', KEYS[1], 'rev', 'token'))
+if rev == ARGV[1] then return 1 end
+if (rev or '') ~= ARGV[2] then return 0 end
+local number = tonumber(ARGV[3])
+-- An acquisition: also of a record that was forgotten, its number has to grow.
+if number ~= (tonumber(token) or 0) then number = math.max(number, now) end
+redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', number, unpack(ARGV, 6))
+local ends, ticks = tonumber(ARGV[4]), ARGV[5]
+{EXPIRE}"""
+
+PORTS = {"sentinel": 26379, "cluster": 6379}
 TIMEOUT = 5.0
 """Seconds for which a client waits for a connection, and for an answer."""
-UNKNOWN_SCRIPT = "NoScriptError"
-"""redis-py's error if the server has not seen the script since it began."""
 EXAMPLES = (
     "Write it as redis://HOST:6379/0, unix:///PATH, "
     "redis+sentinel://HOST:26379,HOST/SERVICE/0 or redis+cluster://HOST:6379,HOST"
 )
 
 
-class Address:
-    """
-    The servers of a URL: one, Sentinel's master, or a cluster.
+class Unconfirmed(Exception):
+    """Too few replicas have a change."""
 
-    ``ValueError`` if the URL names none. ``kind`` is empty for one server, which
-    redis-py finds by itself. ``options`` are those of redis-py.
+
+class RedisServer:
+    """
+    The servers of a URL, and the clients that ask them.
+
+    The threads share one client, and each event loop has its own. ``kind`` is empty for
+    one server, which redis-py finds by itself. ``options`` are those of redis-py. A
+    record stays for ``retention`` after its lease. ``wait`` is for how many replicas
+    a change waits, and how long; if fewer have it then, it raises ``Unconfirmed``.
+    Raises ``ValueError`` if the URL names no server.
     """
 
-    def __init__(self, url: str, options: dict[str, Any]):
+    def __init__(
+        self,
+        url: str,
+        options: dict[str, Any],
+        retention: timedelta,
+        wait: tuple[int, timedelta],
+    ):
         limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
-        self.url, self.options = url, {**limits, **options}
+        self._url, self._options = url, {**limits, **options}
         parts = urlsplit(url)
-        scheme, _, self.kind = parts.scheme.partition("+")
-        if self.kind not in PORTS:
-            self.kind = ""
-            return
+        scheme, _, kind = parts.scheme.partition("+")
+        self.kind, self.hosts = kind if kind in PORTS else "", []
         user, _, places = parts.netloc.rpartition("@")
-        self.hosts = []
-        for place in places.split(","):
+        for place in places.split(",") if self.kind else ():
             host = urlsplit(f"//{place}")
             if not host.hostname:
                 raise ValueError(f"{place!r} is no host. {EXAMPLES}")
             self.hosts.append((host.hostname, host.port or PORTS[self.kind]))
         self.path = [unquote(part) for part in parts.path.split("/") if part]
-        if self.kind == SENTINEL and not self.path:
+        if self.kind == "sentinel" and not self.path:
             raise ValueError(f"url names no service after {places!r}. {EXAMPLES}")
         name, _, password = user.partition(":")
         login = {"username": unquote(name), "password": unquote(password)}
-        self.login: dict[str, Any] = {k: v for k, v in login.items() if v}
+        self._login: dict[str, Any] = {k: v for k, v in login.items() if v}
         if scheme == "rediss":
-            self.login["ssl"] = True
+            self._login["ssl"] = True
+        self._replicas, timeout = wait
+        if self._replicas < 0:
+            raise ValueError(f"wait_replicas={wait[0]} is no number of replicas")
+        if self._replicas and self.kind == "cluster":
+            raise ValueError("wait_replicas does not work with a cluster: leave it out")
+        millisecond = timedelta(milliseconds=1)
+        self._scripts = {}
+        for script in (ACQUIRE, EXTEND, RELEASE, READ, WRITE):
+            text = script.replace("RETENTION", str(retention // millisecond))
+            sha = sha1(text.encode()).hexdigest()  # noqa: S324
+            self._scripts[script] = text, sha
+        self._wait = ("WAIT", self._replicas, timeout // millisecond)
+        self.clients = Clients(self.connect, lambda client: client.close())
+        self._of_loops: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
     def connect(self, *, is_async: bool = False) -> Any:
         """Return a client of redis-py; only that of a cluster asks it at once."""
@@ -66,83 +157,54 @@ class Address:
         library: Any = redis.asyncio if is_async else redis
         # Our scripts recognise a request that is sent again.
         retry = library.retry.Retry(redis.backoff.NoBackoff(), 1)
-        options = {"retry": retry, **self.options}
+        options = {"retry": retry, **self._options}
         if not self.kind:
-            return library.Redis.from_url(self.url, **options)
-        options |= self.login
-        if self.kind == CLUSTER:
+            return library.Redis.from_url(self._url, **options)
+        options |= self._login
+        if self.kind == "cluster":
             nodes = [library.cluster.ClusterNode(*host) for host in self.hosts]
             return library.RedisCluster(startup_nodes=nodes, **options)
         service, *database = self.path
-        of_sentinel = {k: v for k, v in self.options.items() if k.startswith("socket")}
+        of_sentinel = {k: v for k, v in self._options.items() if k.startswith("socket")}
         sentinel = library.Sentinel(self.hosts, sentinel_kwargs=of_sentinel, **options)
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
-    def place(self) -> tuple[str, ...]:
-        """Return where the keys are, without a password. A cluster is not asked."""
-        if self.kind:
-            hosts = (f"{host}:{port}" for host, port in sorted(self.hosts))
-            return (self.kind, *hosts, *self.path)
-        options = {**DEFAULTS, **self.connect().connection_pool.connection_kwargs}
-        server = (options["host"], options["port"])
-        place = (options["path"],) if "path" in options else server
-        return tuple(map(str, (*place, options["db"])))
-
-
-class RedisServer:
-    """
-    The servers of a URL, and the clients that ask them.
-
-    The threads share one client, and each event loop has its own. If there are
-    ``replicas`` to wait for, and fewer have a change within the ``timeout``, it raises
-    ``Unconfirmed``.
-    """
-
-    def __init__(self, address: Address, replicas: int, timeout: timedelta):
-        if replicas < 0:
-            raise ValueError(f"wait_replicas={replicas!r} is no number of replicas")
-        if replicas and address.kind == CLUSTER:
-            raise ValueError("wait_replicas does not work with a cluster: leave it out")
-        self.address = address
-        self.clients = Clients(address.connect, lambda client: client.close())
-        self._of_loops: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
-        self._replicas = replicas
-        self._wait = ("WAIT", replicas, timeout // timedelta(milliseconds=1))
-
-    def run(
-        self, script: Script, key: str, *arguments: Any, is_confirmed: bool = False
-    ) -> Any:
+    def run(self, script: str, *request: Any, is_confirmed: bool = False) -> Any:
         """Return the script's answer, once the replicas have it if ``is_confirmed``."""
-        client, known = self.clients.get(), (1, key, *arguments)
+        client, (text, sha) = self.clients.get(), self._scripts[script]
+        from redis.exceptions import NoScriptError
+
         if is_confirmed and self._replicas:
             # On one connection, since WAIT counts what that has written.
             with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command("EVAL", script.text, *known)
+                pipeline.execute_command("EVAL", text, 1, *request)
                 pipeline.execute_command(*self._wait)
                 return self._confirmed(*pipeline.execute())
         try:
-            return client.execute_command("EVALSHA", script.sha, *known)
-        except Exception as error:
-            if type(error).__name__ != UNKNOWN_SCRIPT:
-                raise
-        return client.execute_command("EVAL", script.text, *known)
+            return client.execute_command("EVALSHA", sha, 1, *request)
+        except NoScriptError:  # the server has not seen it since it began
+            return client.execute_command("EVAL", text, 1, *request)
 
-    async def arun(
-        self, script: Script, key: str, *arguments: Any, is_confirmed: bool = False
-    ) -> Any:
+    async def arun(self, script: str, *request: Any, is_confirmed: bool = False) -> Any:
         """Return what ``run()`` does."""
-        client, known = await self._client_of_loop(), (1, key, *arguments)
+        loop = asyncio.get_running_loop()
+        if loop not in self._of_loops:
+            made = self.connect(is_async=True)
+            living = _living(made)
+            await anext(living)
+            self._of_loops[loop] = made, living
+        client, (text, sha) = self._of_loops[loop][0], self._scripts[script]
+        from redis.exceptions import NoScriptError
+
         if is_confirmed and self._replicas:
             async with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command("EVAL", script.text, *known)
+                pipeline.execute_command("EVAL", text, 1, *request)
                 pipeline.execute_command(*self._wait)
                 return self._confirmed(*await pipeline.execute())
         try:
-            return await client.execute_command("EVALSHA", script.sha, *known)
-        except Exception as error:
-            if type(error).__name__ != UNKNOWN_SCRIPT:
-                raise
-        return await client.execute_command("EVAL", script.text, *known)
+            return await client.execute_command("EVALSHA", sha, 1, *request)
+        except NoScriptError:
+            return await client.execute_command("EVAL", text, 1, *request)
 
     def _confirmed(self, answer: Any, replicas: int) -> Any:
         if answer == 1 and replicas < self._replicas:
@@ -152,18 +214,39 @@ class RedisServer:
             )
         return answer
 
-    async def _client_of_loop(self) -> Any:
-        loop = asyncio.get_running_loop()
-        if loop not in self._of_loops:
-            client = self.address.connect(is_async=True)
-            living = _living(client)
-            await anext(living)
-            self._of_loops[loop] = client, living
-        return self._of_loops[loop][0]
+    def place(self) -> tuple[str, ...]:
+        """Return where the keys are, without a password. A cluster is not asked."""
+        if self.kind:
+            hosts = (f"{host}:{port}" for host, port in sorted(self.hosts))
+            return (self.kind, *hosts, *self.path)
+        known = self.connect().connection_pool.connection_kwargs
+        options = {"host": "localhost", "port": 6379, "db": 0, **known}
+        names = ("path", "db") if "path" in options else ("host", "port", "db")
+        return tuple(str(options[name]) for name in names)
 
 
-class Unconfirmed(Exception):
-    """Too few replicas have a change."""
+def parse(fields: dict[bytes, bytes], now: float) -> Read:
+    """Return what a hash tells; ``ValueError`` if it is no record of a lock."""
+    if not fields:
+        return None, "", now
+    known = {key.decode(): value.decode() for key, value in fields.items()}
+    try:
+        locked_by, locked_at = known["by"], int(known["at"])
+        # A former acquisition's stays in the record.
+        beat = int(known.get("extended") or 0)
+        entry = Entry(
+            locked_by=locked_by,
+            locked_at=locked_at / 1e6,
+            lock_until=int(known["until"]) / 1e6,
+            lock_at_least_until=int(known["least"]) / 1e6,
+            fencing_token=int(known["token"]),
+            is_released=known["released"] != "0",
+            extended_at=beat / 1e6 if beat > locked_at else None,
+            ticks=known.get("ticks", ""),
+        )
+    except KeyError as error:
+        raise ValueError(f"the field {error} is missing") from error
+    return entry, known.get("rev", ""), now
 
 
 async def _living(client: Any) -> AsyncGenerator[Any, None]:

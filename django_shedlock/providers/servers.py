@@ -6,7 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
 from django.core.checks import CheckMessage, Error
@@ -75,22 +75,15 @@ def _close_all(clients: MutableMapping[Any, C], close: Callable[[C], object]) ->
         close(clients.popitem()[1])
 
 
-class Library(NamedTuple):
-    """What reaches a kind of server, and the extra that installs it."""
-
-    server: str
-    name: str
-    extra: str
-
-
 class ServerLockProvider(EntryLockProvider):
-    """
-    Tells what fails between this process and a server, in the same words for each.
+    """Tells what fails between this process and a server, in one way for each."""
 
-    ``library`` is what asks the server.
-    """
-
-    library: Library
+    store: str
+    """What people call the server."""
+    library: str
+    """The library that asks it."""
+    extra: str
+    """The extra of this package that installs the library."""
 
     @abstractmethod
     def try_options(self) -> None:
@@ -109,7 +102,7 @@ class ServerLockProvider(EntryLockProvider):
         try:
             self.try_options()
         except ImportError as error:
-            text, hint = f"{where} needs {self.library.name}: {error}", self._install
+            text, hint = f"{where} needs {self.library}: {error}", self._install
         except Exception as error:  # without the library its errors are unknown, too
             text = f"{where} has wrong options: {message_of(error)}"
         else:
@@ -129,11 +122,11 @@ class ServerLockProvider(EntryLockProvider):
             else:
                 raise
             what = "the locks" if name is None else f"lock {name!r}"
-            where = f"in {self.library.server} (provider {self.alias!r})"
+            where = f"in {self.store} (provider {self.alias!r})"
             failure = LockProviderError(f"Could not {verb} {what} {where}: {text}")
             failure.is_uncertain = is_uncertain
             raise failure from error
 
     @property
     def _install(self) -> str:
-        return f'Install it: pip install "django-shedlock[{self.library.extra}]"'
+        return f'Install it: pip install "django-shedlock[{self.extra}]"'

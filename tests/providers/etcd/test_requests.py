@@ -168,7 +168,7 @@ def test_endpoint_that_nobody_listens_on(running_etcd: EtcdServer) -> None:
     endpoints = [f"http://127.0.0.1:{free_port()}", running_etcd.url]
     locks = EtcdLockProvider("default", endpoints=endpoints, prefix=next(prefixes))
     assert take_from(locks, configure()).release()
-    [first, _] = locks.members.clients.get().clients
+    [first, _] = locks.members.clients.get()
     assert first.port == running_etcd.port
     locks.members.clients.close()
 
