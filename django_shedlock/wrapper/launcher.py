@@ -192,6 +192,9 @@ def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
             os.unsetenv(name)
         else:
             os.putenv(name, value)
+    if any(b"\0" in argument for argument in command):  # C would end it there
+        _print(f"{os.fsdecode(command[0])}: an argument has a null byte")
+        return CANNOT_START
     # Not os.execvp(), which never runs a script without a "#!" line by the shell.
     arguments = (ctypes.c_char_p * (len(command) + 1))(*command)
     ctypes.CDLL(None, use_errno=True).execvp(command[0], arguments)

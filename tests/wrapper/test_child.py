@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -183,3 +184,10 @@ def test_script_without_its_interpreter(
         "job", "--", str(script) if has_path else "script", "a b", ""
     )
     assert (status, out) == (0, f"{script}: a b \n")
+
+
+def test_argument_that_no_program_can_get(capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing runs with half of an argument."""
+    with closing(child.Child(["echo", "a\0b"])) as started:
+        assert started.wait() == 126
+    assert capfd.readouterr() == ("", "echo: an argument has a null byte\n")
