@@ -27,8 +27,6 @@ CommandT = TypeVar("CommandT", bound=type[BaseCommand])
 WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local")
 """Methods of tasks of queues: django.tasks and RQ, Celery, Dramatiq, Huey, djhuey."""
 
-GENERATOR = "a generator would release its lock too early; use hold() in it"
-
 
 class LockDecorator(Protocol):
     """What ``scheduler_lock(...)`` returns: a skipped call returns ``None``."""
@@ -89,13 +87,34 @@ def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
 
 
 def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
-    if problem := _problem(target, name):
+    is_command = isinstance(target, type)
+    if isinstance(target, staticmethod | classmethod):
+        kind = type(target).__name__
+        problem = f"put @scheduler_lock below @{kind}, next to the function"
+    elif is_command and not issubclass(target, BaseCommand):
+        problem = "this class is no BaseCommand. Decorate a method"
+    elif not is_command and any(
+        callable(getattr(target, way, None)) for way in WAYS_TO_ENQUEUE
+    ):
+        problem = (
+            "it is a task of a queue, whose worker would run it without the lock; put "
+            "@scheduler_lock below the decorator that makes the task, next to the "
+            "function"
+        )
+    elif not callable(target):
+        problem = "decorate a function, a method or a management command's class"
+    elif makes_generator(target.handle if is_command else target):
+        problem = "a generator would release its lock too early; use hold() in it"
+    elif name is None and not hasattr(target, "__qualname__"):
+        problem = "it has no name of its own, so give the lock one"
+    else:
+        problem = ""
+    if problem:
         lock = "scheduler_lock" if name is None else f"Lock {name!r}"
         raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")
     named = target if hasattr(target, "__qualname__") else type(target)
     path = f"{named.__module__}.{named.__qualname__}"
     request = make_request(path if name is None else name, options)
-    is_command = isinstance(target, type)
     if not is_command:
         return _locked(Job(path, target, request))
     # handle() and not execute(), so that Django's own checks come first.
@@ -127,26 +146,3 @@ def _locked(job: Job) -> Callable[..., Any]:
     with suppress(NameError, TypeError, ValueError):
         vars(wrapper)["__signature__"] = inspect.signature(function)
     return wrapper
-
-
-def _problem(target: Any, name: str | None) -> str | None:
-    if isinstance(target, staticmethod | classmethod):
-        kind = type(target).__name__
-        return f"put @scheduler_lock below @{kind}, next to the function"
-    if isinstance(target, type):
-        if not issubclass(target, BaseCommand):
-            return "this class is no BaseCommand. Decorate a method"
-        return GENERATOR if makes_generator(target.handle) else None
-    if any(callable(getattr(target, way, None)) for way in WAYS_TO_ENQUEUE):
-        return (
-            "it is a task of a queue, whose worker would run it without the lock; put "
-            "@scheduler_lock below the decorator that makes the task, next to the "
-            "function"
-        )
-    if not callable(target):
-        return "decorate a function, a method or a management command's class"
-    if makes_generator(target):
-        return GENERATOR
-    if name is None and not hasattr(target, "__qualname__"):
-        return "it has no name of its own, so give the lock one"
-    return None

@@ -7,6 +7,7 @@ Here a name such as ``"import:{tenant}"`` becomes a lock's name: see ``Job``.
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -46,7 +47,9 @@ class Job:
     command: type[BaseCommand] | None = None
 
     def __post_init__(self) -> None:
-        name, fields = self.request.name, _Fields()
+        name = self.request.name
+        # Formatting the name without arguments collects its fields.
+        fields: dict[str, _AnyArgument] = defaultdict(_AnyArgument)
         try:
             literal = name.format_map(fields)
         except ValueError as error:
@@ -94,13 +97,6 @@ class Job:
                 f"{self.request.name!r}: {error if is_explained else described(error)}"
             ) from error
         return apply(self, replace(self.request, name=name))
-
-
-class _Fields(dict[str, "_AnyArgument"]):
-    """Collects the fields of a name while it is formatted without arguments."""
-
-    def __missing__(self, field: str) -> _AnyArgument:
-        return self.setdefault(field, _AnyArgument())
 
 
 class _AnyArgument:

@@ -110,11 +110,7 @@ class LockRequest:
     start: Start = BY_SCHEDULER
 
     def configuration(self) -> LockConfiguration:
-        """
-        Return the configuration, with the settings' defaults.
-
-        Raises ``InvalidLockConfiguration`` if the two do not go together.
-        """
+        """Return the configuration, with the settings' defaults; see its class."""
         has_ticks = self.schedule is not None
         at_most, at_least = self.lock_at_most_for, self.lock_at_least_for
         if at_least is None:
@@ -171,27 +167,23 @@ def make_request(name: str, options: Mapping[str, Any]) -> LockRequest:
         for value in [options.get(option)]
     )
     check_durations(name, at_most, at_least)
-    provider = options.get("provider", "default")
-    if not isinstance(provider, str):
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: provider ({provider!r}) must be an alias of "
-            "SHEDLOCK_PROVIDERS."
-        )
     wait = parse_option(name, "wait", options.get("wait", ZERO))
-    if wait < ZERO:
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: wait ({options['wait']!r}) must not be negative."
-        )
-    keep_alive, history = options.get("keep_alive"), options.get("history")
-    for option, value in (("keep_alive", keep_alive), ("history", history)):
-        if not isinstance(value, bool | None):
-            raise InvalidLockConfiguration(
-                f"Lock {name!r}: {option} ({value!r}) must be True or False."
-            )
     schedule = make_schedule(name, options.get("schedule"))
-    return LockRequest(
-        name, at_most, at_least, provider, keep_alive, wait, schedule, history
-    )
+    provider = options.get("provider", "default")
+    keep_alive, history = options.get("keep_alive"), options.get("history")
+    if not isinstance(provider, str):
+        problem = f"provider ({provider!r}) must be an alias of SHEDLOCK_PROVIDERS"
+    elif wait < ZERO:
+        problem = f"wait ({options['wait']!r}) must not be negative"
+    elif not isinstance(keep_alive, bool | None):
+        problem = f"keep_alive ({keep_alive!r}) must be True or False"
+    elif not isinstance(history, bool | None):
+        problem = f"history ({history!r}) must be True or False"
+    else:
+        return LockRequest(
+            name, at_most, at_least, provider, keep_alive, wait, schedule, history
+        )
+    raise InvalidLockConfiguration(f"Lock {name!r}: {problem}.")
 
 
 def make_schedule(
