@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.contrib import admin
 from django.contrib.admin import ModelAdmin, ShowFacets
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.paginator import Paginator
@@ -13,10 +14,17 @@ from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.functional import cached_property
-from django.utils.translation import gettext
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, pgettext_lazy
 
-from django_shedlock.console.admin.filters import admin_provider
+from django_shedlock.console.admin import labels
+from django_shedlock.console.admin.filters import (
+    admin_provider,
+    database_providers,
+    page_of,
+)
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.models import LockRecord
 from django_shedlock.providers.database.errors import describe
 
 
@@ -24,7 +32,7 @@ def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
     """Let an admin's view say in a sentence that the database failed: status 503."""
 
     @wraps(view)
-    def told(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:
             return view(self, request, *args, **kwargs)
         except (Error, LockProviderError) as error:
@@ -38,11 +46,11 @@ def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
             page = "admin/django_shedlock/unreachable.html"
             return TemplateResponse(request, page, context, status=503)
 
-    return told
+    return wrapped
 
 
 def has_nul(request: HttpRequest) -> bool:
-    """Return whether a text of the request has a NUL: no text of ours has one."""
+    """Return whether a text of the request has a NUL: none of our columns has one."""
     sent = [*request.GET.lists(), *request.POST.lists()]
     return any("\0" in text for _, texts in sent for text in texts)
 
@@ -117,6 +125,16 @@ class LargeTableAdmin(ConsoleAdmin):
     sortable_by = ()
     actions = None
     paginator = CappedPaginator
+
+    @admin.display(description=pgettext_lazy("shedlock", "lock"))
+    def lock(self, row: Any) -> SafeString:
+        """Return the lock's name, as a link where the site shows that lock."""
+        if not row.name:  # of a catch-up, which is for no single lock
+            return labels.NOTHING
+        site, address = self.admin_site, ""
+        if site.is_registered(LockRecord) and row.provider in database_providers():
+            address = page_of(site, "lockrecord", row.name, row.provider)
+        return labels.shown("lock_link", name=row.name, page=address)
 
 
 def with_parts(

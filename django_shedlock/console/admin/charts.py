@@ -17,7 +17,7 @@ from django_shedlock.console.admin.labels import OUTCOMES, instant, length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import ScheduleState, Start, Trigger
+from django_shedlock.schedules.state import BY_SCHEDULER, ScheduleState, Start, Trigger
 
 SLOTS = 30
 """Bars and gaps that have room in a chart."""
@@ -113,16 +113,10 @@ def _marks(
 ) -> Iterator[Mark]:
     for run in newest_first:
         if schedule is not None and end is not None:
-            is_known = run.trigger in {
-                Trigger.RETRY,
-                Trigger.OPERATOR,
-                Trigger.CATCH_UP,
-            }
-            trigger = Trigger(run.trigger) if is_known else Trigger.SCHEDULER
-            decision = ScheduleState().decide(
-                Start(trigger), schedule, ZERO, aware(run.started)
-            )
-            tick = decision.tick
+            is_known = run.trigger in set(Trigger)  # to this version
+            start = Start(Trigger(run.trigger)) if is_known else BY_SCHEDULER
+            began = aware(run.started)
+            tick = ScheduleState().decide(start, schedule, ZERO, began).tick
             missed = takewhile(end.__gt__, schedule.ticks_after(tick))
             if ticks := sum(1 for _ in islice(missed, MOST_TICKS)):
                 yield _gap(ticks, run)

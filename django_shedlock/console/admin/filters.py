@@ -1,4 +1,4 @@
-"""Which provider a page is about, what is found there, and filters of the lists."""
+"""Which provider a page is about, its findings, and the filters of the lists."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlencode
 
 from django.contrib import admin
+from django.contrib.admin import AdminSite
+from django.contrib.admin.utils import quote
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock import conf
-from django_shedlock.console.admin.labels import (
-    ACTIONS,
-    KINDS,
-    OUTCOMES,
-    RESULTS,
-    STATES,
-)
+from django_shedlock.console.admin.labels import KINDS, OUTCOMES, STATES
 from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import RunOutcome
@@ -40,7 +37,7 @@ RECENT = 1000
 
 
 def providers() -> Iterator[LockProvider]:
-    """Return the providers of the settings; a system check tells of broken ones."""
+    """Return the providers of the settings; a system check reports broken ones."""
     for alias in provider_aliases():
         with suppress(ImproperlyConfigured):
             yield get_provider(alias)
@@ -88,6 +85,14 @@ def query_of(alias: str, **parameters: str) -> str:
     if alias in list(database_providers())[1:]:
         parameters[PROVIDER] = alias
     return f"?{urlencode(parameters)}" if parameters else ""
+
+
+def page_of(site: AdminSite, model: str, key: Any, alias: str) -> str:
+    """Return the address of a row's page on this site, about this provider."""
+    page = f"admin:django_shedlock_{model}_change"
+    return reverse(page, args=[quote(str(key))], current_app=site.name) + query_of(
+        alias
+    )
 
 
 def subtitle_of(request: HttpRequest) -> str | None:
@@ -231,30 +236,7 @@ class RecentFilter(ChoiceFilter):
         """Return the values in their alphabetical order."""
         rows = model_admin.get_queryset(request).order_by("-pk").values(self.column)
         found = {row[self.column] for row in rows[:RECENT]} - {""}
-        # The chosen one stays on offer, even if there is none of it lately.
+        # The chosen one stays on offer, even if no recent row has it.
         if chosen := self.value():
             found.add(chosen)
         return [(value, value) for value in sorted(found)]
-
-
-class OperatorFilter(RecentFilter):
-    """Filters what operators did by operator."""
-
-    title = pgettext_lazy("shedlock", "operator")
-    parameter_name = column = "operator"
-
-
-class KindFilter(ChoiceFilter):
-    """Filters what operators did by what it was."""
-
-    title = pgettext_lazy("shedlock", "action")
-    parameter_name = column = "kind"
-    labels = ACTIONS
-
-
-class ResultFilter(ChoiceFilter):
-    """Filters what operators did by its result."""
-
-    title = pgettext_lazy("shedlock", "result")
-    parameter_name = column = "result"
-    labels = RESULTS

@@ -1,4 +1,4 @@
-"""The words of the console, and the small templates in which it shows them."""
+"""The console's labels, and the small templates in which it shows them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ACTIONS = {
     **{str(kind): action.label for kind, action in operators.ACTIONS.items()},
     str(ActionKind.CATCH_UP): pgettext_lazy("shedlock", "catch-up"),
 }
-"""What operators do."""
+"""Kinds of operators' actions."""
 
 RESULTS = {
     ActionResult.REQUESTED: pgettext_lazy("shedlock", "requested"),
@@ -70,7 +70,7 @@ RESULTS = {
     ActionResult.REFUSED: pgettext_lazy("shedlock", "refused"),
     ActionResult.FAILED: pgettext_lazy("shedlock", "failed"),
 }
-"""What came of it."""
+"""Results of operators' actions."""
 
 
 KINDS: dict[str, Any] = {
@@ -82,11 +82,11 @@ KINDS: dict[str, Any] = {
     Kind.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
     Kind.UNREADABLE: pgettext_lazy("shedlock", "unreadable"),
 }
-"""What is found in a lock, in the order of its urgency."""
+"""Kinds of findings in a lock, in the order of their urgency."""
 
 
 def shown(cell: str, **context: Any) -> SafeString:
-    """Return what the template of this cell makes of these values."""
+    """Return the cell's template rendered with these values."""
     html = render_to_string(f"admin/django_shedlock/cells/{cell}.html", context)
     return mark_safe(html.strip())  # noqa: S308
 
@@ -94,7 +94,7 @@ def shown(cell: str, **context: Any) -> SafeString:
 def column(
     description: Any, show: Callable[[Any], Any], ordering: str | None = None
 ) -> Callable[[Any, Any], Any]:
-    """Return a column of an admin, which shows each row so."""
+    """Return a column of an admin that shows this for each row."""
 
     @admin.display(description=description, ordering=ordering)
     def cell(self: Any, row: Any) -> Any:

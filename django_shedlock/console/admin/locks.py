@@ -167,7 +167,7 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_actions": [each for each in offered if state in each.states],
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
-            "shedlock_lock": rows.facts_of(obj, runs, self.admin_site.name),
+            "shedlock_lock": rows.facts_of(obj, runs, self.admin_site),
             "shedlock_has_actions": self.admin_site.is_registered(LockAction),
             "shedlock_trail": None,
         }

@@ -1,16 +1,15 @@
-"""What is told of locks: the rows of their list, and the facts of a lock's page."""
+"""What the console shows of locks: rows of their list, and facts of a lock's page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.contrib.admin import AdminSite
 from django.contrib.admin.templatetags.admin_list import results
-from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Case, Count, IntegerField, QuerySet, Value, When
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import pgettext
 
@@ -101,11 +100,8 @@ class LockList(ChangeList):
             kinds = {finding.kind for finding in findings}
             helpful = {cure for kind in kinds for cure in CURES.get(kind, ())}
             if has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}:
-                run = reverse(
-                    "admin:django_shedlock_lockrun_change",
-                    args=[quote(str(record.last_run_pk))],
-                    current_app=self.model_admin.admin_site.name,
-                ) + filters.query_of(provider.alias)
+                site, key = self.model_admin.admin_site, record.last_run_pk
+                run = filters.page_of(site, "lockrun", key, provider.alias)
             rows.append(
                 {
                     "name": record.pk,
@@ -170,13 +166,14 @@ def next_expected(record: Any) -> SafeString:
     return labels.with_instant(ahead, status.next_tick, until)
 
 
-def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, Any]:
+def facts_of(
+    record: Any, runs: Sequence[Any] | None, site: AdminSite
+) -> dict[str, Any]:
     """
-    Return what the page's template tells of a lock.
+    Return what the page's template shows of a lock.
 
     ``record`` comes from the admin's queryset. ``runs`` are the last ones, the newest
-    first; ``None`` if the user may not see them. ``site`` is the name of the admin site
-    that has their pages.
+    first; ``None`` if the user may not see them. ``site`` has their pages.
     """
     status, clock = record.status, aware(record.clock)
     known = [*INSTANTS, *(HELD if record.locked_by else ())]
@@ -196,7 +193,7 @@ def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, An
             "holder": labels.holder(
                 record.locked_by, *split_identity(record.locked_by)
             ),
-            "since": labels.ago(clock - aware(record.locked_at), record.locked_at),
+            "since": since(record),
         }
     if status.state is LockState.RUNNING:
         usual = record.usual_duration
@@ -213,11 +210,9 @@ def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, An
         facts["heartbeat"] = _isolated(labels.rough_length(beat))
     for run in runs or ():
         if RunOutcome(run.current_outcome).is_end:
-            page = "admin:django_shedlock_lockrun_change"
             facts |= {
                 "run": run,
-                "run_page": reverse(page, args=[quote(run.pk)], current_app=site)
-                + filters.query_of(run.provider),
+                "run_page": filters.page_of(site, "lockrun", run.pk, run.provider),
                 "outcome": labels.outcome_badge(run.current_outcome),
                 "took": None
                 if run.duration is None
@@ -230,12 +225,8 @@ def facts_of(record: Any, runs: Sequence[Any] | None, site: str) -> dict[str, An
         if record.last_outcome is not None:
             facts["outcome"] = labels.outcome_badge(record.last_outcome)
     if record.schedule is not None:
-        if (tick := status.next_tick) is not None:
-            ahead = tick - clock
-            text = labels.filled_in(
-                pgettext("shedlock", "in %(time)s"), time=labels.rough_length(ahead)
-            )
-            facts["next_tick"] = labels.with_instant(text, tick, ahead)
+        if status.next_tick is not None:
+            facts["next_tick"] = next_expected(record)
         late = status.overdue_since(default_duration(conf.GRACE))
         facts["overdue_since"] = None if late is None else labels.instant(late)
     return facts

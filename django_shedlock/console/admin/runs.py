@@ -10,41 +10,20 @@ from django.contrib import admin
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.utils.functional import cached_property
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
-from django_shedlock.console.admin.filters import (
-    ChoiceFilter,
-    HistoryFilter,
-    RecentFilter,
-    admin_provider,
-    history_database,
-)
-from django_shedlock.console.admin.labels import (
-    EXCERPT,
-    NOTHING,
-    OUTCOMES,
-    column,
-    excerpt,
-    holder,
-    instant,
-    local,
-    outcome_badge,
-    shown,
-    started_by,
-    took,
-)
-from django_shedlock.console.admin.trail import lock_link
+from django_shedlock.console.admin.labels import OUTCOMES, column
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 
 MIDNIGHT: Any = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
 COUNTED = 100
-"""Number of runs that the success rate and the usual durations are computed of."""
+"""Number of runs from which the success rate and usual durations are computed."""
 
 
-class OutcomeFilter(ChoiceFilter):
+class OutcomeFilter(filters.ChoiceFilter):
     """Filters runs by their outcome."""
 
     title = pgettext_lazy("shedlock", "outcome")
@@ -56,7 +35,7 @@ class OutcomeFilter(ChoiceFilter):
         return rows.of_outcome(RunOutcome(choice))
 
 
-class HostFilter(RecentFilter):
+class HostFilter(filters.RecentFilter):
     """Filters runs by host."""
 
     title = pgettext_lazy("shedlock", "host")
@@ -83,11 +62,11 @@ class SpannedRunQuerySet(LockRunQuerySet):
         first, last = self._span.values()
         if first is None or last is None:
             return []
-        found, begin = [], local(first)
+        found, begin = [], labels.local(first)
         firsts = {"year": {"month": 1, "day": 1}, "month": {"day": 1}}
         part: Any = firsts.get(kind, {})
         step = timedelta(days={"year": 366, "month": 31, "day": 1}[kind])
-        while (begin := begin.replace(**part, **MIDNIGHT)) <= local(last):
+        while (begin := begin.replace(**part, **MIDNIGHT)) <= labels.local(last):
             found.append(begin)
             begin += step
         return found
@@ -100,14 +79,14 @@ class SpannedRunQuerySet(LockRunQuerySet):
 
 def with_excerpts(runs: LockRunQuerySet) -> LockRunQuerySet:
     """Add the beginning of each message; leave long texts to a run's own page."""
-    beginning = Left("exception_message", EXCERPT)
+    beginning = Left("exception_message", labels.EXCERPT)
     texts = ("exception_message", "exception_traceback")
     return runs.annotate(excerpt=beginning).defer(*texts)
 
 
 def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
     """Return the newest runs of the lock, ``COUNTED`` at the most, the newest first."""
-    provider = admin_provider(request)
+    provider = filters.admin_provider(request)
     runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
     found = with_excerpts(runs.with_outcome().with_elapsed())
     return list(found.order_by("-pk")[:COUNTED])
@@ -127,7 +106,7 @@ class LockRunAdmin(LargeTableAdmin):
         "exception",
     )
     list_display_links = ("started_at",)
-    list_filter = (HistoryFilter, OutcomeFilter, HostFilter, "started")
+    list_filter = (filters.HistoryFilter, OutcomeFilter, HostFilter, "started")
     date_hierarchy = "started"
     search_fields = ("name", "exception_type", "locked_by")
     search_help_text = gettext_lazy("Search by lock, exception or holder")
@@ -146,45 +125,41 @@ class LockRunAdmin(LargeTableAdmin):
     readonly_fields = (*first, "why", *exception_fields, *details)
 
     started_at = column(
-        pgettext_lazy("shedlock", "started"), lambda run: instant(run.started)
+        pgettext_lazy("shedlock", "started"), lambda run: labels.instant(run.started)
     )
     finished_at = column(
-        pgettext_lazy("shedlock", "finished"), lambda run: instant(run.finished)
+        pgettext_lazy("shedlock", "finished"), lambda run: labels.instant(run.finished)
     )
     how_it_ended = column(
         pgettext_lazy("shedlock", "outcome"),
-        lambda run: outcome_badge(run.current_outcome),
+        lambda run: labels.outcome_badge(run.current_outcome),
     )
-    took = column(pgettext_lazy("shedlock", "duration"), took)
+    took = column(pgettext_lazy("shedlock", "duration"), labels.took)
     worker = column(
         pgettext_lazy("shedlock", "host"),
-        lambda run: holder(run.locked_by, run.host, run.pid),
+        lambda run: labels.holder(run.locked_by, run.host, run.pid),
     )
-    cause = column(pgettext_lazy("shedlock", "started by"), started_by)
+    cause = column(pgettext_lazy("shedlock", "started by"), labels.started_by)
     why = column(
-        pgettext_lazy("shedlock", "reason"), lambda run: shown("text", text=run.reason)
+        pgettext_lazy("shedlock", "reason"),
+        lambda run: labels.shown("text", text=run.reason),
     )
-    exception = column(pgettext_lazy("shedlock", "exception"), excerpt)
+    exception = column(pgettext_lazy("shedlock", "exception"), labels.excerpt)
     message = column(
         pgettext_lazy("shedlock", "message"),
-        lambda run: shown("message", text=run.exception_message),
+        lambda run: labels.shown("message", text=run.exception_message),
     )
     traceback = column(
         pgettext_lazy("shedlock", "traceback"),
         lambda run: (
-            shown("traceback", text=run.exception_traceback)
+            labels.shown("traceback", text=run.exception_traceback)
             if run.exception_traceback
-            else NOTHING
+            else labels.NOTHING
         ),
     )
 
-    @admin.display(description=pgettext_lazy("shedlock", "lock"))
-    def lock(self, run: Any) -> SafeString:
-        """Return the lock's name, as a link where the site shows locks."""
-        return lock_link(self.admin_site, run.name, run.provider)
-
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return what everybody asks first; the exception if any; the rest folded."""
+        """Return the main facts; the exception if any; the rest folded."""
         reason: Sequence[str] = ("why",) if obj is not None and obj.reason else ()
         fieldsets: list[Any] = [(None, {"fields": (*self.first, *reason)})]
         if obj is not None and obj.exception_type:
@@ -195,5 +170,5 @@ class LockRunAdmin(LargeTableAdmin):
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
         """Return the runs with their outcomes, from the provider's database."""
-        runs = SpannedRunQuerySet(LockRun, using=history_database(request))
+        runs = SpannedRunQuerySet(LockRun, using=filters.history_database(request))
         return with_excerpts(runs.with_outcome().with_elapsed())

@@ -1,4 +1,4 @@
-"""What operators did: the admin's list of it, and the lines on a lock's page."""
+"""The actions of operators: the admin's list, and the lines on a lock's page."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
-from django_shedlock.models import LockAction, LockRecord
+from django_shedlock.console.admin.labels import ACTIONS, RESULTS
+from django_shedlock.models import LockAction
 
 SHOWN = 5
 """Number of actions on a lock's page."""
@@ -25,14 +24,14 @@ EXCERPT = 200
 
 
 def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
-    """Return what operators did to the lock lately, the newest first."""
+    """Return the last actions of operators on the lock, the newest first."""
     provider = filters.admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
     return [
         {
             "action": action,
             "began": labels.instant(action.began),
-            "kind": labels.ACTIONS.get(action.kind, action.kind),
+            "kind": ACTIONS.get(action.kind, action.kind),
             "result": _result(action),
         }
         for action in actions.order_by("-pk")[:SHOWN]
@@ -41,9 +40,7 @@ def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
 
 def _result(action: Any) -> SafeString:
     # What another version has written is shown as it is.
-    return labels.badge(
-        action.result, str(labels.RESULTS.get(action.result, action.result))
-    )
+    return labels.badge(action.result, str(RESULTS.get(action.result, action.result)))
 
 
 def _text_column(field: str, description: Any) -> Any:
@@ -54,21 +51,32 @@ def _text_column(field: str, description: Any) -> Any:
     return labels.column(description, beginning)
 
 
-def lock_link(site: admin.AdminSite, name: str, provider: str) -> SafeString:
-    """Return the lock's name, as a link where the site shows that lock."""
-    if not name:  # of a catch-up, which is for no single lock
-        return labels.NOTHING
-    address = ""
-    if site.is_registered(LockRecord) and provider in filters.database_providers():
-        page = "admin:django_shedlock_lockrecord_change"
-        address = reverse(page, args=[quote(name)], current_app=site.name)
-        address += filters.query_of(provider)
-    return labels.shown("lock_link", name=name, page=address)
+class OperatorFilter(filters.RecentFilter):
+    """Filters actions by their operator."""
+
+    title = pgettext_lazy("shedlock", "operator")
+    parameter_name = column = "operator"
+
+
+class KindFilter(filters.ChoiceFilter):
+    """Filters actions by their kind."""
+
+    title = pgettext_lazy("shedlock", "action")
+    parameter_name = column = "kind"
+    labels = ACTIONS
+
+
+class ResultFilter(filters.ChoiceFilter):
+    """Filters actions by their result."""
+
+    title = pgettext_lazy("shedlock", "result")
+    parameter_name = column = "result"
+    labels = RESULTS
 
 
 @admin.register(LockAction)
 class LockActionAdmin(LargeTableAdmin):
-    """A read-only view of what operators did, whether here or by the command."""
+    """A read-only view of operators' actions, in the admin and by the command."""
 
     list_display = (
         "began_at",
@@ -82,9 +90,9 @@ class LockActionAdmin(LargeTableAdmin):
     list_display_links = ("began_at",)
     list_filter = (
         filters.HistoryFilter,
-        filters.KindFilter,
-        filters.ResultFilter,
-        filters.OperatorFilter,
+        KindFilter,
+        ResultFilter,
+        OperatorFilter,
     )
     search_fields = ("name", "operator", "reason")
     search_help_text = gettext_lazy("Search by lock, operator or reason")
@@ -110,17 +118,12 @@ class LockActionAdmin(LargeTableAdmin):
     )
     shown_kind = labels.column(
         pgettext_lazy("shedlock", "action"),
-        lambda action: labels.ACTIONS.get(action.kind, action.kind),
+        lambda action: ACTIONS.get(action.kind, action.kind),
     )
     shown_result = labels.column(pgettext_lazy("shedlock", "result"), _result)
     shown_operator = _text_column("operator", pgettext_lazy("shedlock", "operator"))
     shown_reason = _text_column("reason", pgettext_lazy("shedlock", "reason"))
     shown_detail = _text_column("detail", pgettext_lazy("shedlock", "detail"))
-
-    @admin.display(description=pgettext_lazy("shedlock", "lock"))
-    def lock(self, action: Any) -> SafeString:
-        """Return the lock's name, as a link where the site shows locks."""
-        return lock_link(self.admin_site, action.name, action.provider)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
         """Return the actions, from the provider's database."""

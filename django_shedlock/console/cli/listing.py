@@ -17,7 +17,7 @@ from django_shedlock import conf
 from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.monitoring.summaries import with_last_runs
+from django_shedlock.console.monitoring.summaries import summarize
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
 from django_shedlock.locks.configuration import ZERO, default_duration
@@ -159,7 +159,7 @@ class Selection:
         """Add how their last runs ended, which is read for some locks at a time."""
         while page := list(islice(statuses, PAGE)):
             names = [status.name for status in page]
-            summaries = with_last_runs(self.provider, page, names)
+            summaries = summarize(self.provider, names, page)
             outcomes = {each.name: each.last_outcome for each in summaries}
             yield from ((status, outcomes[status.name]) for status in page)
 

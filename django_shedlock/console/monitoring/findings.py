@@ -83,18 +83,30 @@ def findings_of(
 ) -> list[Finding]:
     """Return what an operator should look at in this lock, the most urgent first."""
     status = summary.status
-    if status is None:
-        found = [_bad_end(provider, summary)]
-    elif status.unreadable:
-        found = [_unreadable(provider, status)]
-    else:
-        found = [
-            _overdue(provider, status, grace),
-            _bad_end(provider, summary),
-            _expired(provider, status),
-            _long(provider, status, summary, grace, held_for),
+    told: list[Told | None] = [_bad_end(summary)]
+    if status is not None and status.unreadable:
+        sentence = (
+            f"Its record can't be read ({status.unreadable}). Correct or delete "
+            f"{provider.record_of(status.name)}."
+        )
+        told = [(Kind.UNREADABLE, sentence, [])]
+    elif status is not None:
+        told += [
+            _overdue(status, grace),
+            _expired(status),
+            _long(status, summary, grace, held_for),
         ]
-    return sorted(filter(None, found), key=lambda each: each.kind.rank)
+    found = [
+        Finding(
+            kind,
+            provider.alias,
+            summary.name,
+            sentence,
+            command(provider, *words) if words else "",
+        )
+        for kind, sentence, words in filter(None, told)
+    ]
+    return sorted(found, key=lambda each: each.kind.rank)
 
 
 def command(provider: LockProvider, subcommand: str, *words: str) -> str:
@@ -103,17 +115,11 @@ def command(provider: LockProvider, subcommand: str, *words: str) -> str:
     return shlex.join(["shedlock", *chosen, subcommand, *words])
 
 
-def _unreadable(provider: LockProvider, status: LockStatus) -> Finding:
-    sentence = (
-        f"Its record can't be read ({status.unreadable}). Correct or delete "
-        f"{provider.record_of(status.name)}."
-    )
-    return Finding(Kind.UNREADABLE, provider.alias, status.name, sentence)
+Told = tuple[Kind, str, list[str]]
+"""The kind of a finding, its sentence, and the words of the command that helps."""
 
 
-def _overdue(
-    provider: LockProvider, status: LockStatus, grace: timedelta
-) -> Finding | None:
+def _overdue(status: LockStatus, grace: timedelta) -> Told | None:
     since = status.overdue_since(grace)
     if since is None:
         return None
@@ -132,15 +138,14 @@ def _overdue(
     else:
         why = f"Nor has the last tick that ran, {local_text(tick)}: find out why."
     sentence = f"The tick of {local_text(since)}{schedule} has not succeeded. {why}"
-    words = ["trigger", status.name]
-    if status.may_catch_up(grace):
-        is_expired = status.state is LockState.EXPIRED
-        words = ["catch-up", *(["--include-expired", status.name] * is_expired)]
-    line = command(provider, *words)
-    return Finding(Kind.OVERDUE, provider.alias, status.name, sentence, line)
+    if not status.may_catch_up(grace):
+        return Kind.OVERDUE, sentence, ["trigger", status.name]
+    is_expired = status.state is LockState.EXPIRED
+    included = ["--include-expired", status.name] if is_expired else []
+    return Kind.OVERDUE, sentence, ["catch-up", *included]
 
 
-def _expired(provider: LockProvider, status: LockStatus) -> Finding | None:
+def _expired(status: LockStatus) -> Told | None:
     if status.state is not LockState.EXPIRED:
         return None
     sentence = (
@@ -149,17 +154,15 @@ def _expired(provider: LockProvider, status: LockStatus) -> Finding | None:
         "lock_at_most_for. The next start acquires the lock, a catch-up does not. If "
         "the worker is dead, release the lock."
     )
-    line = command(provider, "release", status.name, "--force")
-    return Finding(Kind.EXPIRED, provider.alias, status.name, sentence, line)
+    return Kind.EXPIRED, sentence, ["release", status.name, "--force"]
 
 
 def _long(
-    provider: LockProvider,
     status: LockStatus,
     summary: LockSummary,
     grace: timedelta,
     held_for: timedelta | None,
-) -> Finding | None:
+) -> Told | None:
     if not status.state.is_running:
         return None
     usual, tick = summary.usual_duration, status.skips_since(grace)
@@ -178,15 +181,14 @@ def _long(
         f"Its job has run for {format_seconds(status.held_for)} as {status.locked_by}"
         f"{why}. If it hangs, end its process, then release the lock."
     )
-    line = command(provider, "release", status.name, "--force")
-    return Finding(Kind.LONG, provider.alias, status.name, sentence, line)
+    return Kind.LONG, sentence, ["release", status.name, "--force"]
 
 
-def _bad_end(provider: LockProvider, summary: LockSummary) -> Finding | None:
+def _bad_end(summary: LockSummary) -> Told | None:
     status, outcome = summary.status, summary.last_outcome
     is_expired = status is not None and status.state is LockState.EXPIRED
     if outcome not in BAD_ENDS or (is_expired and outcome is RunOutcome.ABANDONED):
-        return None  # that its lock has expired tells the same
+        return None  # the finding that its lock has expired says the same
     end, remedy, subcommand = BAD_ENDS[outcome]
     again, last = "", ""
     if summary.failures > 1:
@@ -196,8 +198,7 @@ def _bad_end(provider: LockProvider, summary: LockSummary) -> Finding | None:
         last = f" It last succeeded at {local_text(summary.last_success)}."
     end = end.format(exception=summary.last_exception_type)
     sentence = f"Its last run {end}{again}.{last} {remedy}"
-    line = command(provider, subcommand, summary.name)
-    return Finding(Kind(outcome), provider.alias, summary.name, sentence, line)
+    return Kind(outcome), sentence, [subcommand, summary.name]
 
 
 BAD_ENDS = {
@@ -214,4 +215,4 @@ BAD_ENDS = {
         "trigger",
     ),
 }
-"""Bad ends of a run: what is said of them, what helps, and with which subcommand."""
+"""Bad ends of a run: what a finding says, what helps, and by which subcommand."""

@@ -24,7 +24,6 @@ from django_shedlock.console.monitoring.summaries import (
     badly_ended,
     history_is_outgrown,
     summarize,
-    with_last_runs,
 )
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
@@ -159,9 +158,7 @@ class Search:
             others = provider.statuses(LockQuery(names=unread))
             statuses |= {status.name: status for status in others}
         names = {*statuses, *bad}
-        found = self._found(
-            provider, with_last_runs(provider, statuses.values(), names)
-        )
+        found = self._found(provider, summarize(provider, names, statuses.values()))
         urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
         chosen = {name: found[name] for name in urgent[:limit]}
         return Attention(chosen, is_complete and len(urgent) <= limit)
@@ -232,7 +229,7 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
         statuses |= {status.name: status for status in others}
     found = [statuses[name] for name in chosen if name in statuses]
     return Selection(
-        with_last_runs(provider, found, chosen),
+        summarize(provider, chosen, found),
         {state: states[state] for state in LockState},
     )
 

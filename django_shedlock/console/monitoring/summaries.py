@@ -41,8 +41,8 @@ class LockSummary:
 
     ``status`` is ``None`` if the lock has runs but no record. The last run is the last
     one that ended; the usual duration is that of the last one that succeeded.
-    ``failures`` counts the runs that ended since then, up to ``MOST_FAILURES``. Nothing
-    is known of them if the lock was acquired since without a run in the history.
+    ``failures`` counts the runs that ended since then, up to ``MOST_FAILURES``. If the
+    lock was acquired since without a run in the history, the last run is not known.
     """
 
     name: str
@@ -54,34 +54,23 @@ class LockSummary:
     last_exception_type: str = ""
     failures: int = 0
 
-    @property
-    def is_held(self) -> bool:
-        """Whether nobody can acquire the lock now."""
-        return self.status is not None and self.status.state.is_held
-
 
 def summarize(
-    provider: LockProvider, names: Collection[str] | None = None
-) -> Sequence[LockSummary]:
-    """
-    Return all locks of the provider, or those of these names, in their order.
-
-    It sends three statements, however many locks and runs there are; with ``names``
-    three for each thousand. Each lock costs some look-ups in an index. So all locks are
-    too many where there are a million.
-    Without the table of runs only the locks are known, and so it is if the history of
-    another store than a database can't be read. Raises ``LockProviderError`` if the
-    store failed.
-    """
-    return with_last_runs(provider, provider.statuses(LockQuery(names=names)), names)
-
-
-def with_last_runs(
     provider: LockProvider,
-    statuses: Iterable[LockStatus],
     names: Collection[str] | None = None,
+    statuses: Iterable[LockStatus] | None = None,
 ) -> Sequence[LockSummary]:
-    """Return these locks with their last runs, see summarize()."""
+    """
+    Return all locks of the provider, or those of these names, ordered by name.
+
+    It sends three statements for all locks, and with ``names`` three for each thousand;
+    ``statuses`` were read before, which saves one. Each lock costs some look-ups in an
+    index, so a million are too many. Without the table of runs only the locks are
+    known, and so if the history of another store than a database can't be read. Raises
+    ``LockProviderError`` if the store failed.
+    """
+    if statuses is None:
+        statuses = provider.statuses(LockQuery(names=names))
     alias = provider.alias
     found = {status.name: LockSummary(status.name, status) for status in statuses}
 
@@ -94,16 +83,15 @@ def with_last_runs(
         name, newest_by, outcome = map(last.pop, ("name", "newest_by", "last_outcome"))
         status = found[name].status if name in found else None
         if _ran_since(status, newest_by):
-            known = {key: last[key] for key in ("last_success", "usual_duration")}
-            found[name] = LockSummary(name, status, **known)
+            last = {key: last[key] for key in ("last_success", "usual_duration")}
         else:
             last["last_outcome"] = RunOutcome(outcome) if outcome else None
-            found[name] = LockSummary(name, status, **last)
+        found[name] = LockSummary(name, status, **last)
     return [found[name] for name in sorted(found)]
 
 
 def _ran_since(status: LockStatus | None, newest_by: str) -> bool:
-    # The history is switched off by now, or another provider or Java acquired the lock.
+    # With the history switched off, or by another provider, or by Java.
     if status is None or status.unreadable or Pause.parse(status.locked_by):
         return False
     # The row of a run is written a moment after its lock is acquired.
@@ -115,8 +103,8 @@ def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
     """
     Return the names whose last ended run was bad, the newest first.
 
-    One statement, which reads only the index of the bad runs. Without the table of
-    runs there are none. Raises ``LockProviderError`` if the store failed.
+    One statement, which reads only the index of the bad runs. Raises
+    ``LockProviderError`` if the store failed.
     """
 
     def read(runs: LockRunQuerySet) -> list[str]:
@@ -195,10 +183,8 @@ NAMES = """
 LEAPS = """
     WITH RECURSIVE names (name) AS ({names}),
     newest (id) AS (
-        SELECT (
-            SELECT MAX(run.id) FROM shedlock_run run
-            WHERE run.name = names.name AND run.provider = %s
-        )
+        SELECT (SELECT MAX(run.id) FROM shedlock_run run
+                WHERE run.name = names.name AND run.provider = %s)
         FROM names
     )
     SELECT id FROM newest WHERE id IS NOT NULL
@@ -213,11 +199,9 @@ def _newest(
     found: list[int] = []
     for some in [None] if names is None else batches(names):
         if connections[runs.db].vendor in NEEDS_RECURSION:
-            listed = NAMES
-            if some is not None:
-                listed = f"VALUES {', '.join(['(%s)'] * len(some))}"
-            leaps = runs.raw(LEAPS.format(names=listed), [*(some or ()), alias])
-            found += [run.pk for run in leaps]
+            values = ", ".join(["(%s)"] * len(some or ()))
+            leaps = LEAPS.format(names=f"VALUES {values}" if some else NAMES)
+            found += [run.pk for run in runs.raw(leaps, [*(some or ()), alias])]
         else:
             wanted = {} if some is None else {"name__in": some}
             by_name = runs.filter(provider=alias, **wanted).values("name").order_by()
@@ -247,12 +231,10 @@ def _last_runs(
         return Subquery(runs.order_by("-pk").values(column)[:1])
 
     since: Any = same.filter(pk__gt=OuterRef("success"))
+    count = Subquery(since.values(count=Func(F("pk"), function="COUNT")))
     if connections[runs.db].vendor in NEEDS_RECURSION:
         # See Note [A count with a limit].
-        count: Subquery = LimitedCount(since.values("pk")[:MOST_FAILURES])
-    else:
-        counted = since.annotate(count=Func(F("pk"), function="COUNT"))
-        count = Subquery(counted.values("count"))
+        count = LimitedCount(since.values("pk")[:MOST_FAILURES])
     # Every run since the last success is bad, except one that is still running, which
     # can only be the newest. So counting needs only the index, and one look-up tells
     # whether there are too many runs to count.

@@ -183,7 +183,7 @@ def _of_locks(locks: Iterable[LockSummary], grace: timedelta) -> Iterator[Sample
 
 def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
     values: dict[str, float | None] = {
-        "shedlock_held": lock.is_held,
+        "shedlock_held": False,
         "shedlock_held_seconds": 0,
         "shedlock_expired": False,
         "shedlock_usual_duration_seconds": _seconds(lock.usual_duration),
@@ -195,6 +195,7 @@ def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
         return values
     held_for = status.held_for.total_seconds()
     values |= {
+        "shedlock_held": status.state.is_held,
         "shedlock_held_seconds": held_for,
         "shedlock_running_seconds": held_for if status.state.is_running else 0,
         "shedlock_expired": status.state is LockState.EXPIRED,
