@@ -43,23 +43,22 @@ class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
         self, value: datetime | None, expression: Any, connection: BaseDatabaseWrapper
     ) -> datetime | None:
         if value is None:
+            if self.null or not isinstance(expression, Col):
+                return None
             # MySQL's driver reads a zero date as None, and so does SQLite any word.
-            is_column = isinstance(expression, Col) and not self.null
-            return _shown(EARLIEST) if is_column else None
-        if connection.features.supports_timezones:
+            moment = EARLIEST
+        elif connection.features.supports_timezones:
             return value
-        # With USE_TZ the backend already called it the connection's zone.
-        return _shown(aware(value.replace(tzinfo=UTC)))
+        else:
+            # With USE_TZ the backend already called it the connection's zone.
+            moment = aware(value.replace(tzinfo=UTC))
+        return moment if settings.USE_TZ else timezone.make_naive(moment)
 
     def select_format(
         self, compiler: SQLCompiler, sql: str, params: Any
     ) -> tuple[str, Any]:
         # See Note [Instants that no driver can read].
         return _readable(compiler.connection.vendor, sql, params)
-
-
-def _shown(moment: datetime) -> datetime:
-    return moment if settings.USE_TZ else timezone.make_naive(moment)
 
 
 # Note [Instants that no driver can read]
@@ -73,19 +72,15 @@ READABLE = {
     ),
     "sqlite": f"MIN(MAX({{}}, '{EARLIEST.date()}'), '{LATEST.date()}')",
 }
-CORRECTED = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%S', {}, '+0 days') || SUBSTR({}, 20, 7)"
-"""On SQLite; the fraction of a second stays as it is."""
 
 
 def _readable(vendor: str, sql: str, parameters: Any) -> tuple[str, Any]:
     nearest = READABLE.get(vendor, "{}").format(sql)
-    if vendor == "sqlite":
-        return CORRECTED.format(nearest, nearest), (*parameters, *parameters)
-    return nearest, parameters
-
-
-IN_NO_NAME = "\x01"
-"""A character that can't be printed."""
+    if vendor != "sqlite":
+        return nearest, parameters
+    whole = f"STRFTIME('%%Y-%%m-%%d %%H:%%M:%%S', {nearest}, '+0 days')"
+    # The fraction of a second stays as it is.
+    return f"{whole} || SUBSTR({nearest}, 20, 7)", (*parameters, *parameters)
 
 
 class LockNameField(models.CharField):  # type: ignore[type-arg]
@@ -96,12 +91,10 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
     key; PostgreSQL would get an index for LIKE that nobody uses.
     """
 
-    collations = {"mysql": "utf8mb4_bin"}
-
     def get_prep_value(self, value: Any) -> Any:
-        # PostgreSQL refuses NUL, which no name has.
+        # PostgreSQL refuses NUL. No name has it, nor any other control character.
         value = super().get_prep_value(value)
-        return value.replace("\0", IN_NO_NAME) if isinstance(value, str) else value
+        return value.replace("\0", "\x01") if isinstance(value, str) else value
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
         # The standard's long name, which gets no index for LIKE.
@@ -110,21 +103,9 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
         parameters: dict[str, Any] = {**super().db_parameters(connection)}
-        if connection.vendor in self.collations:
-            parameters["collation"] = self.collations[connection.vendor]
+        if connection.vendor == "mysql":
+            parameters["collation"] = "utf8mb4_bin"
         return parameters
-
-
-def _as(template: str) -> Any:
-    def as_vendor(
-        self: Any,
-        compiler: SQLCompiler,
-        connection: BaseDatabaseWrapper,
-        **context: Any,
-    ) -> Any:
-        return self.as_sql(compiler, connection, template=template, **context)
-
-    return as_vendor
 
 
 class DatabaseNow(Func):
@@ -137,30 +118,34 @@ class DatabaseNow(Func):
     SQLite compares instants as texts. A duration may be added and subtracted.
     """
 
-    template = "CURRENT_TIMESTAMP"
     output_field = DateTimeField()
-    as_postgresql = _as("CLOCK_TIMESTAMP()")
-    as_mysql = _as("UTC_TIMESTAMP(6)")
-    as_oracle = _as("SYS_EXTRACT_UTC(SYSTIMESTAMP)")  # by construction, not tried
+    templates = {
+        "postgresql": "CLOCK_TIMESTAMP()",
+        "mysql": "UTC_TIMESTAMP(6)",
+        # In the very format in which Django writes a datetime with microseconds. Each %
+        # is doubled for the template, and again for the statement's parameters.
+        "sqlite": (
+            "(STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW'{shift}) || '000')"
+        ),
+        "oracle": "SYS_EXTRACT_UTC(SYSTIMESTAMP)",  # by construction, not tried
+    }
 
-    def __add__(self, duration: Any) -> Shifted:
-        return Shifted(super().__add__(duration))
-
-    def __sub__(self, duration: Any) -> Shifted:
-        return Shifted(super().__sub__(duration))
-
-    def as_sqlite(
+    def as_sql(  # type: ignore[override]
         self,
         compiler: SQLCompiler,
         connection: BaseDatabaseWrapper,
+        *,
         shift: str = "",
         **context: Any,
     ) -> Any:
-        # In the very format in which Django writes a datetime with microseconds. Each %
-        # is doubled for the template, and again for the statement's parameters.
-        form = "%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f"
-        template = f"(STRFTIME('{form}', 'NOW'{shift.replace('%', '%%')}) || '000')"
-        return self.as_sql(compiler, connection, template=template, **context)
+        template = self.templates.get(connection.vendor, "CURRENT_TIMESTAMP")
+        context["template"] = template.replace("{shift}", shift.replace("%", "%%"))
+        return super().as_sql(compiler, connection, **context)
+
+    def _combine(self, other: Any, connector: str, is_reversed: bool) -> Any:
+        # Django makes every sum and difference in it.
+        combined = super()._combine(other, connector, is_reversed)  # type: ignore[misc]
+        return Shifted(combined.lhs, combined.connector, combined.rhs)
 
 
 class StatementNow(DatabaseNow):
@@ -170,7 +155,7 @@ class StatementNow(DatabaseNow):
     PostgreSQL looks up nothing in an index that may change from row to row.
     """
 
-    as_postgresql = _as("STATEMENT_TIMESTAMP()")
+    templates = {**DatabaseNow.templates, "postgresql": "STATEMENT_TIMESTAMP()"}
 
 
 # Note [No Python in SQLite's statements]
@@ -181,9 +166,6 @@ class StatementNow(DatabaseNow):
 class Shifted(DurationExpression):
     """The database's now, and a duration later or earlier."""
 
-    def __init__(self, combined: Any):
-        super().__init__(combined.lhs, combined.connector, combined.rhs)
-
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
@@ -192,7 +174,7 @@ class Shifted(DurationExpression):
         duration: Any = self.rhs
         microseconds, parameters = compiler.compile(duration)
         shift = f", ({microseconds} / {self.connector}1000000.0) || ' seconds'"
-        sql, _ = now.as_sqlite(compiler, connection, shift=shift)
+        sql, _ = now.as_sql(compiler, connection, shift=shift)
         return sql, parameters
 
 
@@ -203,15 +185,24 @@ class TimeUntil(TemporalSubtraction):
     It is zero for what is no instant.
     """
 
-    def __init__(self, instant: Any, now: Any):
-        super().__init__(instant, now)
+    templates = {
+        "postgresql": "({} - {})",
+        # See Note [No Python in SQLite's statements]. To the millisecond.
+        "sqlite": (
+            "COALESCE(CAST(ROUND((JULIANDAY({}) - JULIANDAY({})) * 86400000) "
+            "AS INTEGER) * 1000, 0)"
+        ),
+    }
 
-    def as_postgresql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+        vendor = connection.vendor
+        if vendor not in self.templates:
+            return super().as_sql(compiler, connection)
         # See Note [Instants that no driver can read].
-        (instant, of_instant), (now, of_now) = self._sides(compiler)
-        return f"({instant} - {now})", [*of_instant, *of_now]
+        sides: Any = (self.lhs, self.rhs)
+        read = [_readable(vendor, *compiler.compile(side)) for side in sides]
+        (instant, of_instant), (now, of_now) = read
+        return self.templates[vendor].format(instant, now), [*of_instant, *of_now]
 
     def as_mysql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
@@ -219,20 +210,6 @@ class TimeUntil(TemporalSubtraction):
         # From a zero date there is no time.
         sql, parameters = self.as_sql(compiler, connection)
         return f"COALESCE({sql}, 0)", parameters
-
-    def as_sqlite(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        # See Note [No Python in SQLite's statements]. To the millisecond.
-        (instant, of_instant), (now, of_now) = self._sides(compiler)
-        days = f"(JULIANDAY({instant}) - JULIANDAY({now}))"
-        sql = f"COALESCE(CAST(ROUND({days} * 86400000) AS INTEGER) * 1000, 0)"
-        return sql, [*of_instant, *of_now]
-
-    def _sides(self, compiler: SQLCompiler) -> Any:
-        sides: Any = (self.lhs, self.rhs)
-        vendor = compiler.connection.vendor
-        return (_readable(vendor, *compiler.compile(side)) for side in sides)
 
 
 def storable(text: str) -> str:

@@ -211,8 +211,8 @@ def test_text_on_sqlite_is_as_django_writes_it(duration: timedelta | None) -> No
     assert len(str(text)) == len("2026-01-01 00:00:00.000000")
 
 
-def test_oracles_clock_is_in_utc() -> None:
+def test_oracles_clock_is_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Oracle runs here; what it would be sent is a UTC timestamp."""
     compiler = LockRecord.objects.all().query.get_compiler(connection=connection)
-    sql, _ = DatabaseNow().as_oracle(compiler, connection)
-    assert sql == "SYS_EXTRACT_UTC(SYSTIMESTAMP)"
+    monkeypatch.setattr(connection, "vendor", "oracle")
+    assert compiler.compile(DatabaseNow()) == ("SYS_EXTRACT_UTC(SYSTIMESTAMP)", [])

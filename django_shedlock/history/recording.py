@@ -23,10 +23,10 @@ from django_shedlock.locks.states import RunOutcome, is_success
 from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.statements import (
+    ASYNCHRONOUS_COMMIT,
     Insert,
     Select,
     Update,
-    asynchronous_commit,
     duration,
     number,
 )
@@ -164,7 +164,7 @@ def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
 def _beginning() -> tuple[type[LockRun], dict[str, Any]]:
     # If a crash of the server loses it, the history lacks a run.
     record = LockRecord.objects.filter(
-        asynchronous_commit(), **texts("name", "locked_by")
+        ASYNCHRONOUS_COMMIT, **texts("name", "locked_by")
     )
     return LockRun, {
         **texts(*IDENTITY, "host", "trigger", "operator", "reason"),
@@ -178,7 +178,7 @@ def _beginning() -> tuple[type[LockRun], dict[str, Any]]:
 
 
 def _end() -> tuple[LockRunQuerySet, dict[str, Any]]:
-    return LockRun.objects.filter(asynchronous_commit(), pk=number("row")), {
+    return LockRun.objects.filter(ASYNCHRONOUS_COMMIT, pk=number("row")), {
         **texts("outcome", *NO_EXCEPTION),
         "finished": DatabaseNow(),
         "duration": duration("duration"),

@@ -30,18 +30,8 @@ def get_provider(alias: str = "default") -> LockProvider:
     # With two instances of the memory's provider two threads would get one lock.
     with _creating.mutex:
         if alias not in _providers:
-            _providers[alias] = _configured(alias)
+            _providers[alias] = _create(alias)
         return _providers[alias]
-
-
-def _configured(alias: str) -> LockProvider:
-    table = conf.PROVIDERS.value
-    if alias not in table:
-        raise InvalidLockConfiguration(
-            f"There is no lock provider {alias!r}. SHEDLOCK_PROVIDERS has "
-            f"{', '.join(map(repr, table)) or 'none at all'}."
-        )
-    return _create(alias, table[alias])
 
 
 def provider_instances() -> dict[str, LockProvider]:
@@ -61,14 +51,24 @@ def provider_aliases() -> list[str]:
     return list(conf.PROVIDERS.value)
 
 
-def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
+def _create(alias: str) -> LockProvider:
+    table = conf.PROVIDERS.value
+    if alias not in table:
+        raise InvalidLockConfiguration(
+            f"There is no lock provider {alias!r}. SHEDLOCK_PROVIDERS has "
+            f"{', '.join(map(repr, table)) or 'none at all'}."
+        )
+    parameters = table[alias]
     try:
         backend = import_string(parameters["BACKEND"])
         provider = backend(alias, **parameters.get("OPTIONS", {}))
     except Exception as error:  # whatever a backend raises
+        # Logs and checks must not show the passwords of a URL or an option.
+        shown = re.sub(r"://[^@\s'\"]*@", "://…@", repr(parameters))
+        shown = re.sub(r"('\w*password': )('[^']*'|\"[^\"]*\")", r"\1'…'", shown)
         raise ImproperlyConfigured(
-            f"SHEDLOCK_PROVIDERS[{alias!r}] = {_without_secrets(parameters)} gives no "
-            f"lock provider: {type(error).__name__}: {error}."
+            f"SHEDLOCK_PROVIDERS[{alias!r}] = {shown} gives no lock provider: "
+            f"{type(error).__name__}: {error}."
         ) from error
     if not isinstance(provider, LockProvider):
         raise ImproperlyConfigured(
@@ -76,12 +76,6 @@ def _create(alias: str, parameters: dict[str, Any]) -> LockProvider:
             "LockProvider."
         )
     return provider
-
-
-def _without_secrets(parameters: dict[str, Any]) -> str:
-    # Who reads a check or a log may not know the passwords of a URL or an option.
-    shown = re.sub(r"://[^@\s'\"]*@", "://…@", repr(parameters))
-    return re.sub(r"('\w*password': )('[^']*'|\"[^\"]*\")", r"\1'…'", shown)
 
 
 @receiver(setting_changed)

@@ -25,8 +25,6 @@ NEEDED_FOR = {
     LockRun._meta.db_table: "no run will be recorded",
 }
 """What each table's absence leads to."""
-LEADING_ELSEWHERE = ("options", "service", "read_default_file", "unix_socket")
-"""Entries of ``OPTIONS`` that may choose another schema, database or server."""
 
 
 def check_alias(alias: str, using: str) -> list[CheckMessage]:
@@ -47,21 +45,20 @@ def place_of(using: str) -> Place | None:
     """Return where the table is; ``None`` if ``using`` is no database."""
     if using not in connections:
         return None
-    return Place(_address(using), f"one table of the database {using!r}")
-
-
-def _address(using: str) -> tuple[str, ...]:
+    text = f"one table of the database {using!r}"
     database = connections.settings[using]
     name, test, options = str(database["NAME"]), database["TEST"], database["OPTIONS"]
     is_of_tests = test["MIRROR"] is not None or name == str(test["NAME"])
     is_in_memory = name == ":memory:" or "mode=memory" in name
     if is_of_tests or is_in_memory or not name:
-        return (using,)  # the name does not tell the place
+        return Place((using,), text)  # the name does not tell the place
     address = [database["ENGINE"], Path(name).resolve(), database["HOST"]]
     # PostgreSQL looks for the table in the schema "$user" first.
     address += [database["PORT"], database.get("USER")]
-    elsewhere = [options.get(option) for option in LEADING_ELSEWHERE]
-    return tuple(map(str, [*address, *elsewhere]))
+    # These may choose another schema, database or server.
+    for option in ("options", "service", "read_default_file", "unix_socket"):
+        address.append(options.get(option))
+    return Place(tuple(map(str, address)), text)
 
 
 def check_database(using: str) -> list[CheckMessage]:

@@ -6,6 +6,7 @@ import atexit
 import os
 import random
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,6 @@ from django_shedlock.providers.database.errors import (
     is_conflict,
     is_lock_timeout,
     is_lost_reply,
-    is_stale_snapshot,
     may_be_lost_connection,
 )
 from django_shedlock.providers.database.statements import ROW_WAIT
@@ -110,7 +110,10 @@ def run(
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
             elif again is Again.CONNECTED_ANEW:
                 may_reconnect, is_private = False, may_leave
-                _close_if_dead(caller)
+                # Else the caller would meet it. Inside a transaction it has to.
+                is_open = caller.connection and caller.get_autocommit()
+                if is_open and not caller.is_usable():
+                    caller.close()
                 private_connections.close_idle(using)
     raise AssertionError("the last attempt returns or raises")
 
@@ -161,8 +164,10 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]
             # SQLite waits for as long as it is told, unless a wait can't help.
             [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
             has_waited = time.monotonic() >= began + timeout / 1000
-            if is_stale_snapshot(error) or not has_waited:
-                raise StaleTransaction(StaleTransaction.message) from error
+            code = getattr(error.__cause__, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_BUSY_SNAPSHOT or not has_waited:
+                message = "this transaction has read, and another process writes"
+                raise StaleTransaction(message) from error
         raise
 
 
@@ -175,13 +180,6 @@ def in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
     if connection.connection is None:  # and a pool may have none to open it
         return not connection.settings_dict["AUTOCOMMIT"]
     return not connection.get_autocommit()
-
-
-def _close_if_dead(connection: BaseDatabaseWrapper) -> None:
-    # Else the caller would meet it. Inside a transaction it has to.
-    is_open = connection.connection and connection.get_autocommit()
-    if is_open and not connection.is_usable():
-        connection.close()
 
 
 class PrivateConnections:
@@ -212,7 +210,11 @@ class PrivateConnections:
     @contextmanager
     def borrowed(self, like: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
         """Lend one to the body; close it if the body raises."""
-        connection = self._idle_or_new(like)
+        with self._mutex:
+            # The newest, so that the others can grow old and be closed.
+            idle = [c for c in self._idle if address(c) == address(like)]
+            connection = idle[-1] if idle else _copy(like)
+            self._idle.pop(connection, None)
         try:
             self._stamp(connection)
             if connection.connection is None:
@@ -233,14 +235,6 @@ class PrivateConnections:
                 del self._idle[connection]
         for connection in idle:
             _close(connection)
-
-    def _idle_or_new(self, like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
-        with self._mutex:
-            # The newest, so that the others can grow old and be closed.
-            idle = [c for c in self._idle if address(c) == address(like)]
-            connection = idle[-1] if idle else _copy(like)
-            self._idle.pop(connection, None)
-        return connection
 
     @contextmanager
     def _watched(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
@@ -263,15 +257,12 @@ class PrivateConnections:
         with self._mutex:
             self._lent[connection] = (time.monotonic(), answer)
             if self._watcher is None or not self._watcher.is_alive():
+                watcher = threading.Thread(
+                    target=self._watch, name="django_shedlock connections", daemon=True
+                )
                 with suppress(RuntimeError):  # no room for a thread: the next one tries
-                    self._watcher = self._start_watcher()
-
-    def _start_watcher(self) -> threading.Thread:
-        watcher = threading.Thread(
-            target=self._watch, name="django_shedlock connections", daemon=True
-        )
-        watcher.start()
-        return watcher
+                    watcher.start()
+                    self._watcher = watcher
 
     def _take_back(self, connection: BaseDatabaseWrapper, *, keep: bool) -> None:
         with self._mutex:

@@ -20,8 +20,8 @@ from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers.database.acquisition import next_acquisition
 from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import (
+    ASYNCHRONOUS_COMMIT,
     Update,
-    asynchronous_commit,
     duration,
     instant,
     text,
@@ -131,7 +131,7 @@ def _release(is_again: bool, has_success: bool) -> Built:
     if has_success:
         return records, {**columns, "due_at": instant("due_at")}
     # If a crash of the server loses it, the lease ends by itself.
-    return records.filter(asynchronous_commit()), columns
+    return records.filter(ASYNCHRONOUS_COMMIT), columns
 
 
 def _force_release() -> Built:

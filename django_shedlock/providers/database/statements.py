@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from django.core.exceptions import FullResultSet
@@ -38,12 +39,10 @@ class Parameter(Expression):
     Texts and integers go to the driver as they are. Other fields prepare their values.
     """
 
-    as_they_are = (CharField, BigIntegerField)
-
     def __init__(self, name: str, output_field: Field[Any, Any]):
         super().__init__(output_field=output_field)
         self.name = name
-        self.is_plain = isinstance(output_field, self.as_they_are)
+        self.is_plain = isinstance(output_field, CharField | BigIntegerField)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         return "%s", [self]  # which the value replaces, see Compiled.bind()
@@ -56,29 +55,13 @@ class Parameter(Expression):
             return "CAST(%s AS DATETIME(6))", [self]
         return self.as_sql(compiler, connection)
 
-    def prepare(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        """Return the value for the driver."""
-        return self.output_field.get_db_prep_value(value, connection)
 
-
-def text(name: str) -> Parameter:
-    """Return a parameter that is a text."""
-    return Parameter(name, CharField())
-
-
-def number(name: str) -> Parameter:
-    """Return a parameter that is an integer."""
-    return Parameter(name, BigIntegerField())
-
-
-def duration(name: str) -> Parameter:
-    """Return a parameter that is a ``timedelta``."""
-    return Parameter(name, DurationField())
-
-
-def instant(name: str) -> Parameter:
-    """Return a parameter that is an aware ``datetime``."""
-    return Parameter(name, UTCDateTimeField())
+text = partial(Parameter, output_field=CharField())
+number = partial(Parameter, output_field=BigIntegerField())
+duration = partial(Parameter, output_field=DurationField())
+"""For a ``timedelta``."""
+instant = partial(Parameter, output_field=UTCDateTimeField())
+"""For an aware ``datetime``."""
 
 
 class TransactionSetting(Expression):
@@ -86,11 +69,12 @@ class TransactionSetting(Expression):
     A condition that is true and sets something for its transaction, on PostgreSQL.
 
     In autocommit the statement is the transaction, so a pooler keeps nothing of it.
+    ``only_with`` is a key that the connection's settings need for it.
     """
 
-    def __init__(self, setting: str, value: str):
+    def __init__(self, setting: str, value: str, only_with: str | None = None):
         super().__init__(output_field=BooleanField())
-        self.setting, self.value = setting, value
+        self.setting, self.value, self.only_with = setting, value, only_with
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         raise FullResultSet  # which leaves the condition out
@@ -98,32 +82,20 @@ class TransactionSetting(Expression):
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
+        if self.only_with and self.only_with not in connection.settings_dict:
+            raise FullResultSet
         call = f"set_config('{self.setting}', '{self.value}', true)"
         return f"{call} = '{self.value}'", []
 
 
-class RowWait(TransactionSetting):
-    """Limits the wait for a row, if the connection's settings say so."""
+LIMITED_WAIT = TransactionSetting("lock_timeout", "1s", only_with=ROW_WAIT)
+ASYNCHRONOUS_COMMIT = TransactionSetting("synchronous_commit", "off")
+"""
+Commits without a wait for the disk.
 
-    def __init__(self) -> None:
-        super().__init__("lock_timeout", "1s")
-
-    def as_postgresql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        if ROW_WAIT not in connection.settings_dict:
-            raise FullResultSet
-        return super().as_postgresql(compiler, connection)
-
-
-def asynchronous_commit() -> TransactionSetting:
-    """
-    Return the condition to commit without a wait for the disk.
-
-    Only for what a crash of the server may lose. Nothing is corrupted, and the next
-    durable statement makes it durable, too.
-    """
-    return TransactionSetting("synchronous_commit", "off")
+Only for what a crash of the server may lose. Nothing is corrupted, and the next durable
+statement makes it durable, too.
+"""
 
 
 @dataclass(frozen=True)
@@ -134,7 +106,7 @@ class Compiled:
     parameters: tuple[Any, ...]
     query: Any = None
     columns: tuple[Any, ...] = ()
-    read_key: Callable[[Any, BaseDatabaseWrapper], int | None] = lambda *_: None
+    key: Any = None
 
     def bind(
         self, values: Mapping[str, Any], connection: BaseDatabaseWrapper
@@ -147,7 +119,8 @@ class Compiled:
             elif given.is_plain:
                 bound.append(values[given.name])
             else:
-                bound.append(given.prepare(values[given.name], connection))
+                field, value = given.output_field, values[given.name]
+                bound.append(field.get_db_prep_value(value, connection))
         return bound
 
 
@@ -195,7 +168,7 @@ class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]]]):
         connection: BaseDatabaseWrapper,
     ) -> Compiled:
         records, columns = built
-        query: Any = records.filter(RowWait()).query.chain(UpdateQuery)
+        query: Any = records.filter(LIMITED_WAIT).query.chain(UpdateQuery)
         query.add_update_values(columns)
         query.annotations = {}
         sql, parameters = query.get_compiler(connection=connection).as_sql()
@@ -234,7 +207,13 @@ class Insert(Statement[tuple[type[Model], dict[str, Any]]]):
         compiled = self.compiled(connection)
         with connection.cursor() as cursor:
             cursor.execute(compiled.sql, compiled.bind(values, connection))
-            return compiled.read_key(cursor, connection)
+            key = compiled.key
+            if key is None:
+                return None
+            if connection.features.can_return_columns_from_insert:
+                return int(cursor.fetchone()[0])
+            table = key.model._meta.db_table
+            return connection.ops.last_insert_id(cursor, table, key.column)
 
     def _compile(
         self,
@@ -250,15 +229,4 @@ class Insert(Statement[tuple[type[Model], dict[str, Any]]]):
         if key and connection.features.can_return_columns_from_insert:
             compiler.returning_fields = [key]
         ((sql, parameters),) = compiler.as_sql()
-        return Compiled(sql, tuple(parameters), read_key=_key_reader(compiler, key))
-
-
-def _key_reader(compiler: Any, key: Any) -> Callable[[Any, Any], int | None]:
-    if key is None:
-        return lambda *_: None
-    if compiler.returning_fields:
-        return lambda cursor, connection: cursor.fetchone()[0]
-    table = key.model._meta.db_table
-    return lambda cursor, connection: connection.ops.last_insert_id(
-        cursor, table, key.column
-    )
+        return Compiled(sql, tuple(parameters), key=key)

@@ -233,13 +233,13 @@ def test_watcher_that_could_not_be_started_is_tried_again(
 ) -> None:
     """A process without room for a thread has its locks; the next one is watched."""
 
-    def refuse() -> threading.Thread:
+    def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     wait_for(lambda: not watchers())
     with transaction.atomic():
         with monkeypatch.context() as full:
-            full.setattr(private_connections, "_start_watcher", refuse)
+            full.setattr(threading.Thread, "start", refuse)
             with hold("job"):
                 pass
         assert not watchers()
@@ -252,16 +252,16 @@ def test_watcher_that_could_not_be_started_is_tried_again(
 @pytest.mark.servers_only
 @committed
 def test_connection_to_another_database_is_not_lent(
-    opened: list[BaseDatabaseWrapper],
+    opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A project may change an alias for each tenant: the locks go where it points."""
     tenant = connections["default"].copy()
     tenant.settings_dict["NAME"] = "of_a_tenant"
     with transaction.atomic(), hold("job"):
         pass
-    lent = private_connections._idle_or_new(tenant)
-    private_connections._take_back(lent, keep=False)
-    assert lent not in opened
+    monkeypatch.setattr(connecting, "_open", lambda connection: None)
+    with private_connections.borrowed(tenant) as lent:
+        assert lent not in opened
     assert lent.settings_dict["NAME"] == "of_a_tenant"
 
 
