@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 
 from django_shedlock.clocks import Backoff
 from django_shedlock.exceptions import LockLost, message_of
@@ -62,33 +63,25 @@ class Beat:
         return None if self._lock.lost.is_set() else due
 
 
-class LeaseEnd:
+def watch_lease(lock: Lock, notice: float) -> float | None:
     """
-    Tells that a lock is lost as soon as its lease ends, whatever its store does.
+    Tell that the lock is lost once its lease is over; return when to look next.
 
-    Shortly before, the store is asked in another thread: an operator may have extended
-    the lease without this process knowing.
+    ``notice`` seconds before, the store is asked in another thread: an operator may
+    have extended the lease without this process knowing.
     """
-
-    def __init__(self, lock: Lock):
-        self._lock = lock
-        lease = lock.configuration.lock_at_most_for
-        self.notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
-
-    def __call__(self) -> float | None:
-        """Ask, or tell; return when to do so next."""
-        if self._lock.is_lost:
-            self._lock.declare_lost(in_background=True)
-            return None
-        if not self._lock.is_ours:
-            return None
-        end = self._lock.lease_end
-        if time.monotonic() < end - self.notice:  # it was extended
-            return end - self.notice
-        # Without an answer the lease ends as it is known here.
-        with suppress(RuntimeError):  # no room for a thread
-            run_in_background(self._lock.refresh)
-        return end
+    if lock.is_lost:
+        lock.declare_lost(in_background=True)
+        return None
+    if not lock.is_ours:
+        return None
+    end = lock.lease_end
+    if time.monotonic() < end - notice:  # it was extended
+        return end - notice
+    # Without an answer the lease ends as it is known here.
+    with suppress(RuntimeError):  # no room for a thread
+        run_in_background(lock.refresh)
+    return end
 
 
 def release_later(
@@ -131,7 +124,9 @@ def release_later(
     try:
         late_releases.add(lock, try_release)
     except RuntimeError as error:
-        logger.error("Lock %r is not tried to be released again: %s", lock.name, error)
+        logger.error(
+            "Lock %r can't be released in the background: %s", lock.name, error
+        )
     if wait:
         late_releases.wait_until_done(lock, wait)
 
@@ -155,8 +150,10 @@ def guarded(
             beat = Beat(lock)
             heartbeat.add(lock, beat, time.monotonic() + beat.interval)
         if is_watched:
-            end = LeaseEnd(lock)
-            lease_ends.add(lock, end, lock.lease_end - end.notice)
+            lease = lock.configuration.lock_at_most_for
+            notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
+            watch = partial(watch_lease, lock, notice)
+            lease_ends.add(lock, watch, lock.lease_end - notice)
         yield
     finally:
         if keep_alive:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, NoReturn
 
 import pytest
@@ -33,10 +34,10 @@ from django_shedlock import (
 from django_shedlock.clocks import Backoff
 from django_shedlock.keepalive import (
     ASK_BEFORE_END,
-    LeaseEnd,
     heartbeat,
     late_releases,
     lease_ends,
+    watch_lease,
 )
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
@@ -421,9 +422,9 @@ def test_lease_that_ends_while_the_store_is_asked_is_told(
             keepalive, "run_in_background", lambda work: end_own_count(lock)
         )
         end_own_count(lock, after=ASK_BEFORE_END)
-        lease_end = LeaseEnd(lock)
-        assert lease_end()
-        assert not lease_end()
+        notice = ASK_BEFORE_END.total_seconds()
+        assert watch_lease(lock, notice)
+        assert not watch_lease(lock, notice)
         assert lock.lost.is_set()
 
 
@@ -434,8 +435,8 @@ def test_store_is_asked_once_before_each_end_of_the_lease(
     asked: list[object] = []
     monkeypatch.setattr(keepalive, "run_in_background", asked.append)
     with hold("job", lock_at_most_for="1m") as lock:
-        work = LeaseEnd(lock)
         notice = ASK_BEFORE_END.total_seconds()
+        work = partial(watch_lease, lock, notice)
         assert work() == lock.lease_end - notice
         assert asked == []
         soon = end_own_count(lock, after=ASK_BEFORE_END)
@@ -715,4 +716,4 @@ def test_release_that_no_thread_can_try_again_is_logged(
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", refuse)
         assert execute(lambda: 7, "job").value == 7
-    assert "is not tried to be released again: can't start" in caplog.text
+    assert "can't be released in the background: can't start" in caplog.text
