@@ -124,9 +124,8 @@ def release_later(
     try:
         late_releases.add(lock, try_release)
     except RuntimeError as error:
-        logger.error(
-            "Lock %r can't be released in the background: %s", lock.name, error
-        )
+        text = "Lock %r can't be released in the background: %s"
+        logger.error(text, lock.name, error)
     if wait:
         late_releases.wait_until_done(lock, wait)
 

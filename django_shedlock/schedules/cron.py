@@ -81,12 +81,6 @@ class Schedule:
     def __str__(self) -> str:
         return f"{self.expression} {self.time_zone or ''}".strip()
 
-    @classmethod
-    def parse(cls, text: str) -> Schedule:
-        """Return the schedule from ``str()`` of one with a time zone."""
-        expression, _, time_zone = text.rpartition(" ")
-        return cls(expression, time_zone)
-
     def has_ticks_of(self, other: Schedule) -> bool:
         """Return whether both are the same, apart from their time zones."""
         return self._meaning == other._meaning

@@ -203,12 +203,13 @@ def _ticks_around(schedule: Schedule, moment: datetime) -> tuple[datetime, datet
 
 def parse_known(schedule: str | None) -> Schedule | None:
     """
-    Return the schedule of this text; ``None`` where it can't be read.
+    Return the schedule of ``str()`` of one with a time zone, or ``None``.
 
-    That is so without cronsim, or if another version or program wrote the text.
+    It can't be read without cronsim, or if another version or program wrote it.
     """
+    expression, _, time_zone = (schedule or "").rpartition(" ")
     with suppress(ImportError, ValueError):
-        return Schedule.parse(schedule) if schedule else None
+        return Schedule(expression, time_zone) if schedule else None
     return None
 
 
