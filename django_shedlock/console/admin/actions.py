@@ -108,7 +108,6 @@ class OperatorActions(ConsoleAdmin):
         }
 
     def get_actions(self, request: HttpRequest) -> Any:
-        """Return the entries of the menu."""
         found: dict[str, Any] = super().get_actions(request)
         if self.actions is None or IS_POPUP_VAR in request.GET:
             return found

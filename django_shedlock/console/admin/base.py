@@ -86,7 +86,6 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
 
     @tells_failure
     def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show a row's page."""
         return super().change_view(request, *args, **kwargs)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:

@@ -16,10 +16,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import pgettext, pgettext_lazy
 
-from django_shedlock import conf
 from django_shedlock.console.admin.labels import KINDS, OUTCOMES, STATES
 from django_shedlock.console.monitoring.search import Attention, Search
-from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers import get_provider, provider_aliases
@@ -103,15 +101,10 @@ def subtitle_of(request: HttpRequest) -> str | None:
     return text % {"alias": admin_provider(request).alias}
 
 
-def search() -> Search:
-    """Return what the admin looks for in the locks."""
-    return Search(default_duration(conf.GRACE))
-
-
 def attention_of(request: Any) -> Attention:
     """Return the most urgent findings; the store is asked once for a request."""
     if not hasattr(request, "shedlock_attention"):
-        request.shedlock_attention = search().attention(admin_provider(request))
+        request.shedlock_attention = Search().attention(admin_provider(request))
     found: Attention = request.shedlock_attention
     return found
 
@@ -133,13 +126,11 @@ class ProviderFilter(admin.SimpleListFilter):
     offered: Callable[[], Mapping[str, Any]] = staticmethod(database_providers)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the aliases."""
         aliases = list(self.offered())
         self.chosen = chosen_alias(request, aliases)
         return [(alias, alias) for alias in aliases]
 
     def has_output(self) -> bool:
-        """Whether there is a choice."""
         return len(self.lookup_choices) > 1
 
     def choices(self, changelist: Any) -> Iterator[Any]:
@@ -164,7 +155,6 @@ class HistoryFilter(ProviderFilter):
     offered = staticmethod(history_databases)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows of the chosen provider."""
         return queryset.filter(provider=self.chosen) if self.chosen else queryset
 
 
@@ -175,11 +165,9 @@ class ChoiceFilter(admin.SimpleListFilter):
     labels: ClassVar[Mapping[Any, Any]]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the choices in the order of their urgency."""
         return [(str(choice), label) for choice, label in self.labels.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
-        """Return the rows of the choice; all rows if there is none."""
         choice = self.value()
         if not choice:
             return queryset
@@ -225,7 +213,6 @@ class AttentionFilter(ChoiceFilter):
     labels = {ANY: pgettext_lazy("shedlock", "any"), **KINDS}
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
-        """Return the locks with this finding."""
         return rows.filter(pk__in=names_of(attention_of(request), choice))
 
 
@@ -233,7 +220,6 @@ class RecentFilter(ChoiceFilter):
     """Filters by a column; offers the values of the newest rows."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        """Return the values in their alphabetical order."""
         rows = model_admin.get_queryset(request).order_by("-pk").values(self.column)
         found = {row[self.column] for row in rows[:RECENT]} - {""}
         # The chosen one stays on offer, even if no recent row has it.

@@ -11,7 +11,6 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
@@ -20,8 +19,8 @@ from django_shedlock.console.admin.charts import make_chart, statistics_of
 from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import (
     LockAction,
@@ -97,20 +96,17 @@ class LockRecordAdmin(OperatorActions):
         return super().get_ordering(request) or ("urgency", "name")
 
     def get_queryset(self, request: HttpRequest) -> LockRecordQuerySet:
-        """Return the records with their states, from the provider's database."""
         provider = filters.admin_provider(request)
         records = LockRecord.objects.using(provider.using).with_status()
         return with_last_run(records, provider.alias)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return the list that shows first what needs attention."""
         return rows.LockList
 
     @tells_failure
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list below the numbers of locks that it can be filtered by."""
         if CURE in request.POST:  # as if its action was chosen for its lock alone
             fields = request.POST.copy()
             fields["action"], _, name = str(fields[CURE]).partition(" ")
@@ -155,7 +151,7 @@ class LockRecordAdmin(OperatorActions):
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
         offered = self.offered(request).values()
         try:
-            found = filters.search().of_locks(provider, [obj.name]).get(obj.name, [])
+            found = Search().of_locks(provider, [obj.name]).get(obj.name, [])
         except LockProviderError as error:  # the rest of the page is still of use
             found = [Finding(Kind.UNREACHABLE, provider.alias, None, str(error))]
         context |= {
@@ -174,9 +170,8 @@ class LockRecordAdmin(OperatorActions):
         if request.user.has_perm("django_shedlock.view_lockaction"):
             context["shedlock_trail"] = trail_of(request, obj.name)
         if runs is not None:
-            status, grace = obj.status, default_duration(conf.GRACE)
-            until = aware(status.clock) - grace
-            recent = runs[:SHOWN_RUNS]
+            status, recent = obj.status, runs[:SHOWN_RUNS]
+            until = aware(status.clock) - Search().grace
             context |= {
                 "shedlock_runs": [
                     {

@@ -13,13 +13,13 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import pgettext
 
-from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.durations import format_seconds
-from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState, RunOutcome, is_unusual
 from django_shedlock.models import ActionKind
@@ -88,12 +88,12 @@ class LockList(ChangeList):
     def rows(
         self, request: HttpRequest, offered: Iterable[Action], *, has_runs: bool
     ) -> list[dict[str, Any]]:
-        """Return the rows of the page: cells, what is found, and actions that help."""
+        """Return the rows of the page: cells, findings, and actions that help."""
         provider, records = filters.admin_provider(request), list(self.result_list)
         found = self.attention.findings
         if not self.attention.is_complete:
             names = [record.pk for record in records]
-            found = filters.search().of_locks(provider, names)
+            found = Search().of_locks(provider, names)
         rows = []
         for record, cells in zip(records, results(self), strict=True):
             findings, run = found.get(record.pk, []), None
@@ -227,7 +227,7 @@ def facts_of(
     if record.schedule is not None:
         if status.next_tick is not None:
             facts["next_tick"] = next_expected(record)
-        late = status.overdue_since(default_duration(conf.GRACE))
+        late = status.overdue_since(Search().grace)
         facts["overdue_since"] = None if late is None else labels.instant(late)
     return facts
 

@@ -31,7 +31,6 @@ class OutcomeFilter(filters.ChoiceFilter):
     labels = OUTCOMES
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
-        """Return the runs with this outcome."""
         return rows.of_outcome(RunOutcome(choice))
 
 
@@ -52,13 +51,11 @@ class SpannedRunQuerySet(LockRunQuerySet):
     """
 
     def aggregate(self, *args: Any, **expressions: Any) -> dict[str, Any]:
-        """Return when the first and the last run began, if asked for just these."""
         if expressions.keys() == {"first", "last"}:
             return self._span
         return super().aggregate(*args, **expressions)
 
     def datetimes(self, field_name: str, kind: str, **options: Any) -> Any:  # type: ignore[override]
-        """Return each year, month or day from the first run to the last."""
         first, last = self._span.values()
         if first is None or last is None:
             return []
@@ -159,7 +156,6 @@ class LockRunAdmin(LargeTableAdmin):
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the main facts; the exception if any; the rest folded."""
         reason: Sequence[str] = ("why",) if obj is not None and obj.reason else ()
         fieldsets: list[Any] = [(None, {"fields": (*self.first, *reason)})]
         if obj is not None and obj.exception_type:
@@ -169,6 +165,5 @@ class LockRunAdmin(LargeTableAdmin):
         return [*fieldsets, (pgettext_lazy("shedlock", "Details"), folded)]
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
-        """Return the runs with their outcomes, from the provider's database."""
         runs = SpannedRunQuerySet(LockRun, using=filters.history_database(request))
         return with_excerpts(runs.with_outcome().with_elapsed())

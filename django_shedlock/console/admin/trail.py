@@ -126,5 +126,4 @@ class LockActionAdmin(LargeTableAdmin):
     shown_detail = _text_column("detail", pgettext_lazy("shedlock", "detail"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
-        """Return the actions, from the provider's database."""
         return LockAction.objects.using(filters.history_database(request))

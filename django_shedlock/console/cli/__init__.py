@@ -15,11 +15,10 @@ from django.db import Error
 from django.utils.connection import ConnectionDoesNotExist
 
 from django_shedlock.console.cli.base import ExitStatus, Subcommand
-from django_shedlock.console.cli.catch_up import CatchUp
 from django_shedlock.console.cli.check import Check
 from django_shedlock.console.cli.history import History
 from django_shedlock.console.cli.listing import Listing
-from django_shedlock.console.cli.operators import ACTION_COMMANDS, TriggerJob
+from django_shedlock.console.cli.operators import ACTION_COMMANDS, CatchUp, TriggerJob
 from django_shedlock.console.cli.prune import Prune
 from django_shedlock.console.cli.run import Run
 from django_shedlock.console.cli.show import Show

@@ -14,13 +14,7 @@ from django.core import mail
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
-from django_shedlock.console.cli.base import ExitStatus, Subcommand, duration
-from django_shedlock.console.cli.terminal import (
-    finding_line,
-    printable,
-    shortened,
-    write_json,
-)
+from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
@@ -33,7 +27,7 @@ MOST_MAILED = 100
 """Findings in one mail."""
 
 
-class Check(Subcommand):
+class Check(base.Subcommand):
     """Prints the findings, and exits with the status of the worst."""
 
     name = "check"
@@ -44,18 +38,17 @@ class Check(Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        """Add what to look for, and how to report it."""
         parser.add_argument(
             "--held-for",
             metavar="DURATION",
-            type=duration,
+            type=base.duration,
             help="find jobs that have run for longer; by default, for much longer than "
             "when they last succeeded",
         )
         parser.add_argument(
             "--grace",
             metavar="DURATION",
-            type=duration,
+            type=base.duration,
             help="find jobs that have not succeeded by so long after a tick of their "
             "schedule; SHEDLOCK_GRACE by default",
         )
@@ -81,7 +74,6 @@ class Check(Subcommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, alias: str | None, **options: Any) -> None:
-        """Run with the provider of this alias, or with all if it is ``None``."""
         self.run(aliases_to_search() if alias is None else [alias], **options)
 
     def run(
@@ -97,7 +89,6 @@ class Check(Subcommand):
         verbosity: int,
         **options: Any,
     ) -> None:
-        """Print the findings, and exit with the status of the worst."""
         if grace is None:
             grace = default_duration(conf.GRACE)
         search = Search(grace, held_for, tuple(ignore))
@@ -106,9 +97,9 @@ class Check(Subcommand):
             rows = [
                 {"severity": each.kind.severity} | asdict(each) for each in findings
             ]
-            write_json(self.stdout, rows)
+            terminal.write_json(self.stdout, rows)
         elif verbosity:
-            lines = [finding_line(self.style, each) for each in findings]
+            lines = [terminal.finding_line(self.style, each) for each in findings]
             self.write("\n".join(lines) or "No findings.")
         if mail_admins:
             _mail(search, aliases, findings)
@@ -119,8 +110,7 @@ class Check(Subcommand):
 
 def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:
     if not settings.ADMINS:
-        missing = "--mail-admins needs an address in the setting ADMINS."
-        raise CommandError(missing, returncode=ExitStatus.WRONG_CALL)
+        raise base.WrongCall("--mail-admins needs an address in the setting ADMINS.")
     with reported(search, aliases, findings) as changes:
         if changes:
             try:
@@ -129,7 +119,7 @@ def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -
                 raise CommandError(
                     f"The mail could not be sent: {error}. The next call of `shedlock "
                     "check --mail-admins` tries it again.",
-                    returncode=ExitStatus.NOT_MAILED,
+                    returncode=base.ExitStatus.NOT_MAILED,
                 ) from error
 
 
@@ -139,7 +129,7 @@ def _subject(changes: Changes) -> str:
     names = dict.fromkeys(
         each.lock or each.provider for each in (*changes.new, *changes.gone)
     )
-    first = shortened(printable(next(iter(names))), LONGEST_NAME)
+    first = terminal.shortened(terminal.printable(next(iter(names))), LONGEST_NAME)
     others = " and others" if len(names) > 1 else ""
     return f"shedlock: {', '.join(counts)}: {first}{others}"
 
@@ -149,7 +139,9 @@ def _message(changes: Changes) -> str:
     for title, findings in (("New", changes.new), ("Gone", changes.gone)):
         parts += [f"{title}:"] * bool(findings)
         for found in findings[:MOST_MAILED]:
-            parts.append(f"* {found.kind.severity.upper()} {printable(str(found))}")
+            parts.append(
+                f"* {found.kind.severity.upper()} {terminal.printable(str(found))}"
+            )
         if (left := len(findings) - MOST_MAILED) > 0:
             parts.append(f"* {left} more: see `shedlock check`.")
     return "\n\n".join(parts) + "\n"

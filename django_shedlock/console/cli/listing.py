@@ -13,14 +13,13 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import Error
 
-from django_shedlock import conf
 from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import summarize
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
-from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
 
@@ -82,8 +81,8 @@ class Listing(base.Subcommand):
             selection = Selection(provider, wanted, only_attention=attention)
             found = selection.statuses()
             if json:
-                all_of_them = selection.with_outcomes(islice(found, limit))
-                terminal.write_json(self.stdout, selection.dicts(all_of_them))
+                shown = selection.with_outcomes(islice(found, limit))
+                terminal.write_json(self.stdout, selection.dicts(shown))
                 return
             locks = list(selection.with_outcomes(islice(found, limit or LIMIT)))
             lines = [terminal.finding_line(self.style, e) for e in selection.of_store]
@@ -128,13 +127,13 @@ class Selection:
     ):
         self.provider, self.wanted = provider, wanted
         self.only_attention = only_attention
-        self.grace = default_duration(conf.GRACE)
+        self.search = Search()
         self.findings: dict[str, list[Finding]] = {}
         self.of_store: list[Finding] = []
 
     def statuses(self) -> Iterator[LockStatus]:
-        """Read them as they are asked for; raise an error for an unknown name."""
-        for found in Search(self.grace).findings(self.provider):
+        """Read them lazily; raise ``CommandError`` for an unknown name."""
+        for found in self.search.findings(self.provider):
             if found.kind is Kind.UNREACHABLE:
                 raise LockProviderError(found.sentence)
             if found.lock is None:
@@ -156,7 +155,7 @@ class Selection:
                     yield status
 
     def with_outcomes(self, statuses: Iterator[LockStatus]) -> Iterator[Lock]:
-        """Add how their last runs ended, which is read for some locks at a time."""
+        """Add how their last runs ended; these are read for a page of locks at once."""
         while page := list(islice(statuses, PAGE)):
             names = [status.name for status in page]
             summaries = summarize(self.provider, names, page)
@@ -167,7 +166,7 @@ class Selection:
         """Return the locks for programs."""
         for status, outcome in locks:
             found = self.findings.get(status.name, [])
-            shown = terminal.status_as_dict(status, self.grace, found)
+            shown = terminal.status_as_dict(status, self.search.grace, found)
             yield {**shown, "last_outcome": outcome}
 
     def rows(self, locks: list[Lock], *, wide: bool) -> Iterator[terminal.Row]:
@@ -187,7 +186,7 @@ class Selection:
             row["LAST RUN"] = terminal.coloured(outcome or "")
             if has_schedules:
                 tick = status.next_tick
-                is_overdue = status.overdue_since(self.grace) is not None
+                is_overdue = status.overdue_since(self.search.grace) is not None
                 row["NEXT"] = terminal.Cell(
                     terminal.instant(tick, wide=wide) if tick else "",
                     "ERROR" if is_overdue else "",

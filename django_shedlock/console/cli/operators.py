@@ -1,4 +1,4 @@
-"""The subcommands of operators: one for each action of their table, and ``trigger``."""
+"""The subcommands of operators: one for each of their actions, trigger, catch-up."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any, ClassVar
 
 from django.core.management.base import CommandError
 
-from django_shedlock.console.cli.base import (
-    ExitStatus,
-    Subcommand,
-    add_reason,
-    duration,
-    find_status,
-    nearest,
-    operator,
-)
+from django_shedlock.clocks import local_text
+from django_shedlock.console.cli import base
+from django_shedlock.console.cli.base import ExitStatus, Subcommand
 from django_shedlock.console.cli.terminal import printable
-from django_shedlock.console.operators import ACTIONS, Answer, OperatorAction
+from django_shedlock.console.operators import ACTIONS, RELEASE, Answer, OperatorAction
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.requests import jobs_by_name, run_now
+from django_shedlock.console.operators.requests import (
+    carry_out_requests,
+    jobs_by_name,
+    run_now,
+)
+from django_shedlock.console.operators.trail import Trail
+from django_shedlock.exceptions import described
+from django_shedlock.jobs.catch_up import Result, catch_up
 from django_shedlock.locks.configuration import check_durations, full_name
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models.console import ActionResult
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.base import LockProvider, matches_any
 
 
 class ActionCommand(Subcommand):
@@ -39,11 +40,11 @@ class ActionCommand(Subcommand):
             if option.default is False:
                 how: dict[str, Any] = {"action": "store_true"}
             else:
-                how = {"metavar": "DURATION", "type": duration}
+                how = {"metavar": "DURATION", "type": base.duration}
             if option.flag:
                 how |= {"dest": option.name, "default": option.default}
             parser.add_argument(option.flag or option.name, help=option.help, **how)
-        add_reason(parser, is_required=cls.action.needs_reason)
+        base.add_reason(parser, is_required=cls.action.needs_reason)
 
     def run(
         self, provider: LockProvider, *, name: str, reason: str, **options: Any
@@ -54,7 +55,7 @@ class ActionCommand(Subcommand):
                 check_durations(name, chosen[option.name])
         name, seen = self._find(provider, name)
         locked_by = seen.locked_by if seen else None
-        asked = OperatorAction(provider, name, locked_by, operator(), reason)
+        asked = OperatorAction(provider, name, locked_by, base.operator(), reason)
         answer = self.action.carry_out(asked, seen, **chosen)
         told = printable(answer.detail)
         if answer:
@@ -71,7 +72,7 @@ class ActionCommand(Subcommand):
             for known in (name, full_name(name)):
                 if known in jobs_by_name(provider):
                     return known, None
-        return name, find_status(provider, name)
+        return name, base.find_status(provider, name)
 
 
 ACTION_COMMANDS: list[type[Subcommand]] = [
@@ -97,19 +98,18 @@ class TriggerJob(Subcommand):
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="of the job's lock")
-        add_reason(parser)
+        base.add_reason(parser)
 
     def run(
         self, provider: LockProvider, *, name: str, reason: str, **options: Any
     ) -> None:
-        """Run the job here, or say why not; pass on what it raises."""
         known = jobs_by_name(provider)
         job = known.get(name) or known.get(full_name(name))
         if job is None:
             names = sorted(known)
             raise CommandError(
-                f"No job with a lock {name!r} is known here.{nearest(name, names)} "
-                f"There are {', '.join(map(repr, names)) or 'none'}. Known are "
+                f"No job with a lock {name!r} is known here."
+                f"{base.nearest(name, names)} There are {', '.join(map(repr, names)) or 'none'}. Known are "
                 "decorated jobs whose locks have fixed names and, with the app "
                 "django_shedlock.contrib.crontab, entries of CRONJOBS.",
                 returncode=ExitStatus.UNKNOWN,
@@ -120,7 +120,7 @@ class TriggerJob(Subcommand):
                 "name.",
                 returncode=ExitStatus.UNKNOWN,
             )
-        by = {"operator": operator(), "reason": reason}
+        by = {"operator": base.operator(), "reason": reason}
         answer = run_now(OperatorAction(provider, job.name, **by), job.start)
         told = printable(answer.detail)
         if not answer:
@@ -129,6 +129,88 @@ class TriggerJob(Subcommand):
                 status = ExitStatus.RUNNING
             raise CommandError(told, returncode=status)
         self.stdout.write(told)
+
+
+class CatchUp(Subcommand):
+    """Runs overdue jobs, and those that an operator asked for."""
+
+    name = "catch-up"
+    help = (
+        "run the jobs that operators asked for in the admin, and each overdue job "
+        "once, under its lock, for its newest tick only"
+    )
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--include-expired",
+            metavar="PATTERN",
+            action="append",
+            default=[],
+            help="also run jobs whose lock has expired without a release, if its name "
+            'matches, as in "import:*"; their last run may still go on, so make sure '
+            "that its worker is dead; may be repeated",
+        )
+        parser.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="run nothing, and say what would run",
+        )
+
+    def run(
+        self,
+        provider: LockProvider,
+        *,
+        include_expired: list[str],
+        dry_run: bool,
+        verbosity: int,
+        **options: Any,
+    ) -> None:
+        overdue = failed = 0
+        if dry_run:
+            known = jobs_by_name(provider)
+            for request in Trail(provider).requests():
+                if request.name in known:
+                    asked = f"{request.operator} asked for a run: {request.reason}"
+                    self.stdout.write(printable(f"Lock {request.name!r}: {asked}"))
+        else:
+            for request, answer in carry_out_requests(provider):
+                by = f"{request.operator} asked for it: {request.reason}"
+                if verbosity:
+                    self.stdout.write(printable(f"{answer.detail} {by}"))
+                failed += answer.result is ActionResult.FAILED
+
+        def release_expired(status: LockStatus) -> bool:
+            is_included = matches_any(status.name, include_expired)
+            if is_included and not dry_run:
+                why = "its job is overdue, and catch-up is told to include this lock"
+                acquisition = (status.name, status.locked_by)
+                asked = OperatorAction(provider, *acquisition, base.operator(), why)
+                RELEASE.carry_out(asked, status, running=True)
+            return is_included
+
+        for caught_up in catch_up(
+            provider, release_expired=release_expired, dry_run=dry_run
+        ):
+            overdue += 1
+            failed += caught_up.result is Result.FAILED
+            if verbosity:
+                since = local_text(caught_up.overdue_since)
+                told = f"Lock {caught_up.name!r}, overdue since {since}: "
+                told += caught_up.result.value
+                if caught_up.error is not None:
+                    told += f" with {printable(described(caught_up.error))}"
+                self.stdout.write(told if caught_up.error else f"{told}.")
+        if dry_run and not overdue:
+            self.stdout.write(
+                "No job is overdue."
+                if provider.keeps_ticks
+                else f"The provider {provider.alias!r} keeps no ticks: nobody knows "
+                "what is overdue."
+            )
+        if failed:
+            message = f"Jobs that failed: {failed}."
+            raise CommandError(message, returncode=ExitStatus.FAILED)
 
 
 def _status_of(answer: Answer) -> ExitStatus:

@@ -48,7 +48,6 @@ class Prune(base.Subcommand):
         )
 
     def handle(self, alias: str | None, **options: Any) -> None:
-        """Prune what is of this provider, of the default one, or of all."""
         if options["all_providers"]:
             if alias is not None:
                 raise base.WrongCall("Give --provider or --all-providers, not both.")

@@ -9,13 +9,11 @@ from typing import Any
 
 from django.db import Error
 
-from django_shedlock import conf
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.cli.history import run_as_dict, runs_table
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.durations import format_seconds
-from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import LockAction, LockRun
 from django_shedlock.providers.base import LockProvider
@@ -50,12 +48,11 @@ class Show(base.Subcommand):
         **options: Any,
     ) -> None:
         status = base.find_status(provider, name)
-        grace = default_duration(conf.GRACE)
-        findings = Search(grace).of_locks(provider, [name]).get(name, [])
+        findings = Search().of_locks(provider, [name]).get(name, [])
         runs, actions = self._history(provider, name)
         if json:
             shown = {
-                **terminal.status_as_dict(status, grace, findings),
+                **terminal.status_as_dict(status, Search().grace, findings),
                 "runs": [run_as_dict(run) for run in runs or ()],
                 "actions": [
                     {column: getattr(action, column) for column in COLUMNS}
@@ -91,7 +88,7 @@ class Show(base.Subcommand):
     def _history(
         self, provider: LockProvider, name: str
     ) -> tuple[list[LockRun] | None, list[LockAction]]:
-        # The last runs, None if there is no history, and the last actions.
+        # The last runs (None without a history), and the last actions.
         using = provider.history_database
         if using is None:
             return None, []
@@ -130,7 +127,7 @@ def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
         yield "Last tick", local_text(ticks.tick) if ticks.tick else "none has begun"
         if status.next_tick is not None:
             yield "Next tick", local_text(status.next_tick)
-        since = status.overdue_since(default_duration(conf.GRACE))
+        since = status.overdue_since(Search().grace)
         if since is not None:
             yield "Overdue", terminal.Cell(f"since {local_text(since)}", "ERROR")
 

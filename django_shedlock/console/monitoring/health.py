@@ -73,11 +73,17 @@ class MonitoringView(View):
     @property
     def is_allowed(self) -> bool:
         """Whether the request may see everything."""
-        return self.is_known or self._has_permission()
+        if self.is_known:
+            return True
+        user: Any = getattr(self.request, "user", None)
+        try:
+            return bool(user and user.is_staff and user.has_perm(PERMISSION))
+        except Error:  # the database of users may be down, too
+            return False
 
     @property
     def is_known(self) -> bool:
-        """Whether it may, without a question to a database, which may hang."""
+        """Whether it may see everything, by what needs no database, which may hang."""
         if self.public or not self.token:
             return self.public
         # Servers decode headers as Latin-1, whatever the client sent.
@@ -85,13 +91,6 @@ class MonitoringView(View):
         sent = header.encode("latin-1", errors="replace")
         expected = f"Bearer {self.token}".encode(errors="surrogateescape")
         return constant_time_compare(sent, expected)
-
-    def _has_permission(self) -> bool:
-        user: Any = getattr(self.request, "user", None)
-        try:
-            return bool(user and user.is_staff and user.has_perm(PERMISSION))
-        except Error:  # the database of users may be down, too
-            return False
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Checks:
 def _run(check: Callable[[], Verdict], future: Future[Verdict]) -> None:
     try:
         future.set_result(check())
-    except BaseException as error:  # in a thread of its own it ends nothing else
+    except BaseException as error:  # its thread has nothing else to do
         future.set_exception(RuntimeError(f"The check ended by {error!r}."))
     finally:
         caches.close_all()
@@ -197,7 +196,7 @@ class HealthCheck:
 
 
 def _look(search: Search, alias: str, keep_for: timedelta) -> Verdict:
-    # In the check's thread, as a cache can hang, too. Whatever it raises is no matter.
+    # A cache can hang, too: it is asked in the check's thread. Its errors don't count.
     text = repr((search, alias, keep_for)).encode()
     key = f"shedlock:health:{hashlib.sha256(text).hexdigest()}"
     with suppress(Exception):
@@ -217,7 +216,7 @@ def _look(search: Search, alias: str, keep_for: timedelta) -> Verdict:
 def _wait(
     alias: str, began: float, future: Future[Verdict], deadline: timedelta
 ) -> Verdict:
-    # So of a store that hangs only the first callers wait.
+    # The deadline counts from the check's begin: later callers wait for less.
     left = began + deadline.total_seconds() - time.monotonic()
     try:
         return future.result(max(0.0, left))
@@ -243,7 +242,6 @@ class HealthView(MonitoringView, HealthCheck):
     provider: str | None = None
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
-        """Return the status, and to authorised callers the findings."""
         aliases = aliases_to_search() if self.provider is None else [self.provider]
         verdict = self.verdict(aliases)
         findings = verdict.findings

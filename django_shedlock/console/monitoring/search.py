@@ -1,12 +1,12 @@
-"""The one verdict on the locks: which need attention, and which have metrics."""
+"""The one verdict on locks: which need attention, and which have metrics."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 
 from django.core.exceptions import ImproperlyConfigured
@@ -57,7 +57,7 @@ class Attention:
 @dataclass(frozen=True)
 class Search:
     """
-    What to look for: nothing else decides what is a finding.
+    What to look for: this alone decides what is a finding.
 
     A job is overdue if it has not succeeded ``grace`` after its tick. A job runs for
     too long if it runs for longer than ``held_for``; without that, if it runs for much
@@ -68,7 +68,7 @@ class Search:
     The store is asked for the locks that may need attention, and only these are read.
     """
 
-    grace: timedelta
+    grace: timedelta = field(default_factory=partial(default_duration, conf.GRACE))
     held_for: timedelta | None = None
     ignored: tuple[str, ...] = ()
     clock_tolerance: timedelta = TOLERANCE
@@ -191,8 +191,8 @@ class Selection:
     @property
     def left_out(self) -> int:
         """How many locks have a record, but are not among these."""
-        told = sum(lock.status is not None for lock in self.locks)
-        return max(0, sum(self.states.values()) - told)
+        known = sum(lock.status is not None for lock in self.locks)
+        return max(0, sum(self.states.values()) - known)
 
 
 def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
@@ -207,7 +207,7 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     urgent = LockQuery(states=NOT_FREE, overdue_by=grace, by_urgency=True, limit=most)
     read = list(provider.statuses(ALL_LOCKS if is_small else urgent))
     if is_small or len(read) < most:
-        # All that are not among them are free: that saves a look at them all.
+        # All locks that were not read are free, so no count is needed.
         states = Counter(status.state for status in read)
     else:
         counted = (
@@ -216,7 +216,7 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
         states = Counter(dict(counted))
     states[LockState.FREE] += max(0, total - states.total())
     statuses = {status.name: status for status in read}
-    # Of those that are held, most need nobody.
+    # Most held locks need no attention.
     late = LockQuery(states={LockState.EXPIRED}, overdue_by=grace).select(read)
     first = [status.name for status in late]
     names = dict.fromkeys([*first, *badly_ended(provider, most), *statuses])

@@ -1,4 +1,4 @@
-"""What an action of operators is, and the one way in which each is carried out."""
+"""What an operator's action is, and the one way in which each is carried out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from django_shedlock.signals import logger
 @dataclass(frozen=True)
 class Option:
     """
-    What an action asks for besides the reason: a duration or, with ``False``, a yes.
+    An option of an action: a duration or, if the default is ``False``, a switch.
 
     ``name`` is the keyword of ``perform``. ``flag`` is that of the command line, where
     an option without one comes after the lock. The admin's form asks for durations that
-    have a ``label``; a confirmation of its page is a yes.
+    have a ``label``; its confirmation turns switches on.
     """
 
     name: str
@@ -60,26 +60,26 @@ class Action:
     unknown: Promise | str = ""
     done: Callable[..., str] = texts.released
     perform: Callable[..., bool] = bool
-    """Does it to ``(asked, before, **options)``; returns whether it was done."""
+    """Is called with ``(asked, before, **options)``; returns whether it was done."""
     is_shown: Callable[..., bool] = bool
-    """Does the lock, read after a lost reply, show that it was done?"""
+    """Whether the lock, read after a lost reply, shows that it was done."""
     signal: Signal | None = None
     makes: Callable[[OperatorAction], str] | None = None
     """Returns the identity of the acquisition that it makes."""
     options: Sequence[Option] = ()
     help: str = ""
     advice: Mapping[LockState, str] = field(default_factory=dict)
-    """What a command line adds to a refusal because of this state."""
+    """What the command line adds to a refusal because of this state."""
     refused_in: Mapping[LockState, Promise] = field(default_factory=dict)
-    """Other words than ``refused``, for this state."""
+    """The text instead of ``refused`` for this state."""
     needs_reason: bool = False
-    """Must a command line have a reason? The admin's form must always."""
+    """Whether the command line requires a reason. The admin's form always does."""
     is_dangerous: bool = False
-    """Are its buttons red?"""
+    """Whether its buttons are red."""
 
     @property
     def name(self) -> str:
-        """What the forms of the admin call it."""
+        """Its name in the forms of the admin."""
         return f"{self.kind}_selected"
 
     def obstacles(

@@ -78,7 +78,7 @@ def carry_out_requests(
         answer = _run(asked, request.pk, job.start)
         raised = answer.error
         if raised is not None and not is_success(raised):
-            # The other requests must be carried out, unless somebody interrupts.
+            # The other requests are carried out, unless this is an interruption.
             if not isinstance(raised, Exception | SystemExit):
                 raise raised
             logger.error("The job of lock %r failed.", request.name, exc_info=raised)

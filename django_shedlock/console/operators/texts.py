@@ -1,4 +1,4 @@
-"""What the trail, the command line and the admin say of an action."""
+"""What the trail, the command line and the admin say about an action."""
 
 from __future__ import annotations
 

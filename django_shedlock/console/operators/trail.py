@@ -1,4 +1,4 @@
-"""What an operator does to a lock, the answer to it, and the trail of all of that."""
+"""An operator's action on a lock, the answer to it, and the trail of both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.translation import override
@@ -21,7 +21,7 @@ from django_shedlock.locks.lock import new_identity
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database.connections import Work, run_here
+from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.statements import (
     Insert,
     Select,
@@ -29,8 +29,6 @@ from django_shedlock.providers.database.statements import (
     number,
     text,
 )
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Answer:
     tell: Callable[[], str]
     look: Callable[[], LockStatus | None] = lambda: None
     error: BaseException | None = None
-    """What the job raised that was run."""
+    """What the job raised."""
 
     def __bool__(self) -> bool:
         return self.result is ActionResult.DONE
@@ -91,7 +89,7 @@ class Trail:
     """
     The rows of a provider's table of actions; without a database there are none.
 
-    What can't be written is logged, and the action goes on.
+    If a row can't be written, that is logged, and the action goes on.
     """
 
     provider: LockProvider
@@ -116,7 +114,7 @@ class Trail:
     def end(
         self, row: int | None, name: str, result: ActionResult, detail: str
     ) -> None:
-        """Write what came of the action."""
+        """Write the result of the action."""
         if row is not None:
             JOURNAL.finish(
                 self.provider.history_database,
@@ -134,7 +132,7 @@ class Trail:
             is_ours = bool(CLAIM(connection, **claimed))
             return is_ours or (is_again and bool(CLAIMED(connection, **claimed)))
 
-        return bool(self._write(update, name))
+        return bool(JOURNAL.write(self.provider.history_database, name, update))
 
     def requests(self, **columns: Any) -> Sequence[LockAction]:
         """Return the open requests to run a job, the oldest first."""
@@ -144,7 +142,8 @@ class Trail:
         """Refuse the open requests for this lock: its job has run."""
         closed = {"name": name, "provider": self.provider.alias}
         closed |= fitting(detail=detail)
-        self._write(lambda c, _: CLOSE(c, **closed), name)
+        using = self.provider.history_database
+        JOURNAL.write(using, name, lambda connection, _: CLOSE(connection, **closed))
 
     def note_catch_up(self) -> None:
         """Write into the provider's one row for it when a catch-up was last seen."""
@@ -157,7 +156,7 @@ class Trail:
                 JOURNAL.inserted(connection, **first)
                 SEEN(connection, **seen)
 
-        self._write(note, "")
+        JOURNAL.write(self.provider.history_database, "", note)
 
     def last_catch_up(self) -> datetime | None:
         """Return when a catch-up was last seen, on any host."""
@@ -174,9 +173,6 @@ class Trail:
         rows = LockAction.objects.using(using).filter(**columns)
         mine = rows.filter(provider=self.provider.alias).order_by("pk")
         return run_here(lambda: list(mine.all()), using)
-
-    def _write(self, work: Work[T], name: str) -> T | None:
-        return JOURNAL.write(self.provider.history_database, name, work)
 
 
 def _of_row(**columns: Any) -> Any:

@@ -15,12 +15,7 @@ from zoneinfo import ZoneInfo
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.apps import apps
 from django.conf import settings
-from django.core.management import (
-    BaseCommand,
-    call_command,
-    get_commands,
-    load_command_class,
-)
+from django.core import management
 from django.utils.functional import cached_property
 from django.utils.module_loading import import_string
 
@@ -119,18 +114,18 @@ class CrontabEntry:
         return import_string(self.path)
 
     @property
-    def command(self) -> BaseCommand | None:
+    def command(self) -> management.BaseCommand | None:
         """The command that the entry calls by its name, if it exists."""
         name = self.args[0] if self.args else None
-        app = get_commands().get(name) if isinstance(name, str) else None
-        if app is None or isinstance(app, BaseCommand):
+        app = management.get_commands().get(name) if isinstance(name, str) else None
+        if app is None or isinstance(app, management.BaseCommand):
             return app
-        return load_command_class(app, str(name))
+        return management.load_command_class(app, str(name))
 
     @cached_property
     def job(self) -> Job | None:
         """The decorated job that the entry runs, which may be a command."""
-        if self.function is not call_command:
+        if self.function is not management.call_command:
             return registry.find_job(self.function)
         command = self.command
         return None if command is None else registry.find_job(command.handle)
@@ -171,7 +166,7 @@ class CrontabEntry:
             return parse_command(*self.args, **self.kwargs)[0]
         if self.job is None:
             return None
-        if self.function is call_command:
+        if self.function is management.call_command:
             return self.job.request
         return self.job.request_for(tuple(self.args), self.kwargs)
 

@@ -12,5 +12,4 @@ class PrometheusConfig(AppConfig):
     label = "django_shedlock_prometheus"
 
     def ready(self) -> None:
-        """Connect the receivers that count."""
         from django_shedlock.contrib.prometheus import receivers  # noqa: F401

@@ -48,7 +48,6 @@ class MetricsView(MonitoringView):
     """
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return the metrics in the format that the request accepts."""
         if not self.is_allowed:
             raise PermissionDenied
         registry = CollectorRegistry()
