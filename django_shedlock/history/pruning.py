@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from django_shedlock.jobs.named import import_decorated_modules, named_jobs
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.locks.configuration import full_name
-from django_shedlock.models import LockAction, LockRecord, LockRecordQuerySet, LockRun
+from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.providers.database.connections import run_here
 
@@ -79,8 +79,14 @@ def prune_locks(using: str, unused_for: timedelta, *, dry_run: bool = False) -> 
     names = unused.order_by("name").values_list("name", flat=True)
     while batch := run_here(partial(list, names.filter(name__gt=last)[:BATCH]), using):
         last, old = batch[-1], set(batch) - kept
-        delete = partial(_delete_locks, unused, old)
-        found += len(old) if dry_run else run_here(delete, using)
+        if dry_run:
+            found += len(old)
+            continue
+        # Without the record, nothing would show that a run is abandoned.
+        runs = LockRun.objects.using(using).filter(name__in=old)
+        run_here(runs.record_abandoned, using)
+        # Filtered again: another worker may have acquired one meanwhile.
+        found += run_here(unused.filter(name__in=old).delete_at_once, using)
     return found
 
 
@@ -94,13 +100,6 @@ def _delete(old: Any, order: str, using: str) -> int:
         deleted += run_here(rows.delete, using)[0]
         rest = old.filter(**{f"{order}__gte": batch[-1][1]})
     return deleted
-
-
-def _delete_locks(unused: LockRecordQuerySet, names: Set[str]) -> int:
-    # Without the record, nothing would show that a run is abandoned.
-    LockRun.objects.using(unused.db).filter(name__in=names).record_abandoned()
-    # Filtered again: another worker may have acquired one meanwhile.
-    return unused.filter(name__in=names).delete_at_once()
 
 
 def _fixed_names() -> Iterator[str]:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from datetime import timedelta
 from traceback import format_exception
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.db.models import Subquery
@@ -20,7 +20,7 @@ from django_shedlock.history.journal import Journal, fitting, texts
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.states import RunOutcome, is_success
-from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.statements import (
     ASYNCHRONOUS_COMMIT,
@@ -66,16 +66,10 @@ class Skips:
             return self._counts.pop((provider, name), 0)
 
 
-class Begun(NamedTuple):
-    """What was written of a run that began, and when, by the monotonic clock."""
-
-    at: float
-    values: dict[str, Any]
-    key: int | None
-
-
 skips = renewed_in_child(Skips())
-_begun: WeakKeyDictionary[Lock, Begun] = WeakKeyDictionary()
+_begun: WeakKeyDictionary[Lock, tuple[float, dict[str, Any], int | None]]
+_begun = WeakKeyDictionary()
+"""When a run began, by the monotonic clock, what was written then, and the row."""
 
 
 @receiver(lock_acquired)
@@ -83,7 +77,7 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
     """Record with one statement that a run begins."""
     if not _is_recorded(lock.provider, lock.configuration):
         return
-    at = time.monotonic()
+    began = time.monotonic()
     host, pid = split_identity(lock.locked_by)
     start = lock.configuration.start
     values = {
@@ -97,8 +91,8 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
         "skips": skips.pop(lock.provider.alias, lock.name),
         "ago": ZERO,
     }
-    key = RUNS.begin(lock.provider.history_database, values)
-    _begun[lock] = Begun(at, values, key)
+    row = RUNS.begin(lock.provider.history_database, values)
+    _begun[lock] = began, values, row
 
 
 @receiver(lock_not_acquired)
@@ -115,25 +109,16 @@ def record_end(
     *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
 ) -> None:
     """Record with one statement how a run ended: lost, unless it released its lock."""
-    begun = _begun.pop(lock, None)
-    if begun is None:
+    if lock not in _begun:
         return
-    took = timedelta(seconds=time.monotonic() - begun.at)
-    outcome = RunOutcome.LOST
+    began, values, row = _begun.pop(lock)
+    took, outcome = timedelta(seconds=time.monotonic() - began), RunOutcome.LOST
     if released:
         is_good = is_success(exception)
         outcome = RunOutcome.SUCCEEDED if is_good else RunOutcome.FAILED
-    RUNS.finish(
-        lock.provider.history_database,
-        begun.key,
-        {**begun.values, "ago": took},
-        {
-            "outcome": outcome.value,
-            "duration": took,
-            **exception_columns(exception),
-        },
-        is_urgent=lock.lost.is_set(),
-    )
+    end = {"outcome": outcome.value, "duration": took, **exception_columns(exception)}
+    using, is_lost = lock.provider.history_database, lock.lost.is_set()
+    RUNS.finish(using, row, {**values, "ago": took}, end, is_urgent=is_lost)
 
 
 def exception_columns(exception: BaseException | None) -> dict[str, str]:
@@ -177,19 +162,24 @@ def _beginning() -> tuple[type[LockRun], dict[str, Any]]:
     }
 
 
-def _end() -> tuple[LockRunQuerySet, dict[str, Any]]:
-    return LockRun.objects.filter(ASYNCHRONOUS_COMMIT, pk=number("row")), {
-        **texts("outcome", *NO_EXCEPTION),
-        "finished": DatabaseNow(),
-        "duration": duration("duration"),
-    }
-
-
-def _key() -> Any:
-    runs = LockRun.objects.filter(**texts(*IDENTITY))
-    return runs.order_by("pk").values_list("pk")[:1]
-
-
 RUNS = Journal(
-    "The history lacks a run of", Insert(_beginning), Select(_key), Update(_end)
+    "The history lacks a run of",
+    Insert(_beginning),
+    Select(
+        lambda: (
+            LockRun.objects.filter(**texts(*IDENTITY))
+            .order_by("pk")
+            .values_list("pk")[:1]
+        )
+    ),
+    Update(
+        lambda: (
+            LockRun.objects.filter(ASYNCHRONOUS_COMMIT, pk=number("row")),
+            {
+                **texts("outcome", *NO_EXCEPTION),
+                "finished": DatabaseNow(),
+                "duration": duration("duration"),
+            },
+        )
+    ),
 )

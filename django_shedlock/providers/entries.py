@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning
@@ -23,17 +24,11 @@ from django_shedlock.clocks import EARLIEST, LATEST
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import (
-    LockHolder,
-    LockState,
-    LockStatus,
-    state_of,
-)
+from django_shedlock.locks.states import LockHolder, LockState, LockStatus, state_of
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import from_text, to_text
 
-R = TypeVar("R")
 Read = tuple["Entry | None", Any, float]
 """The entry of a lock, if it has one, its version, and the clock."""
 
@@ -68,13 +63,10 @@ class Entry:
             entry = cls(**json.loads(text))
         except TypeError as error:
             raise ValueError(f"{text!r} is no record of a lock: {error}") from error
-        values = asdict(entry)
-        texts = [values.pop("locked_by"), values.pop("ticks")]
-        numbers = [each for each in values.values() if each is not None]
-        if not all(isinstance(each, str) for each in texts) or not all(
-            isinstance(each, int | float) for each in numbers
-        ):
-            raise ValueError(f"{entry!r} is no record of a lock")
+        for name, value in asdict(entry).items():
+            kind = str if name in {"locked_by", "ticks"} else int | float | None
+            if not isinstance(value, kind):
+                raise ValueError(f"{entry!r} is no record of a lock")
         return entry
 
     def to_json(self) -> str:
@@ -85,14 +77,10 @@ class Entry:
         """Return whether ``lock`` was acquired last, and is not released."""
         return self.locked_by == lock.locked_by and not self.is_released
 
-    def is_held(self, now: float) -> bool:
-        """Return whether nobody can acquire the lock."""
-        return self.lock_until > now
-
     def state(self, now: float) -> LockState:
         """Return the lock's state at ``now``."""
-        held, released = self.is_held(now), self.is_released
-        return state_of(self.locked_by, is_held=held, is_released=released)
+        is_held = self.lock_until > now
+        return state_of(self.locked_by, is_held=is_held, is_released=self.is_released)
 
     def acquired(
         self, locked_by: str, now: float, at_most: timedelta, at_least: timedelta = ZERO
@@ -180,28 +168,33 @@ class EntryLockProvider(LockProvider):
         for name in self.names() if names is None else names:
             yield name, partial(self.read, name)
 
+    # Each change is computed anew if somebody else wrote first.
+
     def acquire(self, lock: Lock) -> LockHolder | None:
         wanted = lock.configuration
-
-        def change(entry: Entry, now: float) -> Entry | LockHolder | None:
-            # Our own, if the store did not tell that it had written it.
-            if entry.belongs_to(lock) and entry.is_held(now):
-                return None
-            clock, decision = self.wall_clock(now), None
-            status = entry.status(lock.name, now, clock)
-            if wanted.schedule is not None:
-                decision = status.schedule_state.decide(
-                    wanted.start, wanted.schedule, wanted.grace, clock
-                )
-            refusal = status.refusal(wanted.start, decision)
-            if refusal is not None:
-                return refusal
-            lock.tick = decision.tick if decision else None
-            at_most, at_least = wanted.lock_at_most_for, lock.lock_at_least_for
-            new = entry.acquired(lock.locked_by, now, at_most, at_least)
-            return replace(new, ticks=to_text(decision.state)) if decision else new
-
-        return self._change(lock.name, change)
+        at_most, at_least = wanted.lock_at_most_for, lock.lock_at_least_for
+        with self._readable(lock.name):
+            while True:
+                found, version, now = self.read(lock.name)
+                entry = found or Entry.free(now)
+                # Our own, if the store did not tell that it had written it.
+                if entry.belongs_to(lock) and entry.lock_until > now:
+                    return None
+                clock, decision = self.wall_clock(now), None
+                status = entry.status(lock.name, now, clock)
+                if wanted.schedule is not None:
+                    decision = status.schedule_state.decide(
+                        wanted.start, wanted.schedule, wanted.grace, clock
+                    )
+                refusal = status.refusal(wanted.start, decision)
+                if refusal is not None:
+                    return refusal
+                lock.tick = decision.tick if decision else None
+                new = entry.acquired(lock.locked_by, now, at_most, at_least)
+                if decision is not None:
+                    new = replace(new, ticks=to_text(decision.state))
+                if self.write(lock.name, new, version):
+                    return None
 
     def extend(
         self,
@@ -211,63 +204,83 @@ class EntryLockProvider(LockProvider):
         *,
         is_beat: bool = False,
     ) -> bool:
-        def change(entry: Entry, now: float) -> Entry | bool:
-            if not entry.belongs_to(lock) or not entry.is_held(now):
-                return False
-            longer = _lengthened(entry, now, lock_at_most_for)
-            if lock_at_least_for is not None:
-                kept_until = now + lock_at_least_for.total_seconds()
-                longer = replace(longer, lock_at_least_until=kept_until)
-            return replace(longer, extended_at=now)
-
-        return self._change(lock.name, change) is None
+        with self._readable(lock.name):
+            while True:
+                entry, version, now = self.read(lock.name)
+                if not entry or not entry.belongs_to(lock) or entry.lock_until <= now:
+                    return False
+                until = max(entry.lock_until, now + lock_at_most_for.total_seconds())
+                longer = replace(entry, lock_until=until, extended_at=now)
+                if lock_at_least_for is not None:
+                    kept_until = now + lock_at_least_for.total_seconds()
+                    longer = replace(longer, lock_at_least_until=kept_until)
+                if self.write(lock.name, longer, version):
+                    return True
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         was_tried = lock.was_release_tried
-
-        def change(entry: Entry, now: float) -> Entry | bool:
-            nonlocal was_tried
-            if not entry.belongs_to(lock):
-                # Sent again after a lost reply, our own first try may have released it.
-                return was_tried and entry.locked_by == lock.locked_by
-            was_tried = True
-            # If the clock was set back, keep the lock no longer than if acquired now.
-            longest = now + lock.lock_at_least_for.total_seconds()
-            until = max(now, min(entry.lock_at_least_until, longest))
-            ticks = entry.ticks
-            if succeeded and lock.tick is not None:
-                ticks = to_text(from_text(ticks).after_success())
-            return replace(entry, lock_until=until, is_released=True, ticks=ticks)
-
-        return self._change(lock.name, change) in {None, True}
+        with self._readable(lock.name):
+            while True:
+                entry, version, now = self.read(lock.name)
+                if entry is None or not entry.belongs_to(lock):
+                    # After a lost reply, our own first try may have released it.
+                    is_ours = entry is not None and entry.locked_by == lock.locked_by
+                    return was_tried and is_ours
+                was_tried = True
+                # If the clock was set back, keep it no longer than if acquired now.
+                longest = now + lock.lock_at_least_for.total_seconds()
+                until = max(now, min(entry.lock_at_least_until, longest))
+                over = replace(entry, lock_until=until, is_released=True)
+                if succeeded and lock.tick is not None:
+                    ticks = to_text(from_text(entry.ticks).after_success())
+                    over = replace(over, ticks=ticks)
+                if self.write(lock.name, over, version):
+                    return True
 
     def replace(
         self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
     ) -> bool:
-        def change(entry: Entry, now: float) -> Entry | bool:
-            if entry.locked_by != status.locked_by:
-                return False
-            if not lasting:
-                over = replace(entry, lock_until=now, lock_at_least_until=now)
-                is_free = entry.state(now) is LockState.FREE
-                return not is_free and replace(over, is_released=True)
-            if not entry.is_held(now):
-                return False
-            if locked_by is not None:
-                return entry.acquired(locked_by, now, lasting)
-            return _lengthened(entry, now, lasting)
-
-        return self._change(status.name, change) is None
+        name = status.name
+        with self._readable(name):
+            while True:
+                entry, version, now = self.read(name)
+                if entry is None or entry.locked_by != status.locked_by:
+                    return False
+                is_over = entry.lock_until <= now
+                if is_over if lasting else entry.state(now) is LockState.FREE:
+                    return False
+                if not lasting:
+                    over = replace(entry, lock_until=now, lock_at_least_until=now)
+                    new = replace(over, is_released=True)
+                elif locked_by is not None:
+                    new = entry.acquired(locked_by, now, lasting)
+                else:
+                    until = max(entry.lock_until, now + lasting.total_seconds())
+                    new = replace(entry, lock_until=until)
+                if self.write(name, new, version):
+                    return True
 
     def register(self, name: str, schedule: Schedule) -> None:
-        def change(entry: Entry, now: float) -> Entry | None:
-            if entry.is_held(now) and not entry.is_released:
-                return None
-            status = entry.status(name, now, self.wall_clock(now))
-            ticks = to_text(status.registered(schedule))
-            return None if ticks == entry.ticks else replace(entry, ticks=ticks)
+        with self._readable(name):
+            while True:
+                found, version, now = self.read(name)
+                entry = found or Entry.free(now)
+                if entry.lock_until > now and not entry.is_released:
+                    return
+                status = entry.status(name, now, self.wall_clock(now))
+                new = replace(entry, ticks=to_text(status.registered(schedule)))
+                if new == entry or self.write(name, new, version):
+                    return
 
-        self._change(name, change)
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise LockProviderError(
+                f"The record of lock {name!r} in the provider {self.alias!r} can't be "
+                f"read: {error}. Correct or delete it."
+            ) from error
 
     def now(self) -> datetime:
         moment = self.wall_clock(self.clock())
@@ -286,10 +299,9 @@ class EntryLockProvider(LockProvider):
             clock = self.wall_clock(now)
             return entry.status(name, now, clock).checked() if entry else None
         except ValueError as error:
-            reason = str(error)
-        free, clock = LockState.FREE, self.wall_clock(self.clock())
-        unknown = LockStatus(name, free, "", clock, clock, ZERO, clock)
-        return unknown.as_unreadable(reason)
+            free, clock = LockState.FREE, self.wall_clock(self.clock())
+            unknown = LockStatus(name, free, "", clock, clock, ZERO, clock)
+            return unknown.as_unreadable(str(error))
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         try:
@@ -298,31 +310,3 @@ class EntryLockProvider(LockProvider):
             hint = "No job with a lock runs while its store is unreachable."
             return [Warning(str(error), hint=hint, id="shedlock.W005")]
         return []
-
-    def _change(
-        self, name: str, change: Callable[[Entry, float], Entry | R]
-    ) -> R | None:
-        """
-        Write what ``change`` makes of the entry, and return ``None``.
-
-        It is asked again if somebody else wrote first. Anything but an entry is the
-        answer, and nothing is written.
-        """
-        while True:
-            try:
-                entry, version, now = self.read(name)
-                after = change(entry or Entry.free(now), now)
-            except ValueError as error:
-                raise LockProviderError(
-                    f"The record of lock {name!r} in the provider {self.alias!r} can't "
-                    f"be read: {error}. Correct or delete it."
-                ) from error
-            if not isinstance(after, Entry):
-                return after
-            if self.write(name, after, version):
-                return None
-
-
-def _lengthened(entry: Entry, now: float, at_most: timedelta) -> Entry:
-    lease_end = now + at_most.total_seconds()
-    return replace(entry, lock_until=max(entry.lock_until, lease_end))

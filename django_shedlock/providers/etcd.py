@@ -25,22 +25,19 @@ ROUNDING = 1
 NO_KEY = Known()
 
 
-class Lease(NamedTuple):
-    """A lease of etcd, and how long it was granted; without one both are 0."""
-
-    id: int = 0
-    seconds: int = 0
-
-
 class Version(NamedTuple):
-    """What ``read()`` has seen; ``write()`` changes only that."""
+    """
+    What ``read()`` has seen; ``write()`` changes only that.
+
+    ``seconds`` is how long the lease of the holder was granted, 0 without one.
+    """
 
     record: Known
     holder: Known
     store: int
     clock: float
     entry: Entry
-    lease: Lease
+    seconds: int
 
 
 class EtcdLockProvider(ServerLockProvider):
@@ -82,38 +79,39 @@ class EtcdLockProvider(ServerLockProvider):
         steps = {"success": [gateway.read(key) for key in keys]}
         result, clock = self._ask("read", name, "kv/txn", steps)
         record, holder = _known(keys, result)
-        entry, lease, _ = _read(record, holder, clock)
+        entry, seconds, _ = _read(record, holder, clock)
         store, seen = int(result["header"]["revision"]), entry or Entry.free(clock)
-        return entry, Version(record, holder, store, clock, seen, lease), clock
+        return entry, Version(record, holder, store, clock, seen, seconds), clock
 
     def write(self, name: str, entry: Entry, version: Version) -> bool:
         """See EntryLockProvider.write(). What it can't use of a lease it revokes."""
-        before, lease = version.entry, version.lease
+        before, lease = version.entry, version.holder.lease
         is_same = entry.fencing_token == before.fencing_token
         if not is_same:
             # It has to grow, even if the record was deleted.
             token = max(entry.fencing_token, version.store + 1)
             entry = replace(entry, fencing_token=token)
-        if lease.id and entry.is_released and entry.lock_until == before.lock_until:
-            return self._put(name, entry, version, lease)[0]  # only its ticks changed
+        if lease and entry.is_released and entry.lock_until == before.lock_until:
+            # Only its ticks have changed.
+            return self._put(name, entry, version, lease, version.seconds)[0]
         left = entry.lock_until - version.clock
         seconds = ceil(left) + ROUNDING if left > 0 else 0
-        is_extension = lease.id and is_same and not entry.is_released
-        if is_extension and seconds < lease.seconds:
+        is_extension = lease and is_same and not entry.is_released
+        if is_extension and seconds < version.seconds:
             # No extension shortens a lease, and only etcd knows what is left of it.
-            which = {"ID": str(lease.id)}
+            which = {"ID": str(lease)}
             answer, _ = self._ask("extend", name, "lease/timetolive", which)
             seconds = max(seconds, int(answer["TTL"]) + ROUNDING)
-        new = Lease()
+        new = 0
         if seconds:
             grant = {"TTL": seconds, "ID": 0}
             answer, _ = self._ask("acquire", name, "lease/grant", grant)
-            new = Lease(int(answer["ID"]), seconds)
-        is_written, in_use = self._put(name, entry, version, new)
+            new = int(answer["ID"])
+        is_written, in_use = self._put(name, entry, version, new, seconds)
         unused = lease if is_written else new
-        if unused.id and unused.id != in_use:
+        if unused and unused != in_use:
             with suppress(LockProviderError):  # it ends soon, should that fail
-                which = {"ID": str(unused.id)}
+                which = {"ID": str(unused)}
                 self._ask("revoke a lease of", None, "lease/revoke", which)
         return is_written
 
@@ -163,14 +161,14 @@ class EtcdLockProvider(ServerLockProvider):
         return self._records + name.encode(), self._holders + name.encode()
 
     def _put(
-        self, name: str, entry: Entry, version: Version, lease: Lease
+        self, name: str, entry: Entry, version: Version, lease: int, seconds: int
     ) -> tuple[bool, int]:
         # Returns whether it is written, and which lease the lock has then.
         mark = secrets.token_hex(8)
-        ours = {"lease_seconds": lease.seconds, "mark": mark}
+        ours = {"lease_seconds": seconds, "mark": mark}
         value = json.dumps({**json.loads(entry.to_json()), **ours}).encode()
         keys = record, holder = self._keys(name)
-        hold = gateway.put(holder, value, lease.id)
+        hold = gateway.put(holder, value, lease)
         change = {
             "compare": [
                 gateway.unchanged(record, version.record.revision),
@@ -178,13 +176,13 @@ class EtcdLockProvider(ServerLockProvider):
             ],
             "success": [
                 gateway.put(record, value),
-                hold if lease.id else gateway.delete(holder),
+                hold if lease else gateway.delete(holder),
             ],
             "failure": [gateway.read(record), gateway.read(holder)],
         }
         result, _ = self._ask("change", name, "kv/txn", change)
         if result.get("succeeded"):
-            return True, lease.id
+            return True, lease
         # Another member may have done it, and its answer was lost: then our mark is
         # there, or somebody wrote since, and our lease may be in use.
         found, held = _known(keys, result)
@@ -204,13 +202,13 @@ def _known(keys: tuple[bytes, bytes], result: dict[str, Any]) -> list[Known]:
 
 def _read(record: Known, holder: Known, clock: float) -> Read:
     """
-    Return the entry, if there is one, its lease, and the clock.
+    Return the entry, if there is one, the seconds of its lease, and the clock.
 
     The lease of etcd decides whether the lock is held, whatever the clocks say, and
     also after somebody has deleted the record. Raises ``ValueError``.
     """
     if not record.revision and not holder.revision:
-        return None, Lease(), clock
+        return None, 0, clock
     values = json.loads((record if record.revision else holder).value)
     seconds = 0
     if isinstance(values, dict):
@@ -221,8 +219,8 @@ def _read(record: Known, holder: Known, clock: float) -> Read:
     entry = Entry.from_json(json.dumps(values))
     if not holder.revision:
         over = replace(entry, lock_until=min(entry.lock_until, clock))
-        return over, Lease(), clock
+        return over, 0, clock
     until = max(entry.lock_until, clock + ROUNDING)
     if seconds:
         until = min(until, clock + seconds)
-    return replace(entry, lock_until=until), Lease(holder.lease, seconds), clock
+    return replace(entry, lock_until=until), seconds, clock

@@ -35,7 +35,7 @@ class Members:
         if not urls:
             raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
         self._options = {"timeout": timeout / len(urls), "api_path": "/v3/", **options}
-        self._addresses = []
+        self._addresses: list[dict[str, Any]] = []
         for url in urls:
             parts = urlsplit(url)
             is_http = parts.scheme in {"http", "https"} and parts.hostname

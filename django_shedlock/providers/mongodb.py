@@ -54,7 +54,7 @@ class MongoLockProvider(ServerLockProvider):
         self._is_srv = url.startswith("mongodb+srv://")
         limit = parse_duration(timeout) // MILLISECOND
         self._options = {"timeoutMS": limit, **client_options, "tz_aware": True}
-        self.clients = Clients(self._connect, _close)
+        self.clients = Clients(self._connect, lambda each: each.database.client.close())
 
     @property
     def collection(self) -> Any:
@@ -74,10 +74,8 @@ class MongoLockProvider(ServerLockProvider):
                 found = self._find_and_update(which, pipeline, upsert=True)
             except DuplicateKeyError:  # somebody inserted it in the same instant
                 found = self._find_and_update(which, pipeline)
-        if found is not None and found.get("lockedBy") == lock.locked_by:
-            lock.tick = None
-            return None
-        return super().acquire(lock)
+        is_ours = found is not None and found.get("lockedBy") == lock.locked_by
+        return None if is_ours else super().acquire(lock)
 
     def extend(
         self,
@@ -88,18 +86,32 @@ class MongoLockProvider(ServerLockProvider):
         is_beat: bool = False,
     ) -> bool:
         """See LockProvider.extend(). It is one operation."""
-        pipeline = documents.extending(lock_at_most_for, lock_at_least_for)
+        new: Document = {
+            "lockUntil": {"$max": ["$lockUntil", documents.after(lock_at_most_for)]},
+            "extendedAt": documents.NOW,
+            "changes": documents.CHANGED,
+        }
+        if lock_at_least_for is not None:
+            new["atLeastUntil"] = documents.after(lock_at_least_for)
+        which = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
+        which["$expr"] = {"$gt": ["$lockUntil", documents.NOW]}
         with self.asking("extend", lock.name):
-            ours = documents.ours(lock, is_held=True)
-            return self._find_and_update(ours, pipeline) is not None
+            return self._find_and_update(which, [{"$set": new}]) is not None
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). The success of a tick is one operation more."""
         if lock.was_release_tried or (succeeded and lock.tick is not None):
             return super().release(lock, succeeded=succeeded)
-        pipeline = documents.releasing(lock.lock_at_least_for)
+        # If the clock was set back, keep it no longer than if it were acquired now.
+        kept = {"$min": ["$atLeastUntil", documents.after(lock.lock_at_least_for)]}
+        new = {
+            "lockUntil": {"$max": [documents.NOW, kept]},
+            "isReleased": True,
+            "changes": documents.CHANGED,
+        }
+        which = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
         with self.asking("release", lock.name):
-            return self._find_and_update(documents.ours(lock), pipeline) is not None
+            return self._find_and_update(which, [{"$set": new}]) is not None
 
     def read(self, name: str) -> Read:
         """
@@ -161,7 +173,7 @@ class MongoLockProvider(ServerLockProvider):
     def try_options(self) -> None:
         self._address()
         if not self._is_srv:  # for that, PyMongo may ask the name server
-            _close(self._connect())
+            self._connect().database.client.close()
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from pymongo import errors
@@ -217,7 +229,3 @@ class MongoLockProvider(ServerLockProvider):
             database = parts["database"]
             places = sorted(f"{host}:{port}" for host, port in parts["nodelist"])
         return (*places, self._database or database or DATABASE, self._name)
-
-
-def _close(collection: Any) -> None:
-    collection.database.client.close()

@@ -17,24 +17,14 @@ from django_shedlock.providers.entries import Entry, Read
 
 MILLISECOND = timedelta(milliseconds=1)
 NOW = "$$NOW"
-FIELDS = (
-    "lockUntil",
-    "lockedAt",
-    "lockedBy",
-    "acquiredBy",
-    "atLeastUntil",
-    "extendedAt",
-    "fencingToken",
-    "isReleased",
-    "ticks",
-    "changes",
-)
 COMPARED = ("lockUntil", "lockedAt", "lockedBy", "changes")
 """Each change of ours counts in ``changes``, and each of Java's changes another one."""
-
-WITH_CLOCK: dict[str, Any] = {**dict.fromkeys(FIELDS, 1), "now": NOW}
+OURS = (
+    *("acquiredBy", "atLeastUntil", "extendedAt"),
+    *("fencingToken", "isReleased", "ticks"),
+)
+WITH_CLOCK: dict[str, Any] = {**dict.fromkeys(COMPARED + OURS, 1), "now": NOW}
 """What is read of a document: its fields, and the server's clock."""
-
 CHANGED = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
 Document = dict[str, Any]
 
@@ -43,11 +33,11 @@ def acquiring(lock: Lock) -> list[Document]:
     """Return the pipeline that acquires the lock if it is free."""
     configuration = lock.configuration
     new = {
-        "lockUntil": _after(configuration.lock_at_most_for),
+        "lockUntil": after(configuration.lock_at_most_for),
         "lockedAt": NOW,
         "lockedBy": {"$literal": lock.locked_by},
         "acquiredBy": {"$literal": lock.locked_by},
-        "atLeastUntil": _after(configuration.lock_at_least_for),
+        "atLeastUntil": after(configuration.lock_at_least_for),
         "extendedAt": None,
         "fencingToken": {"$add": [{"$ifNull": ["$fencingToken", 0]}, 1]},
         "isReleased": False,
@@ -59,32 +49,6 @@ def acquiring(lock: Lock) -> list[Document]:
     acquired = {"$mergeObjects": ["$$ROOT", new]}
     free = {"$and": [is_date, is_free]}
     return [{"$replaceWith": {"$cond": [free, acquired, "$$ROOT"]}}]
-
-
-def extending(at_most: timedelta, at_least: timedelta | None) -> list[Document]:
-    """Return the pipeline that makes a lease longer."""
-    new: Document = {
-        "lockUntil": {"$max": ["$lockUntil", _after(at_most)]},
-        "extendedAt": NOW,
-        "changes": CHANGED,
-    }
-    if at_least is not None:
-        new["atLeastUntil"] = _after(at_least)
-    return [{"$set": new}]
-
-
-def releasing(at_least: timedelta) -> list[Document]:
-    """Return the pipeline that ends a lease, or keeps it for ``lock_at_least_for``."""
-    # If the clock was set back, no longer than if it were acquired now.
-    kept = {"$min": ["$atLeastUntil", _after(at_least)]}
-    lease_end = {"$max": [NOW, kept]}
-    return [{"$set": {"lockUntil": lease_end, "isReleased": True, "changes": CHANGED}}]
-
-
-def ours(lock: Lock, *, is_held: bool = False) -> Document:
-    """Return the filter for the document while it is of this acquisition."""
-    whose = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
-    return {**whose, "$expr": {"$gt": ["$lockUntil", NOW]}} if is_held else whose
 
 
 def to_document(entry: Entry, before: Document) -> Document:
@@ -141,7 +105,8 @@ def _is_ours(document: Document) -> bool:
     return document.get("acquiredBy") == document.get("lockedBy")
 
 
-def _after(time: timedelta) -> Document:
+def after(time: timedelta) -> Document:
+    """Return the instant so long from now, by the server's clock."""
     return {"$add": [NOW, ceil(time / MILLISECOND)]}
 
 

@@ -167,10 +167,10 @@ class RedisLockProvider(ServerLockProvider):
             "ticks": entry.ticks,
         }
         marks, flat = (secrets.token_hex(8), version), chain(*fields.items())
-        guard = (*marks, entry.fencing_token, until, entry.ticks)
-        request = (redis_server.WRITE, self._key(name), *guard, *flat)
+        request = (*marks, entry.fencing_token, until, entry.ticks, *flat)
         with self.asking("change", name):
-            return bool(self.server.run(*request, is_confirmed=True))
+            script, key = redis_server.WRITE, self._key(name)
+            return bool(self.server.run(script, key, *request, is_confirmed=True))
 
     def names(self) -> Iterable[str]:
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)

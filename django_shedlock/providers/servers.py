@@ -16,6 +16,7 @@ from django_shedlock.providers.entries import EntryLockProvider
 from django_shedlock.threads import renewed_in_child
 
 C = TypeVar("C")
+INSTALL = 'Install it: pip install "django-shedlock[%s]"'
 
 
 class Clients(Generic[C]):
@@ -36,38 +37,35 @@ class Clients(Generic[C]):
         self._make, self._close = make, close
         self._for_each_thread = for_each_thread
         self._inherited: list[object] = []
-        self._renew()
+        self._at_end: Any = None
+        self.forget()
         renewed_in_child(self)
 
     def forget(self) -> None:
         """Forget the clients: a forked child must not use its parent's."""
-        # Nor may it close them, as the garbage collector would.
-        self._inherited.append(self._of_threads)
-        self._at_end.detach()
-        self._renew()
+        if self._at_end is not None:
+            # Nor may it close them, as the garbage collector would.
+            self._inherited.append(self._clients)
+            self._at_end.detach()
+        # Re-entrant, since a signal handler may release locks.
+        self._mutex = threading.RLock()
+        self._clients: MutableMapping[object, C]
+        # That of all outlives every thread.
+        self._clients = WeakKeyDictionary() if self._for_each_thread else {}
+        self._at_end = finalize(self, _close_all, self._clients, self._close)
 
     def get(self) -> C:
         """Return the client of this thread, or of all."""
-        each = self._for_each_thread
-        thread = threading.current_thread() if each else threading.main_thread()
+        key = threading.current_thread() if self._for_each_thread else None
         with self._mutex:
-            if thread not in self._of_threads:
-                self._of_threads[thread] = self._make()
-            return self._of_threads[thread]
+            if key not in self._clients:
+                self._clients[key] = self._make()
+            return self._clients[key]
 
     def close(self) -> None:
         """Close all of this process; the next ``get()`` makes a new one."""
         with self._mutex:
-            _close_all(self._of_threads, self._close)
-
-    def _renew(self) -> None:
-        # Re-entrant, since a signal handler may release locks.
-        self._mutex = threading.RLock()
-        # That of all outlives the main thread: the child of another thread has none.
-        self._of_threads: MutableMapping[threading.Thread, C] = (
-            WeakKeyDictionary() if self._for_each_thread else {}
-        )
-        self._at_end = finalize(self, _close_all, self._of_threads, self._close)
+            _close_all(self._clients, self._close)
 
 
 def _close_all(clients: MutableMapping[Any, C], close: Callable[[C], object]) -> None:
@@ -102,7 +100,7 @@ class ServerLockProvider(EntryLockProvider):
         try:
             self.try_options()
         except ImportError as error:
-            text, hint = f"{where} needs {self.library}: {error}", self._install
+            text, hint = f"{where} needs {self.library}: {error}", INSTALL % self.extra
         except Exception as error:  # without the library its errors are unknown, too
             text = f"{where} has wrong options: {message_of(error)}"
         else:
@@ -116,7 +114,7 @@ class ServerLockProvider(EntryLockProvider):
             yield
         except Exception as error:
             if isinstance(error, ImportError):
-                text, is_uncertain = f"{error}. {self._install}", False
+                text, is_uncertain = f"{error}. {INSTALL % self.extra}", False
             elif explained := self.explain(error):
                 text, is_uncertain = explained
             else:
@@ -126,7 +124,3 @@ class ServerLockProvider(EntryLockProvider):
             failure = LockProviderError(f"Could not {verb} {what} {where}: {text}")
             failure.is_uncertain = is_uncertain
             raise failure from error
-
-    @property
-    def _install(self) -> str:
-        return f'Install it: pip install "django-shedlock[{self.extra}]"'
