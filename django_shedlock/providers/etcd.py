@@ -22,7 +22,6 @@ from django_shedlock.providers.servers import ServerLockProvider
 
 ROUNDING = 1
 """Seconds that are added to a lease: two members' clocks tell a second, no more."""
-NO_KEY = Known()
 
 
 class Version(NamedTuple):
@@ -78,7 +77,8 @@ class EtcdLockProvider(ServerLockProvider):
         keys = self._keys(name)
         steps = {"success": [gateway.read(key) for key in keys]}
         result, clock = self._ask("read", name, "kv/txn", steps)
-        record, holder = _known(keys, result)
+        found = gateway.answers(result)
+        record, holder = (found.get(key, Known()) for key in keys)
         entry, seconds, _ = _read(record, holder, clock)
         store, seen = int(result["header"]["revision"]), entry or Entry.free(clock)
         return entry, Version(record, holder, store, clock, seen, seconds), clock
@@ -132,14 +132,17 @@ class EtcdLockProvider(ServerLockProvider):
         prefixes = self._records, self._holders
         steps = [gateway.read(prefix, is_prefix=True) for prefix in prefixes]
         result, clock = self._ask("list", None, "kv/txn", {"success": steps})
-        records, holders = (
-            {key.removeprefix(prefix).decode(): known for key, known in found.items()}
-            for prefix, found in zip(prefixes, gateway.answers(result), strict=True)
-        )
+        found = gateway.answers(result)
+        listed = {
+            key.removeprefix(prefix).decode()
+            for prefix in prefixes
+            for key in found
+            if key.startswith(prefix)
+        }
         return [
             (name, partial(_read, *keys, clock))
-            for name in {*records, *holders}
-            for keys in [(records.get(name, NO_KEY), holders.get(name, NO_KEY))]
+            for name in listed
+            for keys in [[found.get(key, Known()) for key in self._keys(name)]]
         ]
 
     def record_of(self, name: str) -> str:
@@ -167,37 +170,30 @@ class EtcdLockProvider(ServerLockProvider):
         mark = secrets.token_hex(8)
         ours = {"lease_seconds": seconds, "mark": mark}
         value = json.dumps({**json.loads(entry.to_json()), **ours}).encode()
-        keys = record, holder = self._keys(name)
-        hold = gateway.put(holder, value, lease)
+        record, holder = keys = self._keys(name)
+        hold = gateway.put(holder, value, lease) if lease else gateway.delete(holder)
         change = {
             "compare": [
                 gateway.unchanged(record, version.record.revision),
                 gateway.unchanged(holder, version.holder.revision),
             ],
-            "success": [
-                gateway.put(record, value),
-                hold if lease else gateway.delete(holder),
-            ],
-            "failure": [gateway.read(record), gateway.read(holder)],
+            "success": [gateway.put(record, value), hold],
+            "failure": [gateway.read(key) for key in keys],
         }
         result, _ = self._ask("change", name, "kv/txn", change)
         if result.get("succeeded"):
             return True, lease
         # Another member may have done it, and its answer was lost: then our mark is
         # there, or somebody wrote since, and our lease may be in use.
-        found, held = _known(keys, result)
-        return mark.encode() in found.value, held.lease
+        found = gateway.answers(result)
+        is_ours = mark.encode() in found.get(record, Known()).value
+        return is_ours, found.get(holder, Known()).lease
 
     def _ask(
         self, verb: str, name: str | None, path: str, request: dict[str, Any]
     ) -> tuple[Any, float]:
         with self.asking(verb, name):
             return self.members.ask(path, request)
-
-
-def _known(keys: tuple[bytes, bytes], result: dict[str, Any]) -> list[Known]:
-    found = zip(keys, gateway.answers(result), strict=True)
-    return [known.get(key, NO_KEY) for key, known in found]
 
 
 def _read(record: Known, holder: Known, clock: float) -> Read:

@@ -127,20 +127,17 @@ def unchanged(key: bytes, revision: int) -> dict[str, Any]:
     return {"key": _text(key), **condition}
 
 
-def answers(result: dict[str, Any]) -> list[dict[bytes, Known]]:
-    """Return what each reading step of a transaction found, by key."""
-    return [
-        {
-            b64decode(pair["key"]): Known(
-                b64decode(pair.get("value", "")),
-                int(pair["mod_revision"]),
-                int(pair.get("lease", 0)),
-            )
-            for pair in each["response_range"].get("kvs", ())
-        }
+def answers(result: dict[str, Any]) -> dict[bytes, Known]:
+    """Return the keys that the reading steps of a transaction found."""
+    return {
+        b64decode(pair["key"]): Known(
+            b64decode(pair.get("value", "")),
+            int(pair["mod_revision"]),
+            int(pair.get("lease", 0)),
+        )
         for each in result.get("responses", ())
-        if "response_range" in each
-    ]
+        for pair in each.get("response_range", {}).get("kvs", ())
+    }
 
 
 def _text(key: bytes) -> str:

@@ -17,7 +17,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.history import pruning
 from django_shedlock.history.pruning import prune_locks, prune_runs
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.commands import run
 from tests.support.locks import add_run, configure, take, take_from
@@ -241,13 +241,14 @@ def test_held_lock_is_never_deleted() -> None:
 def test_lock_that_is_taken_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement that deletes asks again."""
     add_lock("import:7", ended=100 * DAY)
-    delete_locks = pruning._delete_locks
+    record_abandoned = LockRunQuerySet.record_abandoned
 
-    def take_and_delete(*args: Any) -> int:
+    def take_first(runs: LockRunQuerySet) -> int:
         take("import:7")
-        return delete_locks(*args)
+        return record_abandoned(runs)
 
-    monkeypatch.setattr(pruning, "_delete_locks", take_and_delete)
+    # Between the names that are read and the deletion.
+    monkeypatch.setattr(LockRunQuerySet, "record_abandoned", take_first)
     assert prune_locks("default", 90 * DAY) == 0
     assert names() == ["import:7"]
 

@@ -86,8 +86,7 @@ def known_value(locks: EtcdLockProvider) -> bytes:
     key = locks._keys("job")[0]
     steps = [gateway.read(key)]
     result, _ = locks.members.ask("kv/txn", {"success": steps})
-    [found] = gateway.answers(result)
-    return found[key].value
+    return gateway.answers(result)[key].value
 
 
 def two_endpoints(running_etcd: EtcdServer, **options: Any) -> EtcdLockProvider:
