@@ -133,17 +133,17 @@ class EtcdLockProvider(ServerLockProvider):
         steps = [gateway.read(prefix, is_prefix=True) for prefix in prefixes]
         result, clock = self._ask("list", None, "kv/txn", {"success": steps})
         found = gateway.answers(result)
-        listed = {
+        names = {
             key.removeprefix(prefix).decode()
             for prefix in prefixes
             for key in found
             if key.startswith(prefix)
         }
-        return [
-            (name, partial(_read, *keys, clock))
-            for name in listed
-            for keys in [[found.get(key, Known()) for key in self._keys(name)]]
-        ]
+        reads = []
+        for name in names:
+            record, holder = (found.get(key, Known()) for key in self._keys(name))
+            reads.append((name, partial(_read, record, holder, clock)))
+        return reads
 
     def record_of(self, name: str) -> str:
         return f"its key {self._keys(name)[0].decode()!r} in etcd"
