@@ -310,10 +310,14 @@ def test_expired_lease_that_an_operator_extended_is_extended(lock: Lock) -> None
     assert not lock.is_lost
 
 
-def test_expired_lease_that_an_operator_extended_is_released(lock: Lock) -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_expired_lease_that_an_operator_extended_is_released(
+    lock: Lock, monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+) -> None:
     """The release asks the store before it says that the lock was lost."""
+    monkeypatch.setattr(MemoryLockProvider, "is_async", is_async)
     end_own_count(lock)
-    assert lock.release()
+    assert asyncio.run(lock.arelease()) if is_async else lock.release()
     assert not lock.lost.is_set()
 
 
