@@ -109,7 +109,8 @@ class TriggerJob(Subcommand):
             names = sorted(known)
             raise CommandError(
                 f"No job with a lock {name!r} is known here."
-                f"{base.nearest(name, names)} There are {', '.join(map(repr, names)) or 'none'}. Known are "
+                f"{base.nearest(name, names)} There are "
+                f"{', '.join(map(repr, names)) or 'none'}. Known are "
                 "decorated jobs whose locks have fixed names and, with the app "
                 "django_shedlock.contrib.crontab, entries of CRONJOBS.",
                 returncode=ExitStatus.UNKNOWN,
