@@ -18,7 +18,7 @@ from asgiref.sync import sync_to_async
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.states import LockStatus, is_success
+from django_shedlock.locks.states import LockState, LockStatus, is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 from django_shedlock.threads import run_in_background
 
@@ -310,7 +310,7 @@ class Lock:
         with suppress(LockProviderError):
             is_known = self.lost.is_set() or not self.is_ours
             status = None if is_known else self._read()
-            if status is not None and status.state.is_running:
+            if status is not None and status.state is LockState.RUNNING:
                 lease_end = asked + status.remaining.total_seconds()
                 with self._mutex:  # see _conclude_extension()
                     self.lease_end = max(self.lease_end, lease_end)

@@ -11,9 +11,6 @@ PAUSED_BY = "paused by "
 """How the identity of a pause begins: no host's name has a space."""
 FOREVER = LONGEST
 """The lease of a pause without an end."""
-LONGEST_IDENTITY = 255
-LONGEST_OPERATOR = 100
-NO_REASON = "no reason given"
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,11 @@ class Pause:
 
     def identity(self) -> str:
         """Return a new ``paused by OPERATOR: REASON (random)`` that fits its column."""
-        who = _on_one_line(self.operator).replace(": ", " ")[:LONGEST_OPERATOR]
-        why = _on_one_line(self.reason) or NO_REASON
+        who = _on_one_line(self.operator).replace(": ", " ")[:100]
+        text = f"{PAUSED_BY}{who}: {_on_one_line(self.reason) or 'no reason given'}"
         token = f" ({secrets.token_hex(4)})"
-        text = f"{PAUSED_BY}{who}: {why}"
-        return _shortened(text, LONGEST_IDENTITY - len(token)) + token
+        room = 255 - len(token)
+        return (text if len(text) <= room else f"{text[: room - 1]}…") + token
 
     @classmethod
     def parse(cls, locked_by: str) -> Pause | None:
@@ -48,7 +45,3 @@ class Pause:
 def _on_one_line(text: str) -> str:
     printable = (c if c.isprintable() else " " for c in text)
     return " ".join("".join(printable).split())
-
-
-def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"

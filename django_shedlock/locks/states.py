@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cache
+from functools import cached_property
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
@@ -16,10 +16,6 @@ from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trig
 from django_shedlock.signals import logger
 from django_shedlock.threads import outside_event_loop
 
-UNUSUAL = 3
-"""A job that runs this many times longer than usual may be stuck."""
-SHORT_RUN = timedelta(minutes=1)
-"""A job that has run for less than this needs no look."""
 MOST_LOGGED = 1000
 
 _logged: set[str] = set()
@@ -38,11 +34,6 @@ class LockState(StrEnum):
     def is_held(self) -> bool:
         """Whether nobody can acquire the lock now."""
         return self in {LockState.RUNNING, LockState.PAUSED, LockState.HELD_AT_LEAST}
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the job's lease is valid, and it has not released the lock."""
-        return self is LockState.RUNNING
 
     @property
     def may_run(self) -> bool:
@@ -136,16 +127,13 @@ class LockStatus:
     @property
     def held_for(self) -> timedelta:
         """How long ago a held lock was acquired; zero if it is not held."""
-        if not self.state.is_held:
-            return timedelta(0)
         age = self.lock_until - self.locked_at - self.remaining
-        return max(age, timedelta(0))
+        return max(age, ZERO) if self.state.is_held else ZERO
 
     @property
     def pause(self) -> Pause | None:
         """Who paused the job, and why; ``None`` if it is not paused."""
-        is_paused = self.state is LockState.PAUSED
-        return Pause.parse(self.locked_by) if is_paused else None
+        return Pause.parse(self.locked_by) if self.state is LockState.PAUSED else None
 
     @property
     def is_endless(self) -> bool:
@@ -160,26 +148,21 @@ class LockStatus:
             return None
         return self.schedule_state.overdue_since(aware(self.clock), grace)
 
-    def overdue_for(self, grace: timedelta) -> timedelta:
-        """Return how long ago that tick was; zero if none is late."""
-        since = self.overdue_since(grace)
-        return timedelta(0) if since is None else aware(self.clock) - since
-
     def skips_since(self, grace: timedelta) -> datetime | None:
         """Return the tick of a job that still runs, though a later one is overdue."""
         ticks = self.schedule_state
-        if not self.state.is_running or ticks.schedule is None:
+        if self.state is not LockState.RUNNING or ticks.schedule is None:
             return None
         is_on_time = ticks.was_started(aware(self.clock), grace)
         return None if is_on_time else ticks.tick
 
     def may_catch_up(self, grace: timedelta) -> bool:
         """Return whether a catch-up would run the job, as far as its ticks decide."""
-        if self.schedule is None:
-            return False
         ticks, start = self.schedule_state, Start(Trigger.CATCH_UP)
-        decision = ticks.decide(start, self.schedule, grace, aware(self.clock))
-        return decision.is_allowed
+        if ticks.schedule is None:
+            return False
+        now = aware(self.clock)
+        return ticks.decide(start, ticks.schedule, grace, now).is_allowed
 
     def registered(self, schedule: Schedule) -> ScheduleState:
         """Return the state of the ticks if this schedule is registered now."""
@@ -195,13 +178,6 @@ class LockStatus:
     def next_tick(self) -> datetime | None:
         """The tick to be run next; ``None`` without a schedule."""
         return self.schedule_state.next_tick(aware(self.clock))
-
-
-def is_unusual(state: LockState, age: timedelta, usual: timedelta | None) -> bool:
-    """Return whether a job that began so long ago runs for much longer than usual."""
-    if not state.is_running or usual is None:
-        return False
-    return age > max(SHORT_RUN, UNUSUAL * usual)
 
 
 @dataclass(frozen=True)
@@ -237,8 +213,14 @@ class LockHolder:
 class UnreadHolder(LockHolder):
     """A holder that is read from the store when somebody asks for it."""
 
+    _read: Callable[[], LockHolder]
+
     def __init__(self, read: Callable[[], LockHolder]):
-        object.__setattr__(self, "_read", cache(read))
+        object.__setattr__(self, "_read", read)
+
+    @cached_property
+    def _known(self) -> LockHolder:
+        return outside_event_loop(self._read)
 
     @property
     def locked_by(self) -> str:
@@ -251,11 +233,6 @@ class UnreadHolder(LockHolder):
     @property
     def tick(self) -> datetime | None:
         return self._known.tick
-
-    @property
-    def _known(self) -> LockHolder:
-        read: Callable[[], LockHolder] = vars(self)["_read"]
-        return outside_event_loop(read)
 
 
 CONTENDED = LockHolder("another worker that came first")

@@ -47,15 +47,14 @@ def held() -> Q:
     return Q(lock_until__gt=DatabaseNow()) & ~OVER
 
 
-def running() -> Q:
-    """Whether a job has the lock, and its lease is valid."""
-    return held() & ~RELEASED & ~PAUSED
+def not_running() -> Q:
+    """Whether the lock is not held, or only ``lock_at_least_for`` keeps it."""
+    return Q(lock_until__lte=DatabaseNow()) | RELEASED
 
 
 def overdue(grace: timedelta) -> Q:
     """Whether a tick has not succeeded ``grace`` after it, and no job runs now."""
-    is_not_running = Q(lock_until__lte=DatabaseNow()) | RELEASED
-    return is_not_running & Q(due_at__lte=DatabaseNow() - grace)
+    return not_running() & Q(due_at__lte=DatabaseNow() - grace)
 
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
@@ -73,17 +72,9 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         """Only locks that can be acquired now."""
         return self.filter(Q(lock_until__lte=DatabaseNow()) | OVER)
 
-    def not_running(self) -> Self:
-        """Only locks that are not held, or that only ``lock_at_least_for`` keeps."""
-        return self.filter(Q(lock_until__lte=DatabaseNow()) | RELEASED)
-
     def held(self) -> Self:
         """Only locks that nobody can acquire now."""
         return self.filter(held())
-
-    def held_or_expired(self) -> Self:
-        """Only locks that are held, or whose lease is over without a release."""
-        return self.filter(held() | UNRELEASED)
 
     def by_urgency(self, grace: timedelta | None) -> Self:
         """The overdue ones first, then the expired ones; each the oldest first."""

@@ -74,7 +74,7 @@ class LockQuery:
         if self.overdue_by is not None:
             wanted.append(self._is_overdue(status) or bool(status.unreadable))
         if self.running_for is not None:
-            is_running = status.state.is_running
+            is_running = status.state is LockState.RUNNING
             wanted.append(is_running and status.held_for > self.running_for)
         return any(wanted) or not wanted
 

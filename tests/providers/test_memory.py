@@ -140,7 +140,7 @@ def test_forked_child_begins_with_no_locks() -> None:
 
     assert forked(child)
     status = status_of(provider, "job")
-    assert (status.locked_by, status.state.is_running) == (lock.locked_by, True)
+    assert (status.locked_by, status.state) == (lock.locked_by, LockState.RUNNING)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

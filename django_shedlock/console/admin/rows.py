@@ -15,13 +15,13 @@ from django.utils.translation import pgettext
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
-from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.findings import Kind, is_unusual
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
-from django_shedlock.locks.states import LockState, RunOutcome, is_unusual
+from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind
 
 CURES = {
@@ -200,7 +200,7 @@ def facts_of(
         facts |= {
             "held_for": _isolated(labels.rough_length(status.held_for)),
             "usual": None if usual is None else _isolated(labels.length(usual)),
-            "is_unusual": is_unusual(status.state, status.held_for, usual),
+            "is_unusual": is_unusual(status, usual),
             "meter": labels.lease_meter(record.lease_used),
         }
     elif status.state is LockState.EXPIRED:

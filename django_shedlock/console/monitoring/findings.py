@@ -8,15 +8,21 @@ from datetime import timedelta
 from enum import StrEnum
 
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.monitoring.summaries import MOST_FAILURES, LockSummary
+from django_shedlock.console.monitoring.summaries import (
+    MOST_FAILURES,
+    SHORT_RUN,
+    LockSummary,
+)
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.states import (
     LockState,
     LockStatus,
     RunOutcome,
-    is_unusual,
 )
 from django_shedlock.providers.base import LockProvider
+
+UNUSUAL = 3
+"""A job that runs this many times longer than usual may be stuck."""
 
 
 class Severity(StrEnum):
@@ -163,12 +169,12 @@ def _long(
     grace: timedelta,
     held_for: timedelta | None,
 ) -> Told | None:
-    if not status.state.is_running:
+    if status.state is not LockState.RUNNING:
         return None
     usual, tick = summary.usual_duration, status.skips_since(grace)
     if held_for is not None:
         why = "" if status.held_for > held_for else None
-    elif usual is not None and is_unusual(status.state, status.held_for, usual):
+    elif usual is not None and is_unusual(status, usual):
         why = f", usually for {format_seconds(usual)}"
     elif tick is not None and (usual is None or status.held_for > usual):
         since = f"since the tick of {local_text(tick)} ({status.schedule})"
@@ -216,3 +222,10 @@ BAD_ENDS = {
     ),
 }
 """Bad ends of a run: what a finding says, what helps, and by which subcommand."""
+
+
+def is_unusual(status: LockStatus, usual: timedelta | None) -> bool:
+    """Return whether a job has been running for much longer than usual."""
+    if usual is None or status.state is not LockState.RUNNING:
+        return False
+    return status.held_for > max(SHORT_RUN, UNUSUAL * usual)

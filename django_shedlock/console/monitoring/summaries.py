@@ -16,7 +16,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import SHORT_RUN, LockStatus, RunOutcome
+from django_shedlock.locks.states import LockStatus, RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider, LockQuery
@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
+SHORT_RUN = timedelta(minutes=1)
+"""A job that has run for less than this needs no look."""
 BATCH = 10_000
 """Locks per statement: SQLite limits the number of parameters."""
 
@@ -128,7 +130,9 @@ def recent_runs(
 
     def read(runs: LockRunQuerySet) -> list[dict[str, Any]]:
         since = runs.since(age).filter(provider=provider.alias)
-        parts = (since.filter(name__in=some).totals() for some in batches(names))
+        parts = (
+            since.filter(name__in=some).totals() for some in batches(sorted(names))
+        )
         return [total for part in parts for total in part]
 
     return _read(provider, read)
@@ -197,7 +201,7 @@ def _newest(
 ) -> list[int]:
     # See Note [The newest run of each lock].
     found: list[int] = []
-    for some in [None] if names is None else batches(names):
+    for some in [None] if names is None else batches(sorted(names)):
         if connections[runs.db].vendor in NEEDS_RECURSION:
             values = ", ".join(["(%s)"] * len(some or ()))
             leaps = LEAPS.format(names=f"VALUES {values}" if some else NAMES)

@@ -26,7 +26,7 @@ from django_shedlock.console.monitoring.summaries import (
     recent_runs,
 )
 from django_shedlock.contrib.prometheus import label_of
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import LockState
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
@@ -196,7 +196,9 @@ def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
     values |= {
         "shedlock_held": status.state.is_held,
         "shedlock_held_seconds": held_for,
-        "shedlock_running_seconds": held_for if status.state.is_running else 0,
+        "shedlock_running_seconds": held_for
+        if status.state is LockState.RUNNING
+        else 0,
         "shedlock_expired": status.state is LockState.EXPIRED,
         "shedlock_next_tick_timestamp_seconds": _timestamp(status.next_tick),
     }
@@ -204,7 +206,9 @@ def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
         since = aware(status.clock) - aware(lock.last_success)
         values["shedlock_since_success_seconds"] = since.total_seconds()
     if status.schedule_state.due_at is not None:
-        values["shedlock_overdue_seconds"] = _seconds(status.overdue_for(grace))
+        overdue_since = status.overdue_since(grace)
+        overdue = overdue_since and aware(status.clock) - overdue_since
+        values["shedlock_overdue_seconds"] = _seconds(overdue or ZERO)
     return values
 
 

@@ -17,13 +17,9 @@ from django.db.models.lookups import LessThan
 from django_shedlock.clocks import aware
 from django_shedlock.fields import DatabaseNow, UTCDateTimeField
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import (
-    CONTENDED,
-    LockHolder,
-    LockStatus,
-    UnreadHolder,
-)
+from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus, UnreadHolder
 from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.models.records import not_running
 from django_shedlock.providers.database.connections import (
     SHARES_ONE_WRITER,
     address,
@@ -185,7 +181,7 @@ def next_acquisition() -> dict[str, Any]:
 
 def _acquire(by_operator: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
     records = LockRecord.objects.filter(name=text("name"))
-    free = records.not_running() if by_operator else records.acquirable()
+    free = records.filter(not_running()) if by_operator else records.acquirable()
     return free, next_acquisition()
 
 
@@ -208,13 +204,6 @@ def _begin_tick(
     }
 
 
-def _create_free() -> tuple[type[LockRecord], dict[str, Any]]:
-    # See Note [A clock that was set back].
-    created = dict.fromkeys(("locked_at", "released_at"), DatabaseNow())
-    lease = {"lock_until": NEVER, "locked_by": "", **created}
-    return LockRecord, {"name": text("name"), **lease}
-
-
 BOTH = (False, True)
 ACQUIRE = {by_operator: Update(partial(_acquire, by_operator)) for by_operator in BOTH}
 """By whether an operator starts the job."""
@@ -223,7 +212,19 @@ BEGIN_TICK = {each: Update(partial(_begin_tick, *each)) for each in product(BOTH
 CREATE = Insert(
     lambda: (LockRecord, {"name": text("name"), **_lease(), "fencing_token": 1})
 )
-CREATE_FREE = Insert(_create_free)
+CREATE_FREE = Insert(
+    lambda: (
+        LockRecord,
+        {
+            "name": text("name"),
+            "lock_until": NEVER,
+            "locked_by": "",
+            "locked_at": DatabaseNow(),
+            # See Note [A clock that was set back].
+            "released_at": DatabaseNow(),
+        },
+    )
+)
 WRITE_NOTHING = Update(lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""}))
 
 
@@ -250,4 +251,4 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
     # A late release may have changed it since it was read, so it is not written again.
     if state.due_at != status.schedule_state.due_at:
         columns["due_at"] = state.due_at
-    Update(lambda: (records.not_running(), columns))(connection)
+    Update(lambda: (records.filter(not_running()), columns))(connection)

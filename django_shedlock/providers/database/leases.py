@@ -17,6 +17,7 @@ from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.models.records import UNRELEASED, held
 from django_shedlock.providers.database.acquisition import next_acquisition
 from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import (
@@ -26,9 +27,6 @@ from django_shedlock.providers.database.statements import (
     instant,
     text,
 )
-
-Built = tuple[LockRecordQuerySet, dict[str, Any]]
-"""The records and their new columns, as ``Update`` wants them."""
 
 
 def extend(
@@ -41,7 +39,8 @@ def extend(
     """See ``LockProvider.extend()``."""
     statement = EXTEND[lock_at_least_for is not None]
     durations = {"at_most": lock_at_most_for, "at_least": lock_at_least_for}
-    return statement(connection, **_owner(lock), **durations) > 0
+    values = {"name": lock.name, "locked_by": lock.locked_by, **durations}
+    return statement(connection, **values) > 0
 
 
 def release(
@@ -53,12 +52,8 @@ def release(
         due_at = next(schedule.ticks_after(tick))
     statement = RELEASE[is_again or lock.was_release_tried, due_at is not None]
     values = {"at_least": lock.lock_at_least_for, "due_at": due_at}
-    return statement(connection, **_owner(lock), **values) > 0
-
-
-def fence(lock: Lock, connection: BaseDatabaseWrapper) -> bool:
-    """Write the row as it is, so that nobody else can before the commit."""
-    return FENCE(connection, **_owner(lock)) > 0
+    owner = {"name": lock.name, "locked_by": lock.locked_by}
+    return statement(connection, **owner, **values) > 0
 
 
 def replace(
@@ -85,10 +80,6 @@ def replace(
     return after.locked_by == locked_by
 
 
-def _owner(lock: Lock) -> dict[str, Any]:
-    return {"name": lock.name, "locked_by": lock.locked_by}
-
-
 def _of(locked_by: str) -> LockRecordQuerySet:
     return LockRecord.objects.filter(name=text("name"), locked_by=text(locked_by))
 
@@ -108,14 +99,16 @@ def _released_now() -> Expression:
     return Greatest(DatabaseNow(), F("locked_at"))
 
 
-def _extend(has_both: bool) -> Built:
+def _extend(has_both: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
     columns = {**_longer(), "extended_at": DatabaseNow()}
     if has_both:
         columns["lock_at_least_until"] = DatabaseNow() + duration("at_least")
     return _ours(), columns
 
 
-def _release(is_again: bool, has_success: bool) -> Built:
+def _release(
+    is_again: bool, has_success: bool
+) -> tuple[LockRecordQuerySet, dict[str, Any]]:
     # If the clock was set back, keep the lock no longer than if acquired now.
     longest = DatabaseNow() + duration("at_least")
     kept_until = Least(F("lock_at_least_until"), longest)
@@ -134,18 +127,23 @@ def _release(is_again: bool, has_success: bool) -> Built:
     return records.filter(ASYNCHRONOUS_COMMIT), columns
 
 
-def _force_release() -> Built:
-    # With lock_at_least_until over, the holder's own release keeps nothing.
-    over = dict.fromkeys(("lock_until", "lock_at_least_until"), F("locked_at"))
-    return _of("before").held_or_expired(), {**over, "released_at": _released_now()}
-
-
 BOTH = (False, True)
 EXTEND = {has_both: Update(partial(_extend, has_both)) for has_both in BOTH}
 """By whether ``lock_at_least_for`` changes, too."""
 RELEASE = {each: Update(partial(_release, *each)) for each in product(BOTH, BOTH)}
 """By whether it is sent again, and whether a tick has succeeded."""
 FENCE = Update(lambda: (_ours(), {"locked_by": F("locked_by")}))
-FORCE_RELEASE = Update(_force_release)
+"""Writes the row as it is, so that nobody else can before the commit."""
+FORCE_RELEASE = Update(
+    lambda: (
+        _of("before").filter(held() | UNRELEASED),
+        {
+            "lock_until": F("locked_at"),
+            # So the holder's own release keeps nothing.
+            "lock_at_least_until": F("locked_at"),
+            "released_at": _released_now(),
+        },
+    )
+)
 FORCE_EXTEND = Update(lambda: (_of("before").held(), _longer()))
 PAUSE_AGAIN = Update(lambda: (_of("before").held(), next_acquisition()))

@@ -25,7 +25,7 @@ from django_shedlock.providers.database import (
     leases,
     reading,
 )
-from django_shedlock.providers.database.connections import Work, run
+from django_shedlock.providers.database.connections import Work, run, run_here
 from django_shedlock.schedules.cron import Schedule
 
 T = TypeVar("T")
@@ -86,7 +86,8 @@ class DatabaseLockProvider(LockProvider):
                 f"{self.using!r}), where it protects what that transaction writes."
             )
         try:
-            return leases.fence(lock, connection)
+            owner = {"name": lock.name, "locked_by": lock.locked_by}
+            return leases.FENCE(connection, **owner) > 0
         except Error as error:
             self._fail("fence with", lock.name, error)
 
@@ -125,7 +126,7 @@ class DatabaseLockProvider(LockProvider):
         if query.patterns or query.ignored or query.names is not None or query.limit:
             return super().count(query)
         try:
-            return reading.count(self.using, query)
+            return run_here(reading.wanted(self.using, query).count, self.using)
         except Error as error:
             self._fail("read", None, error)
 

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import (
-    NOT_FREE,
-    LockState,
-    LockStatus,
-)
+from django_shedlock.locks.states import NOT_FREE, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import (
+    PAUSED,
+    RELEASED,
     UNRELEASED,
     heartbeat_of,
     held,
     left,
     overdue,
-    running,
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
 from django_shedlock.providers.database.connections import run_here
@@ -59,38 +56,37 @@ def read(
     return None
 
 
-def _read_one() -> QuerySet[Any, Any]:
-    records: Any = LockRecord.objects.filter(name=text("name"))
-    found: QuerySet[Any, Any] = records.with_status().values_list(
-        *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
-        *("fencing_token", "extended_at", "schedule"),
-        *("tick", "due_at", "caught_up_tick"),
+READ = Select(
+    lambda: (
+        LockRecord.objects.filter(name=text("name"))
+        .with_status()
+        .values_list(
+            *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
+            *("fencing_token", "extended_at", "schedule"),
+            *("tick", "due_at", "caught_up_tick"),
+        )
     )
-    return found
-
-
-READ = Select(_read_one)
+)
 
 
 def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
     """Return the wanted locks; read a page of them whenever the caller needs one."""
     records = wanted(using, query)
-    if query.by_urgency and query.names is None:
-        found = _most_urgent(records, query)
-    elif query.names is not None:
-        found = _named(records, query.names)
+    found: Iterator[LockStatus]
+    if query.names is not None:
+        found = chain.from_iterable(
+            _read(records.filter(name__in=some).order_by("name"))
+            for some in batches(sorted(query.names))
+        )
         found = iter(query.select(found)) if query.by_urgency else found
+    elif query.by_urgency:
+        found = _most_urgent(records, query)
     else:
         found = _pages(records.order_by("name"))
     # Patterns are Python's; of those the database knows only parts.
     return islice(
         (each for each in found if query.accepts_name(each.name)), query.limit
     )
-
-
-def count(using: str, query: LockQuery) -> int:
-    """Return the number of the wanted locks, without a look at patterns or a limit."""
-    return run_here(wanted(using, query).count, using)
 
 
 def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
@@ -104,8 +100,9 @@ def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
     if query.overdue_by is not None:
         is_wanted |= overdue(query.overdue_by)
     if query.running_for is not None:
+        is_running = held() & ~RELEASED & ~PAUSED
         began = Q(locked_at__lt=DatabaseNow() - query.running_for)
-        is_wanted |= running() & began
+        is_wanted |= is_running & began
     found: LockRecordQuerySet = records.filter(is_wanted, may_match(query.patterns))
     return found
 
@@ -133,23 +130,14 @@ def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[Lock
     names = records.values_list("name", flat=True)
     read = run_here(lambda: list(names.all()), records.db)
     kept = islice(filter(query.accepts_name, read), query.limit)
-    for some in _parts(kept):
+    for some in batches(kept):
         found = _read(LockRecord.objects.using(records.db).filter(name__in=some))
         by_name = {status.name: status for status in found}
         yield from (by_name[name] for name in some if name in by_name)
 
 
-def _named(records: LockRecordQuerySet, names: Iterable[str]) -> Iterator[LockStatus]:
-    for some in batches(names):
-        yield from _read(records.filter(name__in=some).order_by("name"))
-
-
 def batches(names: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Return the names in their order, in parts that fit into a statement."""
-    return _parts(sorted(names))
-
-
-def _parts(names: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Return the names in parts that fit into a statement."""
     remaining = iter(names)
     while some := list(islice(remaining, PAGE)):
         yield some

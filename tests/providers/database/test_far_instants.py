@@ -85,7 +85,7 @@ def test_ticks_far_away() -> None:
         status = status_of(get_provider(), "job")
         assert status.next_tick is not None
         assert timedelta(0) < status.next_tick - aware(status.clock) < timedelta(days=2)
-        status.overdue_for(MINUTE)
+        status.overdue_since(MINUTE)
         status.may_catch_up(MINUTE)
         assert "NEXT" in run("list")
         for found in Search(MINUTE).findings(get_provider()):

@@ -12,6 +12,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.models import LockRecord
+from django_shedlock.models.records import UNRELEASED, held, not_running
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
@@ -104,7 +105,7 @@ class TestRecordOfShedLock:
             assert holder.locked_by == "java"
             assert timedelta(0) < holder.remaining <= MINUTE
         assert state(provider) is LockState.RUNNING
-        assert not LockRecord.objects.not_running().exists()
+        assert not LockRecord.objects.filter(not_running()).exists()
 
     def test_it_is_free_when_java_has_released_it(
         self, provider: DatabaseLockProvider
@@ -113,7 +114,7 @@ class TestRecordOfShedLock:
         java_releases()
         assert state(provider) is LockState.FREE
         assert list(Search(MINUTE).findings(provider)) == []
-        assert not LockRecord.objects.held_or_expired().exists()
+        assert not LockRecord.objects.filter(held() | UNRELEASED).exists()
         assert not force_release(provider, "job")
 
     def test_what_comes_next_is_told_by_its_own_state(
