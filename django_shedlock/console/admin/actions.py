@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -41,7 +41,7 @@ LEVELS = {
 
 
 class DurationField(forms.CharField):
-    """A duration of at most a year; or none, if the option has a default."""
+    """A duration of at most a year; an option with a default may be left empty."""
 
     def __init__(self, option: Option):
         self.default = option.default
@@ -67,7 +67,7 @@ class DurationField(forms.CharField):
 
 
 class ActionForm(forms.Form):
-    """What an action asks for, and why an operator intervenes."""
+    """The options of an action, and the operator's reason."""
 
     reason = forms.CharField(
         label=pgettext_lazy("shedlock", "Reason"),
@@ -86,7 +86,7 @@ class ActionForm(forms.Form):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was asked for, and what the page means by itself."""
+        """The form's durations, and the switches that its confirmation turns on."""
         cleaned = {each.name: self.cleaned_data[each.name] for each in self.asked}
         return {**self.confirmed, **cleaned}
 
@@ -112,7 +112,8 @@ class OperatorActions(ConsoleAdmin):
         if self.actions is None or IS_POPUP_VAR in request.GET:
             return found
         for name, action in self.offered(request).items():
-            found[name] = (partial(_ask, action), name, f"{action.label}…")
+            ask = partial(type(self).ask, action=action)
+            found[name] = (ask, name, f"{action.label}…")
         return found
 
     def carry_out_confirmed(self, request: HttpRequest) -> HttpResponse | None:
@@ -126,7 +127,7 @@ class OperatorActions(ConsoleAdmin):
             return None
         names = request.POST.getlist(ACTION_CHECKBOX_NAME)
         seen = dict(zip(names, request.POST.getlist(HOLDER), strict=False))
-        # Not by the list's filters, but only what a subclass lets this user see.
+        # Without the list's filters, but with the limits of a subclass's queryset.
         records = self.get_queryset(request).filter(pk__in=seen)
         found = {record.name: record for record in records}
 
@@ -145,7 +146,7 @@ class OperatorActions(ConsoleAdmin):
                     same.append(found[name])
                 else:
                     refuse(name, locked_by)
-            page = self.ask(request, action, same, form) if same else None
+            page = self.ask(request, same, action=action, form=form) if same else None
             return page or back
         provider, operator = admin_provider(request), request.user.get_username()
         reason = form.cleaned_data["reason"]
@@ -174,11 +175,13 @@ class OperatorActions(ConsoleAdmin):
     def ask(
         self,
         request: HttpRequest,
+        chosen: Any,
+        *,
         action: Action,
-        records: Sequence[Any],
         form: ActionForm | None = None,
     ) -> HttpResponse | None:
         """Ask for a reason and a confirmation; ``None`` leads back to the list."""
+        records = list(chosen[: MOST_LOCKS + 1])
         if len(records) > MOST_LOCKS:
             text = gettext("Select fewer locks at a time.")
             self.message_user(request, text, messages.WARNING)
@@ -220,7 +223,3 @@ class OperatorActions(ConsoleAdmin):
             "confirmed_name": CONFIRMED,
         }
         return TemplateResponse(request, TEMPLATE, context)
-
-
-def _ask(action: Action, admin: OperatorActions, request: Any, chosen: Any) -> Any:
-    return admin.ask(request, action, list(chosen[: MOST_LOCKS + 1]))

@@ -79,7 +79,7 @@ def history_database(request: HttpRequest) -> str:
 
 
 def query_of(alias: str, **parameters: str) -> str:
-    """Return the query of an address about this provider's locks; perhaps none."""
+    """Return the query of an address about this provider's locks; it may be empty."""
     if alias in list(database_providers())[1:]:
         parameters[PROVIDER] = alias
     return f"?{urlencode(parameters)}" if parameters else ""

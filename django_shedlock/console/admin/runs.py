@@ -82,7 +82,7 @@ def with_excerpts(runs: LockRunQuerySet) -> LockRunQuerySet:
 
 
 def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
-    """Return the newest runs of the lock, ``COUNTED`` at the most, the newest first."""
+    """Return the newest runs of the lock, at most ``COUNTED``, the newest first."""
     provider = filters.admin_provider(request)
     runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
     found = with_excerpts(runs.with_outcome().with_elapsed())

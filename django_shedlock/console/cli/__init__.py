@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,18 @@ class Command(BaseCommand):
                 formatter_class=DjangoHelpFormatter,
             )
             subcommand.add_arguments(own)
-            _add_common(own)
             own.set_defaults(subcommand=subcommand)
+            common = own.add_argument_group(
+                "common options", "These may also stand before the subcommand."
+            )
+            # After the subcommand an option replaces the same one before it.
+            add = partial(common.add_argument, default=SUPPRESS)
+            add("--provider", help=PROVIDER)
+            add("-v", "--verbosity", type=int, choices=[0, 1, 2, 3])
+            add("--settings", metavar="MODULE")
+            add("--pythonpath", metavar="FOLDER")
+            for option in ("--traceback", "--no-color", "--force-color"):
+                add(option, action="store_true")
 
     def handle(
         self,
@@ -102,18 +113,3 @@ class Command(BaseCommand):
             with suppress(OSError), Path(os.devnull).open("w") as nothing:
                 os.dup2(nothing.fileno(), self.stdout.fileno())
             sys.exit(ExitStatus.UNREAD)
-
-
-def _add_common(parser: ArgumentParser) -> None:
-    # An option after the subcommand replaces the same one before it.
-    common = parser.add_argument_group(
-        "common options", "These may also stand before the subcommand."
-    )
-    common.add_argument("--provider", default=SUPPRESS, help=PROVIDER)
-    common.add_argument(
-        "-v", "--verbosity", default=SUPPRESS, type=int, choices=[0, 1, 2, 3]
-    )
-    common.add_argument("--settings", default=SUPPRESS, metavar="MODULE")
-    common.add_argument("--pythonpath", default=SUPPRESS, metavar="FOLDER")
-    for option in ("--traceback", "--no-color", "--force-color"):
-        common.add_argument(option, action="store_true", default=SUPPRESS)

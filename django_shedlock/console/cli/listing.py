@@ -82,7 +82,13 @@ class Listing(base.Subcommand):
             found = selection.statuses()
             if json:
                 shown = selection.with_outcomes(islice(found, limit))
-                terminal.write_json(self.stdout, selection.dicts(shown))
+                grace, findings = selection.search.grace, selection.findings
+                dicts = (
+                    terminal.status_as_dict(each, grace, findings.get(each.name, []))
+                    | {"last_outcome": outcome}
+                    for each, outcome in shown
+                )
+                terminal.write_json(self.stdout, dicts)
                 return
             locks = list(selection.with_outcomes(islice(found, limit or LIMIT)))
             lines = [terminal.finding_line(self.style, e) for e in selection.of_store]
@@ -161,13 +167,6 @@ class Selection:
             summaries = summarize(self.provider, names, page)
             outcomes = {each.name: each.last_outcome for each in summaries}
             yield from ((status, outcomes[status.name]) for status in page)
-
-    def dicts(self, locks: Iterator[Lock]) -> Iterator[dict[str, Any]]:
-        """Return the locks for programs."""
-        for status, outcome in locks:
-            found = self.findings.get(status.name, [])
-            shown = terminal.status_as_dict(status, self.search.grace, found)
-            yield {**shown, "last_outcome": outcome}
 
     def rows(self, locks: list[Lock], *, wide: bool) -> Iterator[terminal.Row]:
         """Return the rows of a table."""

@@ -111,7 +111,7 @@ class Run(base.Subcommand):
                     "shortest time between two ticks of the --schedule "
                     f"({format_duration(ticks.interval)})."
                 )
-            if not force:  # a start after the jitter is still for the tick of now
+            if not force:  # after the jitter, it still runs the tick of this instant
                 start = Start(asked_at=host_now())
         request = replace(
             request,

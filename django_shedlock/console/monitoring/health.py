@@ -152,9 +152,9 @@ checks = renewed_in_child(Checks())
 @dataclass
 class HealthCheck:
     """
-    What ``Search`` finds, told by a deadline, for callers that ask often.
+    What ``Search`` finds, within a deadline, for callers that ask often.
 
-    Without ``grace`` the setting ``SHEDLOCK_GRACE`` counts. What is found is kept for
+    Without ``grace`` the setting ``SHEDLOCK_GRACE`` counts. A verdict is kept for
     ``keep_for`` in Django's default cache. A store that has not answered after
     ``deadline`` is unreachable.
     """

@@ -1,4 +1,4 @@
-"""Tell each finding once, and once that it is gone, on whatever host."""
+"""Report each finding once, and once that it is gone, whichever hosts check."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ REMINDER = timedelta(hours=1)
 """Time between two notices of a finding that no table can keep."""
 
 # Note [Findings that come and go]
-# A job that fails every other time would be told again and again. So a finding is gone
-# when it has stayed away for as long as it lasted before, within SHORTEST_AWAY and
+# A job that fails every other time would be reported again and again. So a finding is
+# gone when it has stayed away for as long as it lasted before, within SHORTEST_AWAY and
 # LONGEST_AWAY. Until then its return is no news.
 
 # Note [One host tells]
@@ -114,7 +114,7 @@ def _compared(
     now: float,
     changes: Changes,
 ) -> list[dict[str, Any]]:
-    # Returns what is told after the changes, which it adds.
+    # Adds the changes, and returns what has been reported once they are told.
     kept = []
     left = {(each.lock, each.kind): each for each in found}
     shortest, longest = SHORTEST_AWAY.total_seconds(), LONGEST_AWAY.total_seconds()
@@ -166,17 +166,17 @@ def _end_claim(
         return
     try:
         _update(row, row.version + 1, claimed_at=None)
-    except Error as failure:  # another report finds it after PATIENCE
+    except Error as failure:  # the claim ends by itself after PATIENCE
         logger.warning("A notice could not be taken back: %s", failure)
 
 
 def _report_unkept(
     found: Iterable[Finding], changes: Changes, claims: ExitStack
 ) -> None:
-    # While the store is down, only a cache can know what was told.
+    # While the store is down, only a cache can remember what was reported.
     for finding in found:
         key = f"shedlock:{finding.provider}:{finding.lock}:{finding.kind}"
-        with suppress(Exception):  # whatever a cache raises: it must be told
+        with suppress(Exception):  # if the cache fails, it is reported all the same
             if not cache.add(key, True, REMINDER.total_seconds()):
                 continue
         changes.new.append(finding)

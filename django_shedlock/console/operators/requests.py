@@ -62,7 +62,7 @@ def carry_out_requests(
         trail.note_catch_up()
     try:
         requests = trail.requests(**({} if row is None else {"pk": row}))
-    except Error as error:  # what is overdue must run all the same
+    except Error as error:  # overdue jobs must run all the same
         logger.error("No request of an operator is carried out: %s", str(error).strip())
         return
     jobs = jobs_by_name(provider) if requests else {}

@@ -30,7 +30,7 @@ def refused(
 
 
 def unknown(text: Promise | str, name: str, after: LockStatus | None) -> str:
-    """Say that the store's answer was lost, and what is true now as far as we know."""
+    """Say that the store's answer was lost, and in what state the lock is now."""
     outcome = str(text) % {"name": repr(name)}
     if after is None:
         told = gettext("%(outcome)s: the store did not answer, and can't be read.")

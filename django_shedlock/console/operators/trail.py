@@ -58,9 +58,9 @@ class Answer:
     """
     The result of an action: true if it was done.
 
-    ``tell()`` says it in the active language, and what is true now; ``detail`` says it
-    in English, as the trail does. If ``result`` is ``STARTED``, the store's reply was
-    lost and nobody knows.
+    ``tell()`` says it in the active language, with the lock's state now; ``detail``
+    does so in English, for the trail. If ``result`` is ``STARTED``, the store's reply
+    was lost and nobody knows.
     """
 
     result: ActionResult

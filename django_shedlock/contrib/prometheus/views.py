@@ -64,7 +64,7 @@ class StoreCollector(Collector):
     """
     The locks of all providers, also those of processes that nobody scrapes.
 
-    Seven statements for each provider, and fourteen at the most: if it has more locks
+    Seven statements for each provider, and at most fourteen: if it has more locks
     than ``SHEDLOCK_METRICS_MAX_LOCKS``, or runs that have outlived the retention. Of
     more locks it reads the most urgent ones, then those of the project's jobs. A store
     that fails is logged, and ``shedlock_store_up`` is 0. Where names share a label, the
