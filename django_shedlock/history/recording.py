@@ -109,9 +109,10 @@ def record_end(
     *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
 ) -> None:
     """Record with one statement how a run ended: lost, unless it released its lock."""
-    if lock not in _begun:
+    begun = _begun.pop(lock, None)
+    if begun is None:
         return
-    began, values, row = _begun.pop(lock)
+    began, values, row = begun
     took, outcome = timedelta(seconds=time.monotonic() - began), RunOutcome.LOST
     if released:
         is_good = is_success(exception)

@@ -34,21 +34,16 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         A run is abandoned if it reported no end, and does not hold its lock any more.
         Of a lock that is not in this database, only the lock's next run can tell.
         """
-        return self.annotate(
-            current_outcome=models.Case(
-                models.When(
-                    self._abandoned(), then=models.Value(RunOutcome.ABANDONED.value)
-                ),
-                default=F("outcome"),
-                output_field=models.CharField(),
-            )
-        )
+        abandoned = models.Value(RunOutcome.ABANDONED.value)
+        case = models.When(self._abandoned(), then=abandoned)
+        text = models.CharField()
+        outcome = models.Case(case, default=F("outcome"), output_field=text)
+        return self.annotate(current_outcome=outcome)
 
     def with_elapsed(self) -> Self:
         """Add what ``elapsed`` needs, by the database's clock."""
-        return self.annotate(
-            until_start=fields.TimeUntil(F("started"), fields.DatabaseNow())
-        )
+        until_start = fields.TimeUntil(F("started"), fields.DatabaseNow())
+        return self.annotate(until_start=until_start)
 
     def of_outcome(self, outcome: RunOutcome) -> Self:
         """Only runs with this ``current_outcome``, found by an index."""
