@@ -125,7 +125,7 @@ class Timetable:
 
     def add(self, key: Hashable, work: Work, due: float = 0) -> None:
         """
-        Call ``work`` when it is due, in place of what was added with this key before.
+        Call ``work`` when it is due; it replaces earlier work with this key.
 
         Raises ``RuntimeError`` if no thread can be started; then nothing is added.
         """
@@ -148,7 +148,7 @@ class Timetable:
         return key in self._entries
 
     def wait_until_done(self, key: Hashable, timeout: float) -> None:
-        """Wait for the end of the work with this key, so many seconds at the most."""
+        """Wait until the work with this key is done, for ``timeout`` at the most."""
         with self._changed:
             self._changed.wait_for(lambda: key not in self._entries, timeout)
 

@@ -90,9 +90,10 @@ class ServerLockProvider(EntryLockProvider):
     @abstractmethod
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         """
-        Return what an error of the library says; ``None`` if it is another one.
+        Return what an error of the library says; ``None`` for any other error.
 
-        And whether the server may have done what it was asked.
+        The second part is whether the server may have done what it was asked all the
+        same.
         """
 
     def check(self) -> list[CheckMessage]:

@@ -81,8 +81,8 @@ class Child:
         """
         Return its exit status as a shell does.
 
-        After ``end()``, all that it has started has ended as well. An exception, such
-        as one of a signal's handler, is raised only after that.
+        After ``end()``, all that it has started has ended as well. What a signal's
+        handler raises is raised only after that.
         """
         status = None
         while status is None:
@@ -126,8 +126,8 @@ def variables() -> dict[bytes, bytes | None]:
     """
     Return the variables of ``CHANGED`` as they were when this process was started.
 
-    ``None`` is for a variable that there was not. Where the system does not tell, only
-    the ``TZ`` of the settings is removed.
+    ``None`` stands for one that was not set. Where the system does not tell, only the
+    ``TZ`` of the settings is removed.
     """
     try:
         entries = STARTED_WITH.read_bytes().split(b"\0")
