@@ -95,8 +95,8 @@ class OperatorActions(ConsoleAdmin):
     """
     An admin of locks, with all actions that the user has the permission for.
 
-    Each is confirmed on a page that names the acquisitions that it shows. The action is
-    for these only: if another holder has acquired a lock since, it is refused.
+    Each is confirmed on a page, and is only for the acquisitions that this page shows:
+    if another holder has acquired a lock since, it is refused.
     """
 
     def offered(self, request: HttpRequest) -> Mapping[str, Action]:
@@ -117,7 +117,7 @@ class OperatorActions(ConsoleAdmin):
         return found
 
     def carry_out_confirmed(self, request: HttpRequest) -> HttpResponse | None:
-        """Do what was confirmed, before Django reads a list that nobody would see."""
+        """Carry out a confirmed action, without the list that a redirect hides."""
         if CONFIRMED not in request.POST or has_nul(request):
             return None
         name = request.POST.get("action", "")

@@ -57,7 +57,7 @@ def has_nul(request: HttpRequest) -> bool:
 
 class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     """
-    Pages that show what there is: nobody adds, changes or deletes a row here.
+    Read-only pages: nobody adds, changes or deletes a row here.
 
     They look alike, never count a whole table, and say so if the database failed.
     """
@@ -93,16 +93,16 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: only providers write locks, and nobody rewrites what has happened."""
+        """Refuse: only providers write locks, and history is never rewritten."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: ``shedlock prune`` deletes rows that nobody needs any more."""
+        """Refuse: ``shedlock prune`` deletes old rows."""
         return False
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts only as many rows as anybody pages through, so counting stays quick."""
+    """Counts at most ``most`` rows, so counting stays quick."""
 
     most = 10_000
     is_capped = False

@@ -27,7 +27,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 PROVIDER = "provider"
 """The parameter of an address that names the provider."""
 OF_LIST = "_changelist_filters"
-"""In addresses of Django: the parameters of the list from which one came."""
+"""Django's parameter for the filters of the list from which a page was opened."""
 ANY = "any"
 """The choice of all locks that need attention."""
 RECENT = 1000

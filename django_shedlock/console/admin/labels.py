@@ -135,7 +135,7 @@ def filled_in(sentence: str, **values: str) -> SafeString:
     """
     Return the translated sentence with these values.
 
-    A value that is no HTML keeps its order in Arabic, and stays on its line.
+    A value that is plain text keeps its own direction in an Arabic sentence.
     """
     cells = {
         key: value if isinstance(value, SafeString) else shown("isolated", text=value)
@@ -167,7 +167,7 @@ def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeSt
     """
     Return the distance in words, and the instant, which is ``duration`` away.
 
-    The instant is its time if that is less than a day away, else its date.
+    The instant is shown as a time if it is less than a day away, else as a date.
     """
     here, is_near = local(moment), duration < timedelta(days=1)
     time, day = f"{here:%H:%M:%S}", formats.date_format(here, "SHORT_DATE_FORMAT")

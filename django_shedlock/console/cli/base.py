@@ -75,7 +75,7 @@ class Subcommand(ABC):
 
     @abstractmethod
     def run(self, *args: Any, **options: Any) -> None:
-        """Do it with a provider, or raise ``CommandError`` or ``ShedLockError``."""
+        """Carry it out, or raise ``CommandError`` or ``ShedLockError``."""
 
     def handle(self, alias: str | None, **options: Any) -> None:
         """Run with the provider of this alias, the default one if it is ``None``."""
@@ -97,7 +97,7 @@ def add_names(parser: ArgumentParser) -> None:
 
 
 def add_output(parser: ArgumentParser) -> None:
-    """Add how the output looks."""
+    """Add the options for the form of the output."""
     parser.add_argument(
         "--wide", action="store_true", help="show all columns, and cut nothing"
     )

@@ -25,7 +25,7 @@ COLUMNS = (
     *("fencing_token", "skips", "exception_type", "exception_message"),
     *("exception_traceback", "trigger", "operator", "reason"),
 )
-"""What programs get of a run, beside the name and the outcome."""
+"""A run's columns in JSON, beside its name and outcome."""
 LONGEST_EXCEPTION = 100
 LIMIT = 20
 PAGE = 500
@@ -144,7 +144,7 @@ def runs_table(
 
 
 def run_as_dict(run: Any) -> dict[str, Any]:
-    """Return a run for programs."""
+    """Return a run as JSON shows it."""
     return {
         "name": run.name,
         "outcome": run.current_outcome,

@@ -24,7 +24,7 @@ from django_shedlock.providers.database.errors import describe
 RUNS = 5
 ACTIONS = 5
 COLUMNS = ("operator", "kind", "reason", "began", "ended", "result", "detail")
-"""What programs get of an action."""
+"""An action's columns in JSON."""
 
 
 class Show(base.Subcommand):

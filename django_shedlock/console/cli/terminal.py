@@ -135,7 +135,7 @@ def finding_line(style: Style, found: Finding) -> str:
 def status_as_dict(
     status: LockStatus, grace: timedelta, findings: Iterable[Finding]
 ) -> dict[str, Any]:
-    """Return a lock for programs."""
+    """Return a lock as JSON shows it."""
     return {
         "name": status.name,
         "state": status.state,

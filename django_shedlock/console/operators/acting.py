@@ -89,7 +89,7 @@ class Action:
         return {}
 
     def notes(self, provider: LockProvider) -> Sequence[str]:
-        """Return what else an operator should know before."""
+        """Return what else an operator should know before confirming."""
         return ()
 
     def refusal(

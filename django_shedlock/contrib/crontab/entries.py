@@ -132,7 +132,7 @@ class CrontabEntry:
 
     @cached_property
     def ticks(self) -> Schedule | None:
-        """When cron starts the entry; ``None`` if that is wrong, or ``@reboot``."""
+        """When cron starts the entry; ``None`` for ``@reboot``, or if it is wrong."""
         try:
             schedule = Schedule(self.time, cron_time_zone())
             _ = schedule.interval

@@ -22,8 +22,6 @@ from django_shedlock.signals import (
 )
 from django_shedlock.threads import ForkSafeMutex
 
-BUCKETS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 21600)
-
 ATTEMPTS = Counter("shedlock_attempts", "Attempts to run a job under its lock.", LABELS)
 ACQUIRED = Counter("shedlock_acquired", "Attempts that got the lock.", LABELS)
 NOT_ACQUIRED = Counter(
@@ -34,7 +32,7 @@ DURATION = Histogram(
     "shedlock_run_duration_seconds",
     "How long runs took, however they ended.",
     LABELS,
-    buckets=BUCKETS,
+    buckets=(0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 21600),
 )
 RUNNING = Gauge(
     "shedlock_running",
