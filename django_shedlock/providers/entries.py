@@ -246,12 +246,13 @@ class EntryLockProvider(LockProvider):
                 entry, version, now = self.read(name)
                 if entry is None or entry.locked_by != status.locked_by:
                     return False
-                is_over = entry.lock_until <= now
-                if is_over if lasting else entry.state(now) is LockState.FREE:
-                    return False
                 if not lasting:
+                    if entry.state(now) is LockState.FREE:
+                        return False
                     over = replace(entry, lock_until=now, lock_at_least_until=now)
                     new = replace(over, is_released=True)
+                elif entry.lock_until <= now:
+                    return False
                 elif locked_by is not None:
                     new = entry.acquired(locked_by, now, lasting)
                 else:
