@@ -42,12 +42,7 @@ class LockState(StrEnum):
 
 
 def state_of(locked_by: str, *, is_held: bool, is_released: bool) -> LockState:
-    """
-    Return the state of a lock, from what every store keeps.
-
-    ``is_held`` tells whether the lease goes on, ``is_released`` whether anybody has
-    released the lock since it was acquired.
-    """
+    """Return the state, by whether the lease goes on and somebody released it."""
     if is_released:
         return LockState.HELD_AT_LEAST if is_held else LockState.FREE
     if Pause.parse(locked_by) is not None:
@@ -63,10 +58,9 @@ class LockStatus:
     """
     One lock at one instant of the store's ``clock``.
 
-    ``remaining`` is zero unless the lock is held. If the record can't be read,
-    ``unreadable`` says why, there are no ticks, and perhaps only the name and the state
-    are known. ``heartbeat_at`` is when the holder extended its lease last, where the
-    store keeps that.
+    ``remaining`` is zero unless the lock is held. ``heartbeat_at`` is when the holder
+    extended its lease last, where the store keeps that. ``unreadable`` says why the
+    record can't be read: then only the name and the state are sure.
     """
 
     name: str
@@ -112,12 +106,10 @@ class LockStatus:
         is_kept_only = self.state is LockState.HELD_AT_LEAST
         is_by_operator = start.trigger is Trigger.OPERATOR
         is_held = self.remaining > ZERO and not (is_kept_only and is_by_operator)
-        if decision is None:
-            return self.holder() if is_held else None
         is_expired = self.state is LockState.EXPIRED
-        if is_expired and start.trigger is Trigger.CATCH_UP:
+        if decision and is_expired and start.trigger is Trigger.CATCH_UP:
             return LockHolder(self.locked_by, tick=decision.tick, is_expired=True)
-        if decision.is_allowed:
+        if decision is None or decision.is_allowed:
             return self.holder() if is_held else None
         # Callers other than the scheduler wait for a held lock.
         if is_held and start.trigger is not Trigger.SCHEDULER:
@@ -127,8 +119,9 @@ class LockStatus:
     @property
     def held_for(self) -> timedelta:
         """How long ago a held lock was acquired; zero if it is not held."""
-        age = self.lock_until - self.locked_at - self.remaining
-        return max(age, ZERO) if self.state.is_held else ZERO
+        if not self.state.is_held:
+            return ZERO
+        return max(self.lock_until - self.locked_at - self.remaining, ZERO)
 
     @property
     def pause(self) -> Pause | None:
@@ -153,8 +146,7 @@ class LockStatus:
         ticks = self.schedule_state
         if self.state is not LockState.RUNNING or ticks.schedule is None:
             return None
-        is_on_time = ticks.was_started(aware(self.clock), grace)
-        return None if is_on_time else ticks.tick
+        return None if ticks.was_started(aware(self.clock), grace) else ticks.tick
 
     def may_catch_up(self, grace: timedelta) -> bool:
         """Return whether a catch-up would run the job, as far as its ticks decide."""
@@ -264,8 +256,3 @@ class RunOutcome(StrEnum):
     def is_bad(self) -> bool:
         """Whether somebody should have a look."""
         return self in {RunOutcome.FAILED, RunOutcome.LOST, RunOutcome.ABANDONED}
-
-    @property
-    def is_end(self) -> bool:
-        """Whether the run is over, as far as anybody can know."""
-        return self is not RunOutcome.RUNNING

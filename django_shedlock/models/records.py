@@ -187,16 +187,6 @@ class LockRecord(models.Model):
         return str(self.name)
 
     @property
-    def schedule_state(self) -> ScheduleState:
-        """What is known of the ticks of the schedule."""
-        return ScheduleState(
-            schedule=parse_known(self.schedule),
-            tick=self.tick and aware(self.tick),
-            due_at=self.due_at and aware(self.due_at),
-            caught_up=self.caught_up_tick and aware(self.caught_up_tick),
-        )
-
-    @property
     def heartbeat_at(self) -> datetime | None:
         """When the holder extended its lease last, if it did."""
         return heartbeat_of(self.extended_at, self.locked_at)
@@ -220,6 +210,7 @@ class LockRecord(models.Model):
     def status(self) -> LockStatus:
         """The lock when it was read; needs ``with_status()``."""
         record: Any = self
+        ticks = (record.tick, record.due_at, record.caught_up_tick)
         return LockStatus(
             name=record.name,
             state=LockState(record.state),
@@ -228,7 +219,9 @@ class LockRecord(models.Model):
             lock_until=record.lock_until,
             remaining=left(record.state, record.remaining),
             clock=record.clock,
-            schedule_state=record.schedule_state,
+            schedule_state=ScheduleState(
+                parse_known(record.schedule), *(tick and aware(tick) for tick in ticks)
+            ),
             fencing_token=record.fencing_token,
             heartbeat_at=record.heartbeat_at,
         ).checked()

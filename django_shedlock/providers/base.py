@@ -36,15 +36,12 @@ class LockQuery:
     """
     Which locks are wanted, in which order, and how many at the most.
 
-    ``names`` are exactly these. Else a name has to match one of the ``patterns``, if
-    there are any. None may match one of ``ignored``. A lock is wanted if it is in one
-    of the ``states``, if it is overdue by ``overdue_by``, or if its job has run for
-    longer than ``running_for``; with none of these three, every lock is wanted. What
-    can't be read may be overdue.
-
-    The order is that of the names. ``by_urgency`` the overdue locks come first, then
-    the expired ones, then the running ones; of each those that were acquired longest
-    ago.
+    A name must be one of ``names``, match one of ``patterns``, and match none of
+    ``ignored``; each only if it is given. The lock must be in one of ``states``, be
+    overdue by ``overdue_by`` (what can't be read may be), or have run for longer than
+    ``running_for``; without these three, every lock is wanted. The order is that of the
+    names. ``by_urgency`` the overdue locks come first, then the expired, then the
+    running ones; of each, those acquired longest ago.
     """
 
     names: Collection[str] | None = None
@@ -72,7 +69,8 @@ class LockQuery:
             return False
         wanted = [status.state in self.states] if self.states else []
         if self.overdue_by is not None:
-            wanted.append(self._is_overdue(status) or bool(status.unreadable))
+            is_overdue = status.overdue_since(self.overdue_by) is not None
+            wanted.append(is_overdue or bool(status.unreadable))
         if self.running_for is not None:
             is_running = status.state is LockState.RUNNING
             wanted.append(is_running and status.held_for > self.running_for)
@@ -80,18 +78,14 @@ class LockQuery:
 
     def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
         """Return the wanted ones of these, in their order: for small stores."""
+        key = self._urgency if self.by_urgency else attrgetter("name")
+        return sorted(filter(self.accepts, statuses), key=key)[: self.limit]
 
-        def urgency(status: LockStatus) -> tuple[int, datetime, str]:
-            ranks = {LockState.EXPIRED: 1, LockState.RUNNING: 2}
-            rank = 0 if self._is_overdue(status) else ranks.get(status.state, 3)
-            return rank, aware(status.locked_at), status.name
-
-        found = sorted(filter(self.accepts, statuses), key=attrgetter("name"))
-        return (sorted(found, key=urgency) if self.by_urgency else found)[: self.limit]
-
-    def _is_overdue(self, status: LockStatus) -> bool:
-        grace = self.overdue_by
-        return grace is not None and status.overdue_since(grace) is not None
+    def _urgency(self, status: LockStatus) -> tuple[int, datetime, str]:
+        rank = {LockState.EXPIRED: 1, LockState.RUNNING: 2}.get(status.state, 3)
+        if self.overdue_by is not None and status.overdue_since(self.overdue_by):
+            rank = 0
+        return rank, aware(status.locked_at), status.name
 
 
 ALL_LOCKS = LockQuery()
@@ -99,7 +93,7 @@ ALL_LOCKS = LockQuery()
 
 @dataclass(frozen=True)
 class Place:
-    """Where a provider keeps its locks; ``text`` says it to people."""
+    """Where one provider alone may keep its locks; ``text`` says it to people."""
 
     key: tuple[str, ...]
     text: str = field(compare=False)
@@ -110,13 +104,10 @@ class LockProvider(ABC):
     A store of locks.
 
     One instance serves all threads of a process, so it keeps no state of a run. All
-    times are by the store's own clock. Every method raises ``LockProviderError`` if the
-    store fails. ``keep_alive`` is the default of the option of the same name.
-    ``history_database`` is the alias of the database that gets a row for each run;
-    ``None`` is nowhere.
-
-    The class attributes say what the store can do. ``LockProviderContract`` in
-    ``django_shedlock.test`` goes by them, too.
+    times are by the store's clock. Every method raises ``LockProviderError`` if the
+    store fails. The class attributes say what the store can do, also to the tests of
+    ``django_shedlock.test.LockProviderContract``. ``keep_alive`` is the default of the
+    option of that name, ``history_database`` the database of the rows of runs.
     """
 
     keeps_ticks: bool = False
@@ -146,9 +137,9 @@ class LockProvider(ABC):
         """
         Acquire the lock if its lease is over; return ``None``, or the holder.
 
-        Of all callers that ask for one name at once, one gets ``None``. A provider that
-        keeps ticks lets ``ScheduleState`` decide by ``lock.configuration``, and sets
-        ``lock.tick``.
+        Of all callers at once, one gets ``None``, and a greater fencing token than the
+        one before. A provider that keeps ticks lets ``ScheduleState`` decide by
+        ``lock.configuration``, and sets ``lock.tick``.
         """
 
     @abstractmethod
@@ -163,9 +154,8 @@ class LockProvider(ABC):
         """
         Extend a lease that is valid and still of ``lock``, from now; never shorten it.
 
-        ``lock_at_least_for`` counts from now, too; with ``None`` it stays as it was.
-        Return whether the lease was still of ``lock``. A beat never waits long: other
-        locks wait for the same heartbeat.
+        ``lock_at_least_for`` counts from now, too; ``None`` leaves it. Return whether
+        the lease was still of ``lock``. A beat never waits long: others wait for it.
         """
 
     @abstractmethod
@@ -173,8 +163,8 @@ class LockProvider(ABC):
         """
         Release the lock, or keep it until ``lock_at_least_for`` is over.
 
-        If its job ``succeeded``, so has its tick. Change nothing if ``lock`` does not
-        hold it any more; return whether it did.
+        If its job ``succeeded``, so has its tick. Return whether ``lock`` still held
+        it; else change nothing.
         """
 
     @abstractmethod
@@ -183,11 +173,7 @@ class LockProvider(ABC):
 
     @abstractmethod
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
-        """
-        Return the wanted locks; read more of them as the caller comes to them.
-
-        ``LockStatus.fencing_token`` grows with each acquisition of a name.
-        """
+        """Return the wanted locks; read more of them as the caller comes to them."""
 
     @abstractmethod
     def replace(
@@ -196,11 +182,10 @@ class LockProvider(ABC):
         """
         Give the lock another lease, for an operator; return whether that was done.
 
-        Change nothing unless the lock is still of the acquisition that was read, which
-        is ``status.locked_by``. ``ZERO`` releases it, also if its lease is over without
-        a release; the job is not stopped. Any other lease counts from now, and only a
-        held lock gets one. It is never shorter than the one before it, unless
-        ``locked_by`` makes it another acquisition: a pause that replaces a pause.
+        Change nothing unless the lock is still of the acquisition that was read:
+        ``status.locked_by``. ``ZERO`` releases it, held or expired; its job goes on.
+        Any other lease counts from now, and only for a held lock. It is never shorter,
+        unless ``locked_by`` makes it another acquisition: a pause replaces a pause.
         """
 
     # What follows needs no override, unless the store can do better.
@@ -230,19 +215,14 @@ class LockProvider(ABC):
 
     def register(self, name: str, schedule: Schedule) -> None:
         """
-        Register the lock's schedule, which has a time zone, if the store keeps ticks.
+        Register the lock's schedule; ``LockStatus.registered()`` says what is due then.
 
-        ``LockStatus.registered()`` decides what is due then. Nothing changes if the
-        lock has this schedule, or if its job runs.
+        Change nothing if the lock has this schedule, or if its job runs.
         """
         return
 
     def fence(self, lock: Lock) -> bool:
-        """
-        Let the caller's transaction commit only if the lock is still of ``lock``.
-
-        Return whether it is.
-        """
+        """Return whether it is still ours; if so, it is until the caller commits."""
         raise LockProviderError(
             f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
             "the transaction and can't fence it. Use fencing_token."
@@ -253,11 +233,7 @@ class LockProvider(ABC):
         return f"its record in the store of provider {self.alias!r}"
 
     def place(self) -> Place | None:
-        """
-        Return where the locks are; ``None`` if no other provider's can be there.
-
-        A system check refuses two providers with equal places.
-        """
+        """Return where the locks are; ``None`` if no other provider's can be there."""
         return None
 
     def check(self) -> list[CheckMessage]:
@@ -269,21 +245,16 @@ class LockProvider(ABC):
         return []
 
     def check_configuration(self, configuration: LockConfiguration) -> None:
-        """
-        Refuse what the store can't do.
-
-        Raises ``InvalidLockConfiguration`` for a schedule, if it keeps no ticks, and
-        for a ``lock_at_most_for`` below ``shortest_lease``.
-        """
+        """Raise ``InvalidLockConfiguration`` for what the store can't do."""
         if configuration.schedule is not None and not self.keeps_ticks:
             raise InvalidLockConfiguration(
                 f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "
                 "ticks, so it can't run a schedule's once each. Leave `schedule` out."
             )
         if configuration.lock_at_most_for < self.shortest_lease:
+            shortest = format_duration(self.shortest_lease)
             raise InvalidLockConfiguration(
-                f"Lock {configuration.name!r}: lock_at_most_for="
-                f"{configuration.lease!r} is too short for the provider "
-                f"{self.alias!r}, whose shortest lease is "
-                f"{format_duration(self.shortest_lease)}."
+                f"Lock {configuration.name!r}: "
+                f"lock_at_most_for={configuration.lease!r} is too short for the "
+                f"provider {self.alias!r}, whose shortest lease is {shortest}."
             )

@@ -170,7 +170,7 @@ def statistics_of(runs: Sequence[Any]) -> dict[str, Any] | None:
     if all succeeded the rate is 100 %.
     """
     outcomes = [RunOutcome(run.current_outcome) for run in runs]
-    ended = sum(outcome.is_end for outcome in outcomes)
+    ended = len(outcomes) - outcomes.count(RunOutcome.RUNNING)
     if not ended:
         return None
     rate = f"{math.floor(100 * outcomes.count(RunOutcome.SUCCEEDED) / ended)} %"

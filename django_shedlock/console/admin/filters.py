@@ -194,7 +194,7 @@ class LastOutcomeFilter(ChoiceFilter):
     title = pgettext_lazy("shedlock", "last run")
     parameter_name = "last"
     column = "last_outcome"
-    labels = {o: label for o, label in OUTCOMES.items() if o.is_end}
+    labels = {o: label for o, label in OUTCOMES.items() if o is not RunOutcome.RUNNING}
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the locks of this choice; the last run is looked up for few."""

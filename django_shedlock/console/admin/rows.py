@@ -209,7 +209,7 @@ def facts_of(
         beat = clock - aware(record.heartbeat_at)
         facts["heartbeat"] = _isolated(labels.rough_length(beat))
     for run in runs or ():
-        if RunOutcome(run.current_outcome).is_end:
+        if RunOutcome(run.current_outcome) is not RunOutcome.RUNNING:
             facts |= {
                 "run": run,
                 "run_page": filters.page_of(site, "lockrun", run.pk, run.provider),

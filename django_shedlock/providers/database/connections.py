@@ -215,6 +215,7 @@ class PrivateConnections:
             idle = [c for c in self._idle if address(c) == address(like)]
             connection = idle[-1] if idle else _copy(like)
             self._idle.pop(connection, None)
+        is_kept = False
         try:
             self._stamp(connection)
             if connection.connection is None:
@@ -222,10 +223,14 @@ class PrivateConnections:
                     _open(connection)
             self._stamp(connection, _socket_of(connection))
             yield connection
-        except BaseException:
-            self._take_back(connection, keep=False)
-            raise
-        self._take_back(connection, keep=not is_of_a_test(connection))
+            is_kept = not is_of_a_test(connection)
+        finally:
+            with self._mutex:
+                self._lent.pop(connection, None)
+                if is_kept:
+                    self._idle[connection] = time.monotonic()
+            if not is_kept:
+                _close(connection)
 
     def close_idle(self, using: str | None = None) -> None:
         """Close the idle ones, to one database or to all."""
@@ -263,14 +268,6 @@ class PrivateConnections:
                 with suppress(RuntimeError):  # no room for a thread: the next one tries
                     watcher.start()
                     self._watcher = watcher
-
-    def _take_back(self, connection: BaseDatabaseWrapper, *, keep: bool) -> None:
-        with self._mutex:
-            self._lent.pop(connection, None)
-            if keep:
-                self._idle[connection] = time.monotonic()
-        if not keep:
-            _close(connection)
 
     def _watch(self) -> None:
         while True:
