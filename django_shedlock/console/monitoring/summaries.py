@@ -124,16 +124,14 @@ def recent_runs(
     """
     Return the ``totals()`` of the runs of these locks that began since then.
 
-    A run of a worker that died still counts as running. One statement for each thousand
-    names. Raises ``LockProviderError`` if the store failed.
+    A dead worker's run still counts as running. One statement for each thousand names.
+    Raises ``LockProviderError`` if the store failed.
     """
 
     def read(runs: LockRunQuerySet) -> list[dict[str, Any]]:
         since = runs.since(age).filter(provider=provider.alias)
-        parts = (
-            since.filter(name__in=some).totals() for some in batches(sorted(names))
-        )
-        return [total for part in parts for total in part]
+        parts = (since.filter(name__in=some) for some in batches(sorted(names)))
+        return [total for part in parts for total in part.totals()]
 
     return _read(provider, read)
 
@@ -164,10 +162,8 @@ def _read(
     except Error as error:
         if is_missing_table(error):
             return []
-        failure = (
-            f"Could not read the runs in database {using!r} (provider "
-            f"{provider.alias!r}): {describe(error)}"
-        )
+        where = f"database {using!r} (provider {provider.alias!r})"
+        failure = f"Could not read the runs in {where}: {describe(error)}"
         if isinstance(provider, DatabaseLockProvider):
             raise LockProviderError(failure) from error
         logger.warning("%s", failure)  # its locks are elsewhere, and can be read
