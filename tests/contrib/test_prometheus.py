@@ -470,7 +470,7 @@ def test_bad_record_hides_no_other_lock(monkeypatch: pytest.MonkeyPatch) -> None
     be_on_time("job")
     take("broken").release()
     be_on_time("broken")
-    make_unreadable(monkeypatch, LockRecord, "schedule_state")
+    make_unreadable(monkeypatch, LockRecord, "heartbeat_at")
     values = stored()
     assert values["shedlock_unreadable", ""] == 1
     assert values["shedlock_held", "broken"] == 0

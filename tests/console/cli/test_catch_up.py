@@ -78,7 +78,7 @@ def test_record_that_makes_no_sense_stops_no_other(
     """It is logged, and the other overdue jobs run."""
     make_late("failing")
     make_late("report")
-    make_unreadable(monkeypatch, LockRecord, "schedule_state", "failing")
+    make_unreadable(monkeypatch, LockRecord, "heartbeat_at", "failing")
     assert run("catch-up").count(": ran.") == 1
     assert ran == ["report"]
     assert "The record of lock 'failing' can't be read: OverflowError" in caplog.text

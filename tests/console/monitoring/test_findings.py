@@ -218,7 +218,7 @@ def test_bad_record_does_not_hide_the_others(
     """A record that can't be read is a finding of its own, and is logged once."""
     incident()
     take("broken")
-    make_unreadable(monkeypatch, LockRecord, "schedule_state")
+    make_unreadable(monkeypatch, LockRecord, "heartbeat_at")
     monkeypatch.setattr("django_shedlock.locks.states._logged", set())
     for _ in range(2):
         found = kinds(SEARCH.attention(get_provider()).findings)

@@ -268,7 +268,7 @@ def test_bad_record_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not hide the others, and the answer is no error of the server."""
     stick("stuck")
     stick("broken")
-    make_unreadable(monkeypatch, LockRecord, "schedule_state")
+    make_unreadable(monkeypatch, LockRecord, "heartbeat_at")
     assert sorted(details()) == [("long", "stuck"), ("unreadable", "broken")]
 
 
