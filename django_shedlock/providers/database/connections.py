@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from enum import Enum
 from typing import Any, TypeVar
 
 from django.db import Error, connections, transaction
@@ -77,9 +76,9 @@ def run(
     Return what ``work`` returns, once it got through on the connection it is given.
 
     Urgent work never waits long for a row. Work that stays here is Django's own, on the
-    caller's connection. ``work`` may run again, see Again. Raises the
-    ``django.db.Error`` that remains; ``NoAnswer`` if nobody can tell whether the server
-    has carried out the statement.
+    caller's connection. ``work`` runs again after a conflict, and once on a fresh
+    connection. Raises the ``django.db.Error`` that remains; ``NoAnswer`` if nobody can
+    tell whether the server has carried out the statement.
     """
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
@@ -95,51 +94,30 @@ def run(
                 return work(connection, is_again)
         except Error as error:
             has_no_answer |= may_leave and was_sent and is_lost_reply(error)
-            again = _again(
-                error,
-                may_reconnect=may_reconnect,
-                may_wait_for_row=has_no_answer and not is_urgent,
-            )
             is_late = is_busy(error) and time.monotonic() > give_up_at
-            if again is None or is_late or not attempts_left:
-                if has_no_answer:
-                    message = f"the connection broke before the answer: {error}"
-                    raise NoAnswer(message) from error
-                raise
-            if again is Again.AFTER_A_PAUSE:
+            may_try = attempts_left > 0 and not is_late
+            may_wait = may_try and has_no_answer and not is_urgent
+            if may_wait and is_lock_timeout(error):
+                pass  # the lost statement before it may have the row until it commits
+            elif may_try and is_conflict(error):
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
-            elif again is Again.CONNECTED_ANEW:
+            elif may_try and may_reconnect and may_be_lost_connection(error):
                 may_reconnect, is_private = False, may_leave
                 # Else the caller would meet it. Inside a transaction it has to.
                 is_open = caller.connection and caller.get_autocommit()
                 if is_open and not caller.is_usable():
                     caller.close()
                 private_connections.close_idle(using)
+            elif has_no_answer:
+                message = f"the connection broke before the answer: {error}"
+                raise NoAnswer(message) from error
+            else:
+                raise
     raise AssertionError("the last attempt returns or raises")
 
 
-class Again(Enum):
-    """When a statement that failed is sent again."""
-
-    AT_ONCE = "The lost statement before it may have the row until it commits."
-    AFTER_A_PAUSE = "It conflicted with another statement, or found SQLite busy."
-    CONNECTED_ANEW = "Its connection was lost. Once, on a fresh one."
-
-
-def _again(
-    error: Error, *, may_reconnect: bool, may_wait_for_row: bool
-) -> Again | None:
-    if may_wait_for_row and is_lock_timeout(error):
-        return Again.AT_ONCE
-    if is_conflict(error):
-        return Again.AFTER_A_PAUSE
-    if may_reconnect and may_be_lost_connection(error):
-        return Again.CONNECTED_ANEW
-    return None
-
-
 def run_here(work: Callable[[], T], using: str) -> T:
-    """See run()."""
+    """Return what Django's own ``work`` returns, on the caller's connection."""
     return run(lambda *_: work(), using, stays_here=True)
 
 
