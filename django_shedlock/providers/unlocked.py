@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Any
 
 from django.utils import timezone
 
@@ -21,14 +22,7 @@ class UnlockedProvider(LockProvider):
     def acquire(self, lock: Lock) -> LockHolder | None:
         return None
 
-    def extend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> bool:
+    def extend(self, *arguments: Any, **options: Any) -> bool:
         return True
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
@@ -43,7 +37,5 @@ class UnlockedProvider(LockProvider):
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
         return iter(())
 
-    def replace(
-        self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
-    ) -> bool:
+    def replace(self, *arguments: Any, **options: Any) -> bool:
         return False

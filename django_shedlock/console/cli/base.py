@@ -128,11 +128,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def exit_status(text: str) -> int:
-    """Return a number that a process may exit with."""
-    if not text.isascii() or not text.isdecimal() or int(text) > 255:
-        raise ArgumentTypeError(f"{text!r} is not a number from 0 to 255")
-    return int(text)
+def add_duration(
+    parser: ArgumentParser, option: str, help: str, default: timedelta | None = None
+) -> None:
+    """Add an option that takes a duration."""
+    parser.add_argument(
+        option, metavar="DURATION", type=duration, default=default, help=help
+    )
 
 
 def operator() -> str:

@@ -38,18 +38,16 @@ class Check(base.Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        parser.add_argument(
+        base.add_duration(
+            parser,
             "--held-for",
-            metavar="DURATION",
-            type=base.duration,
-            help="find jobs that have run for longer; by default, for much longer than "
+            "find jobs that have run for longer; by default, for much longer than "
             "when they last succeeded",
         )
-        parser.add_argument(
+        base.add_duration(
+            parser,
             "--grace",
-            metavar="DURATION",
-            type=base.duration,
-            help="find jobs that have not succeeded by so long after a tick of their "
+            "find jobs that have not succeeded by so long after a tick of their "
             "schedule; SHEDLOCK_GRACE by default",
         )
         parser.add_argument(
@@ -114,7 +112,7 @@ def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -
     with reported(search, aliases, findings) as changes:
         if changes:
             try:
-                mail.mail_admins(_subject(changes), _message(changes))
+                mail.mail_admins(*_composed(changes))
             except Exception as error:  # whatever a mail backend raises
                 raise CommandError(
                     f"The mail could not be sent: {error}. The next call of `shedlock "
@@ -123,7 +121,7 @@ def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -
                 ) from error
 
 
-def _subject(changes: Changes) -> str:
+def _composed(changes: Changes) -> tuple[str, str]:
     found, gone = len(changes.new), len(changes.gone)
     counts = [f"{found} new"] * bool(found) + [f"{gone} gone"] * bool(gone)
     names = dict.fromkeys(
@@ -131,17 +129,13 @@ def _subject(changes: Changes) -> str:
     )
     first = terminal.shortened(terminal.printable(next(iter(names))), LONGEST_NAME)
     others = " and others" if len(names) > 1 else ""
-    return f"shedlock: {', '.join(counts)}: {first}{others}"
-
-
-def _message(changes: Changes) -> str:
     parts = []
     for title, findings in (("New", changes.new), ("Gone", changes.gone)):
         parts += [f"{title}:"] * bool(findings)
-        for found in findings[:MOST_MAILED]:
-            parts.append(
-                f"* {found.kind.severity.upper()} {terminal.printable(str(found))}"
-            )
+        for each in findings[:MOST_MAILED]:
+            text = terminal.printable(str(each))
+            parts.append(f"* {each.kind.severity.upper()} {text}")
         if (left := len(findings) - MOST_MAILED) > 0:
             parts.append(f"* {left} more: see `shedlock check`.")
-    return "\n\n".join(parts) + "\n"
+    subject = f"shedlock: {', '.join(counts)}: {first}{others}"
+    return subject, "\n\n".join(parts) + "\n"

@@ -49,11 +49,10 @@ class History(base.Subcommand):
             action="store_true",
             help="only runs that failed, lost their lock, or were abandoned",
         )
-        parser.add_argument(
+        base.add_duration(
+            parser,
             "--since",
-            metavar="DURATION",
-            type=base.duration,
-            help="only runs that began no longer ago than this",
+            "only runs that began no longer ago than this",
         )
         parser.add_argument(
             "--limit",

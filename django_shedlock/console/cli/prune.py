@@ -23,18 +23,16 @@ class Prune(base.Subcommand):
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
-        parser.add_argument(
+        base.add_duration(
+            parser,
             "--older-than",
-            metavar="DURATION",
-            type=base.duration,
-            help="delete runs and operators' actions that began longer ago than this; "
+            "delete runs and operators' actions that began longer ago than this; "
             "SHEDLOCK_HISTORY_RETENTION by default",
         )
-        parser.add_argument(
+        base.add_duration(
+            parser,
             "--unused-for",
-            metavar="DURATION",
-            type=base.duration,
-            help="also delete records of locks whose last lease ended longer ago than "
+            "also delete records of locks whose last lease ended longer ago than "
             "this, but not of decorated jobs with fixed names",
         )
         parser.add_argument(

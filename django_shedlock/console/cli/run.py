@@ -59,26 +59,24 @@ class Run(base.Subcommand):
             help="run even if the tick has been run, or if lock_at_least_for keeps the "
             "lock",
         )
-        parser.add_argument(
+        base.add_duration(
+            parser,
             "--jitter",
-            metavar="DURATION",
-            type=base.duration,
-            default=ZERO,
-            help="start after a random delay of at most this; 0s by default",
+            "start after a random delay of at most this; 0s by default",
+            ZERO,
         )
         parser.add_argument(
             "--on-skip-exit",
             metavar="STATUS",
-            type=base.exit_status,
+            type=int,
             default=0,
             help="the exit status if the lock is held; 0 by default",
         )
-        parser.add_argument(
+        base.add_duration(
+            parser,
             "--grace",
-            metavar="DURATION",
-            type=base.duration,
-            default=timedelta(seconds=10),
-            help="time between SIGTERM and SIGKILL if the lock is lost; 10s by default",
+            "time between SIGTERM and SIGKILL if the lock is lost; 10s by default",
+            timedelta(seconds=10),
         )
         parser.add_argument("command", metavar="COMMAND", nargs="+")
 
@@ -98,6 +96,8 @@ class Run(base.Subcommand):
     ) -> None:
         if not command[0]:
             raise base.WrongCall("COMMAND must not be empty.")
+        if on_skip_exit not in range(256):
+            raise base.WrongCall("--on-skip-exit must be from 0 to 255.")
         if time_zone is not None and schedule is None:
             raise base.WrongCall("--time-zone needs a --schedule.")
         of_lock = ("lock_at_most_for", "lock_at_least_for", "wait")

@@ -10,13 +10,5 @@ from django_shedlock.console.operators.actions import (
 )
 from django_shedlock.console.operators.trail import Answer, OperatorAction
 
-__all__ = [
-    "ACTIONS",
-    "EXTEND",
-    "PAUSE",
-    "RELEASE",
-    "RESUME",
-    "RUN",
-    "Answer",
-    "OperatorAction",
-]
+__all__ = ["ACTIONS", "EXTEND", "PAUSE", "RELEASE", "RESUME", "RUN"]
+__all__ += ["Answer", "OperatorAction"]
