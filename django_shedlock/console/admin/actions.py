@@ -107,9 +107,12 @@ class OperatorActions(ConsoleAdmin):
             if request.user.has_perm(f"django_shedlock.{action.permission}")
         }
 
-    def get_actions(self, request: HttpRequest) -> Any:
-        found: dict[str, Any] = super().get_actions(request)
-        if self.actions is None or IS_POPUP_VAR in request.GET:
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
+        # Since Django 6.1 the page of an object may have actions of its own, too.
+        where = {} if action_location is None else {"action_location": action_location}
+        found: dict[str, Any] = super().get_actions(request, **where)
+        is_list = getattr(action_location, "name", "CHANGE_LIST") == "CHANGE_LIST"
+        if self.actions is None or IS_POPUP_VAR in request.GET or not is_list:
             return found
         for name, action in self.offered(request).items():
             ask = partial(type(self).ask, action=action)
@@ -150,7 +153,6 @@ class OperatorActions(ConsoleAdmin):
             return page or back
         provider, operator = admin_provider(request), request.user.get_username()
         reason = form.cleaned_data["reason"]
-        options = form.options
         for name, locked_by in seen.items():
             record = found.get(name)
             # Users who may not resume a job must not end its pause by another action.
@@ -160,7 +162,7 @@ class OperatorActions(ConsoleAdmin):
                 continue
             asked = OperatorAction(provider, name, locked_by, operator, reason)
             try:
-                answer = action.carry_out(asked, record.status, **options)
+                answer = action.carry_out(asked, record.status, **form.options)
             except ShedLockError as error:
                 self.message_user(request, str(error), messages.ERROR)
                 continue

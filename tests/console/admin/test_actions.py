@@ -374,8 +374,10 @@ class TestPermissions:
         """Where a project's admin offers less, a forged confirmation does no more."""
         offered = LockRecordAdmin.get_actions
 
-        def get_actions(self: LockRecordAdmin, request: Any) -> Any:
-            found = offered(self, request)
+        def get_actions(
+            self: LockRecordAdmin, request: Any, action_location: Any = None
+        ) -> Any:
+            found = offered(self, request, action_location)
             del found["release_selected"]
             return found
 
