@@ -24,6 +24,17 @@ def host_now() -> datetime:
     return datetime.now(UTC)
 
 
+def uptime() -> float:
+    """
+    Return the seconds of a clock of this host's that nobody sets: it ends leases.
+
+    It goes on while the host is suspended, on Linux; ``time.monotonic()`` stands still.
+    """
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
 def clock_difference(read: Callable[[], datetime]) -> timedelta:
     """
     Return how far the clock that is read is ahead of this process's, at the least.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 
-from django_shedlock.clocks import Backoff
+from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.exceptions import LockLost, message_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.signals import logger
@@ -34,7 +33,7 @@ class Beat:
     Extends one lease every third of ``lock_at_most_for``.
 
     An error is retried, with pauses that grow, until the lease is over by this
-    process's monotonic clock; then the lock is lost.
+    host's ``uptime()``; then the lock is lost.
     """
 
     def __init__(self, lock: Lock):
@@ -44,7 +43,7 @@ class Beat:
 
     def __call__(self) -> float | None:
         """Extend the lease; return when the next beat is due."""
-        due = time.monotonic() + self.interval
+        due = uptime() + self.interval
         try:
             self._lock.beat()
         except BaseException as error:  # whatever a provider raises
@@ -55,7 +54,7 @@ class Beat:
                 logger.warning(text, self._lock.name, left, failure)
             if failure is not error:
                 return None
-            due = time.monotonic() + self._backoff.pause(left)
+            due = uptime() + self._backoff.pause(left)
         else:
             self._backoff = Backoff()
             with suppress(RuntimeError):  # no room for a thread
@@ -76,7 +75,7 @@ def watch_lease(lock: Lock, notice: float) -> float | None:
     if not lock.is_ours:
         return None
     end = lock.lease_end
-    if time.monotonic() < end - notice:  # it was extended
+    if uptime() < end - notice:  # it was extended
         return end - notice
     # Without an answer the lease ends as it is known here.
     with suppress(RuntimeError):  # no room for a thread
@@ -98,7 +97,7 @@ def release_later(
     is the end. Otherwise its acquisition, which had no answer, may still arrive.
     ``wait`` that many seconds for it at the most, since the process may end.
     """
-    backoff, since = Backoff(), time.monotonic()
+    backoff, since = Backoff(), uptime()
 
     def try_release() -> float | None:
         try:
@@ -108,15 +107,15 @@ def release_later(
             logger.info(text, lock.name, message_of(error))
         else:
             if released:
-                late = time.monotonic() - since
+                late = uptime() - since
                 logger.warning("Lock %r was released, %.1f s late.", lock.name, late)
             if released or was_acquired:
                 return None
         left = lock.remaining().total_seconds()
         if left:
-            late = time.monotonic() - since
+            late = uptime() - since
             pause = max(backoff.pause(), late / 4)
-            return time.monotonic() + min(pause, LONGEST_PAUSE, left)
+            return uptime() + min(pause, LONGEST_PAUSE, left)
         if was_acquired:
             logger.error("Lock %r was not released before its lease ended.", lock.name)
         return None
@@ -147,7 +146,7 @@ def guarded(
     try:
         if keep_alive:
             beat = Beat(lock)
-            heartbeat.add(lock, beat, time.monotonic() + beat.interval)
+            heartbeat.add(lock, beat, uptime() + beat.interval)
         if is_watched:
             lease = lock.configuration.lock_at_most_for
             notice = min(ASK_BEFORE_END, lease / 3).total_seconds()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,11 +13,13 @@ from weakref import WeakSet
 
 from django.db import close_old_connections, connections
 
+from django_shedlock.clocks import uptime
 from django_shedlock.signals import logger
 
 IDLE = 1.0
 """Seconds without work for which a connection is worth keeping open."""
-
+LONGEST_WAIT = 1.0
+"""Seconds between two looks at what is due: waits stand still in a suspended host."""
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def closing(work: Callable[[], T]) -> T:
 
 
 Work = Callable[[], float | None]
-"""Returns when it is due again, by the monotonic clock; ``None`` if never."""
+"""Returns when it is due again, by ``uptime()``; ``None`` if never."""
 
 
 @dataclass(eq=False)
@@ -184,11 +185,11 @@ class Timetable:
                     self._thread = None
                     return None
                 key, entry = min(self._entries.items(), key=lambda item: item[1].due)
-                pause = entry.due - time.monotonic()
+                pause = entry.due - uptime()
                 if pause <= 0:
                     return key, entry
                 if pause <= IDLE or is_idle:
-                    self._changed.wait(min(pause, threading.TIMEOUT_MAX))
+                    self._changed.wait(min(pause, LONGEST_WAIT))
                     continue
             # Not under the condition, which each add() needs.
             is_idle = True

@@ -35,7 +35,6 @@ from django_shedlock import (
 from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
 from django_shedlock.executor import attempt, next_pause
 from django_shedlock.keepalive import late_releases
-from django_shedlock.locks import lock as lock_module
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.states import CONTENDED, LockHolder, UnreadHolder
 from django_shedlock.providers import get_provider
@@ -731,7 +730,7 @@ def test_disabled_lock_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         return "done"
 
     clock = SleepingClock()
-    monkeypatch.setattr(lock_module, "time", clock)
+    monkeypatch.setattr(clocks, "time", clock)
     lock_lost.connect(receiver)
     try:
         with hold("job", lock_at_most_for="1m", keep_alive=True) as lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.asyncio import async_unsafe
 
 from django_shedlock import threads
+from django_shedlock.clocks import uptime
 from django_shedlock.threads import (
     ForkSafeMutex,
     Timetable,
@@ -40,7 +40,7 @@ class Often:
     def __call__(self) -> float | None:
         self.calls += 1
         self._work()
-        return None if self.is_over else time.monotonic() + SOON
+        return None if self.is_over else uptime() + SOON
 
     def goes_on(self) -> bool:
         """Wait for another call; fail if it does not come."""
@@ -157,7 +157,7 @@ def test_connection_that_closes_slowly_holds_up_nobody(
         assert closed.wait(PATIENCE)
 
     monkeypatch.setattr(threads, "close_old_connections", close_slowly)
-    timetable.add("late", Often(), time.monotonic() + 3600)
+    timetable.add("late", Often(), uptime() + 3600)
     assert closing.wait(PATIENCE)
     with running_threads(1, lambda: timetable.add("other", Often())):
         wait_for(lambda: "other" in timetable._entries)
@@ -176,7 +176,7 @@ def test_connection_that_can_not_be_closed_is_logged(
 
     monkeypatch.setattr(threads, "close_old_connections", fail)
     often = Often()
-    timetable.add("late", Often(), time.monotonic() + 3600)
+    timetable.add("late", Often(), uptime() + 3600)
     wait_for(lambda: "could not be closed: stuck" in caplog.text)
     timetable.add("often", often)
     assert often.goes_on()

@@ -7,7 +7,6 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from django_shedlock.clocks import uptime
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
@@ -52,8 +52,8 @@ class Lock:
         self.lock_at_least_for = configuration.lock_at_least_for
         self.tick: datetime | None = None
         lease = configuration.lock_at_most_for.total_seconds()
-        self.lease_end = time.monotonic() + lease if lease_end is None else lease_end
-        """When the lease ends, by this process's monotonic clock."""
+        self.lease_end = uptime() + lease if lease_end is None else lease_end
+        """When the lease ends, by ``uptime()``."""
         self.lost = threading.Event()
         """Set as soon as the loss is known."""
         self.was_release_tried = False
@@ -73,9 +73,7 @@ class Lock:
     @property
     def is_lost(self) -> bool:
         """Whether the lease ended, or somebody else released or acquired the lock."""
-        return self.lost.is_set() or (
-            not self._released and time.monotonic() >= self.lease_end
-        )
+        return self.lost.is_set() or (not self._released and uptime() >= self.lease_end)
 
     @property
     def is_active(self) -> bool:
@@ -91,13 +89,13 @@ class Lock:
         """
         Return what is left of the lease, at least zero.
 
-        It is counted by this process's monotonic clock from before the lock was
-        asked for, so the store never ends the lease earlier. With ``SHEDLOCK_ENABLED =
+        It is counted by this host's ``uptime()`` from before the lock was asked for,
+        so the store never ends the lease earlier. With ``SHEDLOCK_ENABLED =
         False`` the lease never ends, and this is the whole of it.
         """
         if math.isinf(self.lease_end):
             return self.configuration.lock_at_most_for
-        return timedelta(seconds=max(0.0, self.lease_end - time.monotonic()))
+        return timedelta(seconds=max(0.0, self.lease_end - uptime()))
 
     def extend(
         self,
@@ -124,7 +122,7 @@ class Lock:
             await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
             return
         at_most, at_least = self._parsed(lock_at_most_for, lock_at_least_for)
-        lease_end = time.monotonic() + at_most.total_seconds()
+        lease_end = uptime() + at_most.total_seconds()
         answer: bool | LockProviderError = False
         try:
             # Past the lease's end, too: an operator may have extended it.
@@ -165,7 +163,7 @@ class Lock:
         *,
         is_beat: bool = False,
     ) -> None:
-        lease_end = time.monotonic() + at_most.total_seconds()
+        lease_end = uptime() + at_most.total_seconds()
         answer: bool | LockProviderError = False
         try:
             if self.is_ours and not self.lost.is_set():  # see aextend()
@@ -306,7 +304,7 @@ class Lock:
         An operator may have extended it without this process knowing. Without an
         answer the lease ends as it is known here.
         """
-        asked = time.monotonic()
+        asked = uptime()
         with suppress(LockProviderError):
             is_known = self.lost.is_set() or not self.is_ours
             status = None if is_known else self._read()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from django_shedlock.clocks import host_now
+from django_shedlock.clocks import host_now, uptime
 from django_shedlock.providers.entries import Entry, EntryLockProvider
 from django_shedlock.threads import renewed_in_child
 
 
 class MemoryLockProvider(EntryLockProvider):
     """
-    Excludes the threads and tasks of one process, by its monotonic clock.
+    Excludes the threads and tasks of one process, by its host's ``uptime()``.
 
     Other processes have their own locks, so it guards nothing between pods. A forked
     child begins with none. Ticks are chosen by its wall clock.
@@ -50,8 +49,8 @@ class MemoryLockProvider(EntryLockProvider):
             return list(self._entries)
 
     def clock(self) -> float:
-        """Return the seconds of this process's monotonic clock."""
-        return time.monotonic()
+        """Return the seconds of the clock that ends its leases."""
+        return uptime()
 
     def wall_clock(self, now: float) -> datetime:
         """Return this host's clock."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
 from django_shedlock import Lock
+from django_shedlock.clocks import uptime
 from django_shedlock.keepalive import Beat, heartbeat, lease_ends
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.waiting import wait_for
@@ -20,7 +20,7 @@ def end_lease(lock: Lock) -> None:
     """Let the lease be over now, in the store and by its holder's own count."""
     if isinstance(lock.provider, MemoryLockProvider):
         entry = lock.provider._entries[lock.name]
-        lock.provider._entries[lock.name] = replace(entry, lock_until=time.monotonic())
+        lock.provider._entries[lock.name] = replace(entry, lock_until=uptime())
     else:
         # Not before: settings of other processes import this file for its heartbeat.
         from tests.support.locks import expire
@@ -30,7 +30,7 @@ def end_lease(lock: Lock) -> None:
 
 
 def lease_end(lock: Lock) -> float:
-    """Return when the lease is over by its holder's count, by the monotonic clock."""
+    """Return when the lease is over by its holder's count, by ``uptime()``."""
     return lock.lease_end
 
 
@@ -38,9 +38,9 @@ def end_own_count(lock: Lock, after: timedelta = timedelta(0)) -> float:
     """
     Let the holder believe that the lease ends so soon, as if an operator extended it.
 
-    Return when that is, by the monotonic clock.
+    Return when that is, by ``uptime()``.
     """
-    lock.lease_end = time.monotonic() + after.total_seconds()
+    lock.lease_end = uptime() + after.total_seconds()
     look_at_lease_ends(lock)
     return lock.lease_end
 
@@ -82,7 +82,7 @@ def is_kept_alive(lock: Lock) -> bool:
 
 def next_beat(lock: Lock) -> timedelta:
     """Return in how much time the next beat of the lock is due."""
-    return timedelta(seconds=heartbeat._entries[lock].due - time.monotonic())
+    return timedelta(seconds=heartbeat._entries[lock].due - uptime())
 
 
 def wait_until_idle() -> None:
@@ -93,7 +93,7 @@ def wait_until_idle() -> None:
 def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:
     """Let the next beat of the lock be due now, or in so much time."""
     with heartbeat._changed:
-        heartbeat._entries[lock].due = time.monotonic() + after.total_seconds()
+        heartbeat._entries[lock].due = uptime() + after.total_seconds()
         heartbeat._changed.notify()
 
 
@@ -124,4 +124,4 @@ def _in_memory(lock: Lock) -> MemoryLockProvider:
 
 def _is_due(lock: Lock) -> bool:
     beat = heartbeat._entries.get(lock)
-    return beat is not None and beat.due <= time.monotonic()
+    return beat is not None and beat.due <= uptime()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from django_shedlock.clocks import uptime
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
@@ -83,7 +84,7 @@ class Contract:
         """Let the lease be over, also as far as the holder knows."""
         provider: Any = lock.provider
         self.end_lease(provider, lock)
-        lock.lease_end = time.monotonic()
+        lock.lease_end = uptime()
 
     def at_least(self, lease: timedelta) -> timedelta:
         """Return the lease, or the shortest that the store can end."""
