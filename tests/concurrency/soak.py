@@ -34,13 +34,14 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.test.contract.harness import try_from
 from tests.models import FencedWrite
+from tests.support.history import stale_writes
 from tests.support.processes import Worker
 from tests.support.processes import worker as one_worker
 from tests.support.servers import Server, own_server
 from tests.support.soak import proxy
 from tests.support.soak.faults import BREAKS
 from tests.support.soak.journal import Journal, read
-from tests.support.soak.verdict import Verdict, judge, stale_writes
+from tests.support.soak.verdict import Verdict, judge
 from tests.support.soak.watch import HUNG
 from tests.support.soak.worker import LEASES, NAMES, TICKS, Task, work
 from tests.support.stores import STORE_VARIABLE, URL_VARIABLES, chosen_store

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test.contract.harness import try_from
 from tests.models import Counter
+from tests.support.history import Acquisition, recorded, violations
 from tests.support.processes import Parent, context, workers
 from tests.support.waiting import PATIENCE
 
@@ -58,23 +61,23 @@ CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
 SCHEDULES: list[dict[str, str]] = [{}, {"schedule": "@daily"}]
 
 
-def race(parent: Parent, barrier: Any, options: dict[str, Any]) -> list[str]:
-    """Return the names that this process won, of those all processes wanted."""
+def race(parent: Parent, barrier: Any, options: dict[str, Any]) -> list[Acquisition]:
+    """Return what this process won, of the locks that all processes wanted."""
     connection.close()
     connection.settings_dict["OPTIONS"].update(options)
     provider = DatabaseLockProvider("default")
-    won = []
-    for turn in range(RACES):
-        for caller in CALLERS:
-            for schedule in SCHEDULES:
-                name = f"{turn} {caller.__name__} {schedule}"
-                request = make_request(name, {"lock_at_most_for": "5m", **schedule})
-                with caller():
-                    Counter.objects.count()  # from now on it has its snapshot
-                    barrier.wait(PATIENCE)
-                    lock = try_from(provider, request.configuration())
-                if isinstance(lock, Lock):
-                    won.append(name)
+    won: list[Acquisition] = []
+    with ExitStack() as held:
+        for turn, caller, schedule in product(range(RACES), CALLERS, SCHEDULES):
+            name = f"{turn} {caller.__name__} {schedule}"
+            request = make_request(name, {"lock_at_most_for": "5m", **schedule})
+            with caller():
+                Counter.objects.count()  # from now on it has its snapshot
+                barrier.wait(PATIENCE)
+                asked = time.monotonic()
+                lock = try_from(provider, request.configuration())
+            if isinstance(lock, Lock):
+                held.enter_context(recorded(won, lock, asked))
     return won
 
 
@@ -85,5 +88,6 @@ def test_new_name_has_one_winner_and_no_error(level: str, is_servers: bool) -> N
     barrier = context.Barrier(RACERS)
     options = options_of(level, is_servers=is_servers)
     with workers(RACERS, race, barrier, options) as racers:
-        won = [name for racer in racers for name in racer.result()]
-    assert len(won) == len(set(won)) == RACES * len(CALLERS) * len(SCHEDULES)
+        won = [each for racer in racers for each in racer.result()]
+    assert len(won) == RACES * len(CALLERS) * len(SCHEDULES)
+    assert [*violations(won)] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing.synchronize
 import random
 import time
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test.contract.locking import ROUNDS, WORKERS
 from tests.models import Counter
+from tests.support.history import Acquisition, recorded, violations
 from tests.support.locks import configure, take_at_last, take_from, try_from, try_once
 from tests.support.processes import Parent, context, worker, workers
 from tests.support.waiting import PATIENCE
@@ -35,17 +36,20 @@ SERIALIZABLE = {
 }
 
 
-def race(parent: Parent, barrier: Any, isolation: str) -> list[str]:
-    """Return the names that this process won, of those all processes wanted."""
+def race(parent: Parent, barrier: Any, isolation: str) -> list[Acquisition]:
+    """Return what this process won, of the locks that all processes wanted."""
     provider = DatabaseLockProvider("default")
     with connection.cursor() as cursor:
         cursor.execute(isolation)
-    won = []
-    for turn in range(RACES):
-        for name in (f"fresh {turn}", f"expired {turn}"):
-            barrier.wait(PATIENCE)
-            if isinstance(try_from(provider, configure(name)), Lock):
-                won.append(name)
+    won: list[Acquisition] = []
+    with ExitStack() as held:
+        for turn in range(RACES):
+            for name in (f"fresh {turn}", f"expired {turn}"):
+                barrier.wait(PATIENCE)
+                asked = time.monotonic()
+                lock = try_from(provider, configure(name))
+                if isinstance(lock, Lock):
+                    held.enter_context(recorded(won, lock, asked))
     return won
 
 
@@ -53,46 +57,49 @@ def names() -> list[str]:
     return [f"{kind} {turn}" for kind in ("expired", "fresh") for turn in range(RACES)]
 
 
-def run_race(isolation: str) -> list[str]:
+def run_race(isolation: str) -> list[Acquisition]:
     provider = DatabaseLockProvider("default")
     for turn in range(RACES):
         take_from(provider, configure(f"expired {turn}"))
     LockRecord.objects.update(lock_until=F("lock_until") - timedelta(days=1))
     barrier = context.Barrier(RACERS)
     with workers(RACERS, race, barrier, isolation) as racers:
-        return sorted(name for racer in racers for name in racer.result())
+        return [each for racer in racers for each in racer.result()]
 
 
 @pytest.mark.servers_only
 def test_one_of_sixteen_serializable_processes_wins() -> None:
     """Of sixteen one wins, also where every statement is serializable."""
-    assert run_race(SERIALIZABLE[connection.vendor]) == sorted(names())
+    won = run_race(SERIALIZABLE[connection.vendor])
+    assert sorted(each.name for each in won) == sorted(names())
+    assert [*violations(won)] == []
 
 
-def count(parent: Parent, in_transaction: bool) -> None:
+def count(parent: Parent, in_transaction: bool) -> list[Acquisition]:
     """Add to two counters, each read, waited for and written under its lock."""
     provider = DatabaseLockProvider("default")
-    if in_transaction:
-        with transaction.atomic():
-            add_to_counters(provider)
-    else:
-        add_to_counters(provider)
+    with transaction.atomic() if in_transaction else nullcontext():
+        return add_to_counters(provider)
 
 
-def add_to_counters(provider: DatabaseLockProvider) -> None:
+def add_to_counters(provider: DatabaseLockProvider) -> list[Acquisition]:
     table = Counter._meta.db_table
+    history: list[Acquisition] = []
     # Written outside the worker's outer transaction, as another system would.
     with closing(connection.copy()) as other, other.cursor() as cursor:
         for turn in range(ROUNDS):
             name = ("even", "odd")[turn % 2]
+            asked = time.monotonic()
             lock = take_at_last(provider, configure(name))
-            cursor.execute(f"SELECT value FROM {table} WHERE name = %s", [name])
-            value = cursor.fetchone()[0] + 1
-            time.sleep(0.001)
-            cursor.execute(
-                f"UPDATE {table} SET value = %s WHERE name = %s", [value, name]
-            )
+            with recorded(history, lock, asked):
+                cursor.execute(f"SELECT value FROM {table} WHERE name = %s", [name])
+                value = cursor.fetchone()[0] + 1
+                time.sleep(0.001)
+                cursor.execute(
+                    f"UPDATE {table} SET value = %s WHERE name = %s", [value, name]
+                )
             assert provider.release(lock)
+    return history
 
 
 @pytest.fixture
@@ -110,21 +117,25 @@ def totals() -> list[int]:
 def test_processes_never_overlap(in_transaction: bool) -> None:
     """Eight processes lose no step of two counters, in a transaction or not."""
     with workers(WORKERS, count, in_transaction) as counting:
-        for each in counting:
-            each.result()
+        history = [one for each in counting for one in each.result()]
     assert totals() == [WORKERS * ROUNDS // 2] * 2
+    assert [*violations(history)] == []
 
 
-def count_on_sqlite(parent: Parent, in_transaction: bool) -> None:
+def count_on_sqlite(parent: Parent, in_transaction: bool) -> list[Acquisition]:
+    history: list[Acquisition] = []
     with transaction.atomic() if in_transaction else nullcontext():
         provider = DatabaseLockProvider("default")
         for turn in range(ROUNDS):
             name = ("even", "odd")[turn % 2]
+            asked = time.monotonic()
             lock = take_at_last(provider, configure(name))
-            value = Counter.objects.get(name=name).value
-            time.sleep(0.001)
-            Counter.objects.filter(name=name).update(value=value + 1)
+            with recorded(history, lock, asked):
+                value = Counter.objects.get(name=name).value
+                time.sleep(0.001)
+                Counter.objects.filter(name=name).update(value=value + 1)
             assert provider.release(lock)
+    return history
 
 
 @pytest.mark.usefixtures("counters")
@@ -133,9 +144,9 @@ def count_on_sqlite(parent: Parent, in_transaction: bool) -> None:
 def test_processes_never_overlap_on_sqlite(in_transaction: bool) -> None:
     """Eight processes lose no step of two counters in one file."""
     with workers(WORKERS, count_on_sqlite, in_transaction) as counting:
-        for each in counting:
-            each.result()
+        history = [one for each in counting for one in each.result()]
     assert totals() == [WORKERS * ROUNDS // 2] * 2
+    assert [*violations(history)] == []
 
 
 @pytest.mark.servers_only

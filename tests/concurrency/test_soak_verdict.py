@@ -11,8 +11,9 @@ import pytest
 
 from tests.concurrency import soak as soaking
 from tests.concurrency.soak import Plan
+from tests.support.history import stale_writes
 from tests.support.soak.journal import Event, Journal, read
-from tests.support.soak.verdict import Verdict, judge, stale_writes
+from tests.support.soak.verdict import Verdict, judge
 
 MINUTE = "2026-11-23T03:18:00+00:00"
 

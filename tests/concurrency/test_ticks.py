@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
+from django_shedlock import current_lock
 from django_shedlock.executor import execute_request
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.models import LockRecord
 from tests.models import Body
 from tests.support.clocks import store_clock
+from tests.support.history import Acquisition, recorded, violations
 from tests.support.processes import Parent, Worker, context, workers
 from tests.support.waiting import PATIENCE
 
@@ -31,20 +34,27 @@ without_history = override_settings(SHEDLOCK_HISTORY=False)
 """The table of bodies tells what was run."""
 
 
-def host(parent: Parent) -> None:
+def host(parent: Parent) -> list[Acquisition]:
     """Start the job whenever the test says, at the store's time that it says."""
+    history: list[Acquisition] = []
     while (moment := parent.wait()) is not None:
-        with store_clock(moment), without_history:
-            parent.say(execute_request(write_body, REQUEST).was_executed)
+        parent.say(run(moment, history))
+    return history
 
 
-def write_body() -> None:
-    Body.objects.create(
-        name="job",
-        token=LockRecord.objects.get().fencing_token,
-        worker="any",
-        begun_at=DatabaseNow(),
-    )
+def run(moment: datetime, history: list[Acquisition]) -> bool:
+    """Start the job at this time of the store; return whether its body ran."""
+    asked = time.monotonic()
+
+    def write_body() -> None:
+        with recorded(history, current_lock(), asked):
+            token = current_lock().fencing_token
+            Body.objects.create(
+                name="job", token=token, worker="any", begun_at=DatabaseNow()
+            )
+
+    with store_clock(moment), without_history:
+        return execute_request(write_body, REQUEST).was_executed
 
 
 def fire(host: Worker, moment: datetime) -> Any:
@@ -53,9 +63,12 @@ def fire(host: Worker, moment: datetime) -> Any:
 
 
 def end(hosts: Iterable[Worker]) -> None:
+    """Let the hosts end, and check what all of them ran."""
+    history: list[Acquisition] = []
     for started in hosts:
         started.send(None)
-        started.result()
+        history += started.result()
+    assert [*violations(history)] == []
 
 
 def ticks_of_bodies() -> list[datetime]:
@@ -91,17 +104,18 @@ def test_two_hosts_20_seconds_apart_run_each_tick_once() -> None:
     assert LockRecord.objects.filter(tick=TICKS[29], due_at=TICKS[30]).exists()
 
 
-def at_once(parent: Parent, barrier: Any) -> None:
+def at_once(parent: Parent, barrier: Any) -> list[Acquisition]:
+    history: list[Acquisition] = []
     for tick in TICKS[:15]:
         barrier.wait(PATIENCE)
-        with store_clock(tick), without_history:
-            execute_request(write_body, REQUEST)
+        run(tick, history)
+    return history
 
 
 def test_processes_at_the_same_instant_run_each_tick_once() -> None:
     """Eight processes that start at one moment run each tick once, also the first."""
     barrier = context.Barrier(8)
     with workers(8, at_once, barrier) as hosts:
-        for each in hosts:
-            each.result()
+        history = [one for each in hosts for one in each.result()]
     assert ticks_of_bodies() == TICKS[:15]
+    assert [*violations(history)] == []
