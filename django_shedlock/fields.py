@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from statistics import median_low
 from typing import Any
 
 from django.conf import settings
@@ -106,6 +107,16 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
         if connection.vendor == "mysql":
             parameters["collation"] = "utf8mb4_bin"
         return parameters
+
+
+class MedianField(models.TextField):  # type: ignore[type-arg]
+    """The median of durations, or those that a database without one has listed."""
+
+    def from_db_value(self, value: Any, *args: Any) -> timedelta | None:
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        listed = [int(each) for each in value.split(",") if each]
+        return timedelta(microseconds=median_low(listed)) if listed else None
 
 
 class DatabaseNow(Func):

@@ -7,8 +7,9 @@ from django_shedlock.models.console import (
     LockActionQuerySet,
     Notice,
 )
+from django_shedlock.models.last_runs import with_last_run
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
-from django_shedlock.models.runs import LockRun, LockRunQuerySet, with_last_run
+from django_shedlock.models.runs import LockRun, LockRunQuerySet
 
 __all__ = [
     "ActionKind",

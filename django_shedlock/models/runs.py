@@ -221,25 +221,6 @@ class LockRun(models.Model):
         return max(-until_start, timedelta(0))
 
 
-def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuerySet:
-    """
-    Add the key, outcome and duration of the provider's last ended run of each lock.
-
-    ``usual_duration`` is that of the last run that succeeded.
-    """
-    all_runs = LockRun.objects.using(records.db)
-    runs = all_runs.filter(name=OuterRef("name"), provider=provider)
-    last: models.QuerySet[Any] = runs.ended().order_by("-pk")
-    success = _newest(runs.filter(outcome=RunOutcome.SUCCEEDED))
-    usual = all_runs.filter(pk=OuterRef("last_success"))
-    return records.alias(last_success=success).annotate(
-        last_run_pk=Subquery(last.values("pk")[:1]),
-        last_outcome=Subquery(last.values("current_outcome")[:1]),
-        last_duration=Subquery(last.values("duration")[:1]),
-        usual_duration=Subquery(usual.values("duration")[:1]),
-    )
-
-
 def _newest(runs: models.QuerySet[Any]) -> Subquery:
     """Return the key of the newest run, or 0."""
     # MAX, because MariaDB merges two indexes and sorts for an order and a limit.

@@ -41,8 +41,8 @@ class Check(base.Subcommand):
         base.add_duration(
             parser,
             "--held-for",
-            "find jobs that have run for longer; by default, for much longer than "
-            "when they last succeeded",
+            "find jobs that have run for longer; by default, and if they usually take "
+            "longer, for much longer than usual",
         )
         base.add_duration(
             parser,

@@ -172,11 +172,15 @@ def _long(
     if status.state is not LockState.RUNNING:
         return None
     usual, tick = summary.usual_duration, status.skips_since(grace)
-    if held_for is not None:
+    if held_for is not None and (usual is None or usual <= held_for):
         why = "" if status.held_for > held_for else None
     elif usual is not None and is_unusual(status, usual):
         why = f", usually for {format_seconds(usual)}"
-    elif tick is not None and (usual is None or status.held_for > usual):
+    elif (
+        held_for is None
+        and tick is not None
+        and (usual is None or status.held_for > usual)
+    ):
         since = f"since the tick of {local_text(tick)} ({status.schedule})"
         why = f", {since}, so later ticks are skipped"
     else:

@@ -60,8 +60,9 @@ class Search:
     What to look for: this alone decides what is a finding.
 
     A job is overdue if it has not succeeded ``grace`` after its tick. A job runs for
-    too long if it runs for longer than ``held_for``; without that, if it runs for much
-    longer than usual, or still runs ``grace`` after its next tick. Locks whose names
+    too long if it runs for longer than ``held_for``; without that, or if it usually
+    takes longer, if it runs for much longer than usual; and without that, if it still
+    runs ``grace`` after its next tick, but usually does not. Locks whose names
     match a pattern in ``ignored``, as in ``"import:*"``, are left out. The clocks of a
     store and of this host may be apart by ``clock_tolerance``.
 

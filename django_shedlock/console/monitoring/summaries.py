@@ -18,6 +18,7 @@ from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockStatus, RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.models.last_runs import with_usual_duration
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.providers.database import DatabaseLockProvider
@@ -42,7 +43,7 @@ class LockSummary:
     One lock with its last runs, at one instant of the store's clock.
 
     ``status`` is ``None`` if the lock has runs but no record. The last run is the last
-    one that ended; the usual duration is that of the last one that succeeded.
+    one that ended; the usual duration is the median of the last successes.
     ``failures`` counts the runs that ended since then, up to ``MOST_FAILURES``. If the
     lock was acquired since without a run in the history, the last run is not known.
     """
@@ -214,11 +215,7 @@ def _newest(
 # PostgreSQL expects a third of a lock's runs since its success. With a million runs it
 # then compiles the statement by its JIT, which takes longer than all else. A limit
 # tells it better; MySQL and MariaDB can't look at the lock from within it.
-class LimitedCount(Subquery):
-    """The number of rows of a query with a limit."""
-
-    template = "(SELECT COUNT(*) FROM (%(subquery)s) limited)"
-    output_field = models.BigIntegerField()
+LIMITED_COUNT = "(SELECT COUNT(*) FROM (%(subquery)s) limited)"
 
 
 def _last_runs(
@@ -231,10 +228,12 @@ def _last_runs(
         return Subquery(runs.order_by("-pk").values(column)[:1])
 
     since: Any = same.filter(pk__gt=OuterRef("success"))
+    number = models.BigIntegerField()
     count = Subquery(since.values(count=Func(F("pk"), function="COUNT")))
     if connections[runs.db].vendor in NEEDS_RECURSION:
         # See Note [A count with a limit].
-        count = LimitedCount(since.values("pk")[:MOST_FAILURES])
+        limited = since.values("pk")[:MOST_FAILURES]
+        count = Subquery(limited, template=LIMITED_COUNT, output_field=number)
     # Every run since the last success is bad, except one that is still running, which
     # can only be the newest. So counting needs only the index, and one look-up tells
     # whether there are too many runs to count.
@@ -244,17 +243,17 @@ def _last_runs(
         When(success=F("pk"), then=0),
         When(success__lt=Subquery(beyond), then=MOST_FAILURES),
         default=count - running,
-        output_field=models.BigIntegerField(),
+        output_field=number,
     )
     success = Coalesce(last(succeeded, "pk"), Value(0))
     found: Any = runs.filter(pk__in=newest).with_outcome().alias(success=success)
-    return found.values(  # type: ignore[no-any-return]
+    return with_usual_duration(found, same).values(  # type: ignore[no-any-return]
         "name",
+        "usual_duration",
         newest_by=F("locked_by"),
         last_outcome=last(ended, "current_outcome"),
         last_duration=last(ended, "duration"),
         last_exception_type=Coalesce(last(ended, "exception_type"), Value("")),
         last_success=last(succeeded, "finished"),
-        usual_duration=last(succeeded, "duration"),
         failures=failures,
     )

@@ -28,6 +28,7 @@ from django_shedlock.console.monitoring.summaries import (
 from django_shedlock.contrib.prometheus import label_of
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import LockState
+from django_shedlock.models.last_runs import USUAL_OF
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
@@ -116,7 +117,7 @@ METRICS = {
         "How long the job has run under the lock; 0 if it does not run."
     ),
     "shedlock_usual_duration_seconds": Metric(
-        "How long the last run took that succeeded."
+        f"The median duration of the last {USUAL_OF} runs that succeeded."
     ),
     "shedlock_expired": Metric(
         "Locks whose lease is over, and that nobody released.", combine=sum

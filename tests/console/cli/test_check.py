@@ -276,6 +276,17 @@ def test_job_that_runs_as_long_as_usual_may_skip_ticks() -> None:
     assert "so later ticks are skipped." in long["sentence"]
 
 
+def test_limit_counts_for_jobs_that_usually_keep_it() -> None:
+    """A healthy job of 3.2 hours that usually takes 6.4 is no finding of 2 hours."""
+    take("job", lock_at_most_for=30 * HOUR)
+    age("job", timedelta(hours=3.2))
+    assert [each["kind"] for each in found("--held-for", "2h")] == ["long"]
+    add_run("job", duration=timedelta(hours=6.4))
+    assert found("--held-for", "2h") == []
+    age("job", timedelta(hours=20))
+    assert [each["kind"] for each in found("--held-for", "2h")] == ["long"]
+
+
 def test_overdue_job_does_not_hide_why_it_is() -> None:
     """That it failed, or that its worker died, is a finding of its own below."""
     take("failed").release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from statistics import median_low
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.models.last_runs import USUAL_OF, with_last_run
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.database import DatabaseLockProvider
@@ -110,7 +112,7 @@ def test_last_run_is_told() -> None:
     assert found.last_exception_type == "builtins.OSError"
 
 
-def test_usual_duration_is_that_of_the_last_success() -> None:
+def test_usual_duration_is_that_of_successes() -> None:
     """A job that runs for much longer takes long; a failure says nothing of that."""
     add_run("job", duration=MINUTE)
     add_run("job", FAILED, duration=timedelta(seconds=1))
@@ -120,6 +122,33 @@ def test_usual_duration_is_that_of_the_last_success() -> None:
         since = DatabaseNow() - minutes * MINUTE
         LockRecord.objects.update(locked_at=since)
         assert runs_too_long() is takes_long
+
+
+def test_usual_duration_is_the_median_of_the_last_successes() -> None:
+    """One run that found nothing to do does not make the next one look long."""
+    add_run("job", duration=timedelta(days=1))  # too long ago to count
+    for _ in range(USUAL_OF - 1):
+        add_run("job", duration=10 * MINUTE)
+    add_run("job", duration=timedelta(seconds=2))
+    add_run("other", duration=timedelta(seconds=2))
+    take("job")
+    assert summary().usual_duration == 10 * MINUTE
+    LockRecord.objects.update(locked_at=DatabaseNow() - timedelta(seconds=70))
+    assert not runs_too_long()
+    [shown] = with_last_run(LockRecord.objects.all(), "default")
+    assert shown.usual_duration == 10 * MINUTE
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, USUAL_OF, USUAL_OF + 1])
+def test_only_the_last_successes_count(count: int) -> None:
+    """However many there are; of two in the middle it is the shorter one."""
+    for number in range(count):
+        add_run("job", duration=timedelta(seconds=number))
+        add_run("job", FAILED, duration=timedelta(days=1))
+    add_run("job", FAILED)
+    counted = range(max(0, count - USUAL_OF), count)
+    usual = timedelta(seconds=median_low(counted)) if counted else None
+    assert summary().usual_duration == usual
 
 
 def test_short_job_takes_long_after_a_minute() -> None:
