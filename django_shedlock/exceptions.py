@@ -47,6 +47,8 @@ class LockProviderError(ShedLockError):
 
     is_uncertain = False
     """Whether the store may have done it nevertheless: its answer was lost."""
+    is_blocked = False
+    """Whether the store is well, and a transaction has the lock's record."""
 
 
 class InvalidLockConfiguration(ShedLockError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from django_shedlock.clocks import Backoff, uptime
-from django_shedlock.exceptions import LockLost, message_of
+from django_shedlock.exceptions import LockLost, LockProviderError, message_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.signals import logger
 from django_shedlock.threads import Timetable, run_in_background
@@ -20,9 +21,9 @@ LONGEST_PAUSE = 30.0
 """Seconds between two tries of a late release at the most."""
 
 # Note [Four timetables]
-# Each has a thread, so that no work waits for other work: a beat waits for its store, a
-# release for a row, a receiver may take its time, and the end of a lease never waits.
-heartbeat = Timetable("keep alive")
+# Each has a thread, so that no work waits for other work: a beat waits for its store
+# (and each store has its own, ``LockProvider.heartbeat``), a release for a row, a
+# receiver may take its time, and the end of a lease never waits.
 lease_ends = Timetable("lease ends")
 receivers = Timetable("receivers")
 late_releases = Timetable("releases")
@@ -50,8 +51,11 @@ class Beat:
             failure = error.__cause__ if isinstance(error, LockLost) else error
             left = self._lock.remaining().total_seconds()
             text = "Lock %r could not be extended, and is lost in %.1f s: %s"
+            # A transaction that has its row, as after fence(), keeps others out, too.
+            is_blocked = isinstance(error, LockProviderError) and error.is_blocked
+            level = logging.INFO if is_blocked else logging.WARNING
             if failure is not None:
-                logger.warning(text, self._lock.name, left, failure)
+                logger.log(level, text, self._lock.name, left, failure)
             if failure is not error:
                 return None
             due = uptime() + self._backoff.pause(left)
@@ -146,7 +150,7 @@ def guarded(
     try:
         if keep_alive:
             beat = Beat(lock)
-            heartbeat.add(lock, beat, uptime() + beat.interval)
+            lock.provider.heartbeat.add(lock, beat, uptime() + beat.interval)
         if is_watched:
             lease = lock.configuration.lock_at_most_for
             notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
@@ -155,6 +159,6 @@ def guarded(
         yield
     finally:
         if keep_alive:
-            heartbeat.remove(lock)
+            lock.provider.heartbeat.remove(lock)
         if is_watched:
             lease_ends.remove(lock)

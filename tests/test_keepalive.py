@@ -34,7 +34,6 @@ from django_shedlock import (
 from django_shedlock.clocks import Backoff
 from django_shedlock.keepalive import (
     ASK_BEFORE_END,
-    heartbeat,
     late_releases,
     lease_ends,
     watch_lease,
@@ -131,6 +130,7 @@ def test_a_new_lock_with_a_short_lease_is_not_made_to_wait(
 ) -> None:
     """The thread that waits for a long lease wakes up for a shorter one."""
     pauses: list[float] = []
+    heartbeat = get_provider().heartbeat
     wait = heartbeat._changed.wait
 
     def waiting(pause: float) -> bool:
@@ -375,6 +375,37 @@ def test_provider_that_exits_ends_no_heartbeat(monkeypatch: pytest.MonkeyPatch) 
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         pass_time(HALF, lock)
         wait_for(lambda: lock.remaining() > HALF)
+
+
+@override_settings(
+    SHEDLOCK_PROVIDERS={
+        alias: {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
+        for alias in ("default", "hangs")
+    }
+)
+def test_store_that_hangs_holds_up_no_beat_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each store has a heartbeat, so only its own locks wait for its answer."""
+    beating, go_on = threading.Event(), threading.Event()
+    real = MemoryLockProvider.extend
+
+    def extend(self: MemoryLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
+        if self.alias == "hangs":
+            beating.set()
+            assert go_on.wait(PATIENCE)
+        return real(self, lock, *args, **how)
+
+    monkeypatch.setattr(MemoryLockProvider, "extend", extend)
+    options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}
+    with hold("stuck", provider="hangs", **options) as stuck, hold("a", **options) as a:
+        beat_now(stuck)
+        assert beating.wait(PATIENCE)
+        for _ in range(4):
+            pass_time(THIRD, a)
+        assert not a.is_lost
+        assert not go_on.is_set()
+        go_on.set()
 
 
 def test_end_of_the_lease_is_told_while_the_store_hangs(

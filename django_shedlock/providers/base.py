@@ -20,6 +20,7 @@ from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockState, LockStatus
 from django_shedlock.schedules.cron import Schedule
+from django_shedlock.threads import Timetable
 
 WILDCARD = re.compile(r"\*|\?|\[!?]?[^]]*]?")
 """What a pattern has instead of characters, as the ``*`` in ``"import:*"``."""
@@ -105,9 +106,8 @@ class LockProvider(ABC):
 
     One instance serves all threads of a process, so it keeps no state of a run. All
     times are by the store's clock. Every method raises ``LockProviderError`` if the
-    store fails. The class attributes say what the store can do, also to the tests of
-    ``django_shedlock.test.LockProviderContract``. ``keep_alive`` is the default of the
-    option of that name, ``history_database`` the database of the rows of runs.
+    store fails. The class attributes say what the store can do, also to its tests.
+    ``keep_alive`` is that option's default, ``history_database`` where rows of runs are.
     """
 
     keeps_ticks: bool = False
@@ -131,6 +131,7 @@ class LockProvider(ABC):
         self.alias = alias
         self.keeps_alive = keep_alive
         self.history_database = history_database
+        self.heartbeat = Timetable("keep alive")
 
     @abstractmethod
     def acquire(self, lock: Lock) -> LockHolder | None:
@@ -254,7 +255,6 @@ class LockProvider(ABC):
         if configuration.lock_at_most_for < self.shortest_lease:
             shortest = format_duration(self.shortest_lease)
             raise InvalidLockConfiguration(
-                f"Lock {configuration.name!r}: "
-                f"lock_at_most_for={configuration.lease!r} is too short for the "
-                f"provider {self.alias!r}, whose shortest lease is {shortest}."
+                f"Lock {configuration.name!r}: {configuration.lease!r} is too short "
+                f"for the provider {self.alias!r}, whose shortest lease is {shortest}."
             )

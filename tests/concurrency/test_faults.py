@@ -483,8 +483,9 @@ def test_many_locks_share_one_thread() -> None:
 
 def fork_while_kept_alive(parent: Parent) -> int:
     """Fork under a lock that is kept alive; return the child's exit status."""
-    with locked_in_memory(), hold("parent", lock_at_most_for="1h", keep_alive=True):
-        wait_until_idle()
+    options: Any = {"lock_at_most_for": "1h", "keep_alive": True}
+    with locked_in_memory(), hold("parent", **options) as lock:
+        wait_until_idle(lock)
         child = os.fork()
         if not child:
             os._exit(0 if keeps_alive_by_itself() else 1)

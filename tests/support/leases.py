@@ -8,8 +8,9 @@ from unittest.mock import patch
 
 from django_shedlock import Lock
 from django_shedlock.clocks import uptime
-from django_shedlock.keepalive import Beat, heartbeat, lease_ends
+from django_shedlock.keepalive import Beat, lease_ends
 from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.threads import Timetable
 from tests.support.waiting import wait_for
 
 OFTEN = 0.3
@@ -65,36 +66,34 @@ def age_entry(provider: MemoryLockProvider, name: str, by: timedelta) -> None:
 
 def pass_time(by: timedelta, *locks: Lock) -> None:
     """Let these locks in memory be that much older, and wait for the beats then due."""
-    with heartbeat._changed:
-        for lock in locks:
+    for lock in locks:
+        heartbeat = lock.provider.heartbeat
+        with heartbeat._changed:
             age_entry(_in_memory(lock), lock.name, by)
             age_own_count(lock, by)
-            if (beat := heartbeat._entries.get(lock)) is not None:
-                beat.due -= by.total_seconds()
-        heartbeat._changed.notify()
+            if is_kept_alive(lock):
+                _put_off(heartbeat, lock, _due(lock) - by.total_seconds())
     look_at_lease_ends(*locks)
     wait_for(lambda: not any(map(_is_due, locks)))
 
 
 def is_kept_alive(lock: Lock) -> bool:
-    return lock in heartbeat._entries
+    return lock in lock.provider.heartbeat
 
 
 def next_beat(lock: Lock) -> timedelta:
     """Return in how much time the next beat of the lock is due."""
-    return timedelta(seconds=heartbeat._entries[lock].due - uptime())
+    return timedelta(seconds=_due(lock) - uptime())
 
 
-def wait_until_idle() -> None:
+def wait_until_idle(lock: Lock) -> None:
     """Wait until the heartbeat's thread has nothing to do, and so no mutex."""
-    wait_for(lambda: heartbeat._changed._waiters)
+    wait_for(lambda: lock.provider.heartbeat._changed._waiters)
 
 
 def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:
     """Let the next beat of the lock be due now, or in so much time."""
-    with heartbeat._changed:
-        heartbeat._entries[lock].due = uptime() + after.total_seconds()
-        heartbeat._changed.notify()
+    _put_off(lock.provider.heartbeat, lock, uptime() + after.total_seconds())
 
 
 def beat_often() -> None:
@@ -110,11 +109,10 @@ def beat_often() -> None:
 
 def look_at_lease_ends(*locks: Lock) -> None:
     """Let the thread that watches for the ends of leases look at these at once."""
-    with lease_ends._changed:
-        for lock in locks:
-            if lock in lease_ends._entries:
-                lease_ends._entries[lock].due = 0
-        lease_ends._changed.notify()
+    for lock in locks:
+        with lease_ends._changed:
+            if lock in lease_ends:
+                _put_off(lease_ends, lock, 0)
 
 
 def _in_memory(lock: Lock) -> MemoryLockProvider:
@@ -122,6 +120,15 @@ def _in_memory(lock: Lock) -> MemoryLockProvider:
     return lock.provider
 
 
+def _put_off(timetable: Timetable, lock: Lock, due: float) -> None:
+    with timetable._changed:
+        timetable.add(lock, timetable._entries[lock].work, due)
+
+
+def _due(lock: Lock) -> float:
+    return float(lock.provider.heartbeat._entries[lock].due)
+
+
 def _is_due(lock: Lock) -> bool:
-    beat = heartbeat._entries.get(lock)
-    return beat is not None and beat.due <= uptime()
+    with lock.provider.heartbeat._changed:
+        return is_kept_alive(lock) and _due(lock) <= uptime()

@@ -19,7 +19,8 @@ from django_shedlock.exceptions import LockProviderError
 # PostgreSQL's states are texts, MySQL's and MariaDB's numbers are integers.
 CONFLICTS = {"40001", "40P01", 1213, 1020}
 """Serialization failures, deadlocks, and MariaDB's "record has changed"."""
-TIMEOUTS = {"55P03", 1205}
+TIMEOUTS = {"55P03", 1205, 3572}
+TIMEOUT_TEXT = "ORA-00054"
 """Somebody else has the row for longer than the limit."""
 MISSING = {"42P01", 1146}
 MISSING_TEXTS = ("no such table", "ORA-00942")  # SQLite and Oracle
@@ -74,7 +75,8 @@ def is_busy(error: Error) -> bool:
 
 def is_lock_timeout(error: Error) -> bool:
     """Whether the statement waited too long for a row that somebody else has."""
-    return not TIMEOUTS.isdisjoint(_codes(error))
+    known = not TIMEOUTS.isdisjoint(_codes(error))
+    return known or str(error).startswith(TIMEOUT_TEXT)
 
 
 def is_missing_table(error: BaseException) -> bool:

@@ -22,6 +22,7 @@ from django_shedlock.providers.database.acquisition import next_acquisition
 from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import (
     ASYNCHRONOUS_COMMIT,
+    Probe,
     Update,
     duration,
     instant,
@@ -33,11 +34,14 @@ def extend(
     lock: Lock,
     lock_at_most_for: timedelta,
     lock_at_least_for: timedelta | None,
+    is_beat: bool,
     connection: BaseDatabaseWrapper,
     is_again: bool,
 ) -> bool:
     """See ``LockProvider.extend()``."""
-    statement = EXTEND[lock_at_least_for is not None]
+    if is_beat:
+        PROBE(connection, name=lock.name)
+    statement = EXTEND[is_beat, lock_at_least_for is not None]
     durations = {"at_most": lock_at_most_for, "at_least": lock_at_least_for}
     values = {"name": lock.name, "locked_by": lock.locked_by, **durations}
     return statement(connection, **values) > 0
@@ -128,8 +132,14 @@ def _release(
 
 
 BOTH = (False, True)
-EXTEND = {has_both: Update(partial(_extend, has_both)) for has_both in BOTH}
-"""By whether ``lock_at_least_for`` changes, too."""
+EXTEND = {
+    (is_beat, has_both): Update(
+        partial(_extend, has_both), wait="10ms" if is_beat else "1s"
+    )
+    for is_beat, has_both in product(BOTH, BOTH)
+}
+"""By whether it is a beat, and whether ``lock_at_least_for`` changes, too."""
+PROBE = Probe(lambda: LockRecord.objects.filter(name=text("name")).values_list("name"))
 RELEASE = {each: Update(partial(_release, *each)) for each in product(BOTH, BOTH)}
 """By whether it is sent again, and whether a tick has succeeded."""
 FENCE = Update(lambda: (_ours(), {"locked_by": F("locked_by")}))

@@ -67,7 +67,8 @@ class DatabaseLockProvider(LockProvider):
         *,
         is_beat: bool = False,
     ) -> bool:
-        extend = partial(leases.extend, lock, lock_at_most_for, lock_at_least_for)
+        durations = (lock_at_most_for, lock_at_least_for)
+        extend = partial(leases.extend, lock, *durations, is_beat)
         return self._do("extend", lock.name, extend, is_urgent=is_beat)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
@@ -167,4 +168,5 @@ class DatabaseLockProvider(LockProvider):
             f"Could not {verb} {what} in {where}: {errors.describe(error)}"
         )
         failure.is_uncertain = isinstance(error, errors.NoAnswer)
+        failure.is_blocked = errors.is_lock_timeout(error)
         raise failure from (error.__cause__ if failure.is_uncertain else error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 ROW_WAIT = "SHEDLOCK_ROW_WAIT"
 """In a connection's settings: its statements wait for a row for a second at most."""
+PROBED = {"mysql", "oracle"}
+"""Their UPDATE waits for a row for a second at least; on Oracle by construction."""
 
 
 class Parameter(Expression):
@@ -88,7 +90,6 @@ class TransactionSetting(Expression):
         return f"{call} = '{self.value}'", []
 
 
-LIMITED_WAIT = TransactionSetting("lock_timeout", "1s", only_with=ROW_WAIT)
 ASYNCHRONOUS_COMMIT = TransactionSetting("synchronous_commit", "off")
 """
 Commits without a wait for the disk.
@@ -152,7 +153,11 @@ class Statement(ABC, Generic[T]):
 
 
 class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]]]):
-    """An UPDATE: what is built is the records and their new columns."""
+    """An UPDATE: what is built is the records and their new columns; see ROW_WAIT."""
+
+    def __init__(self, build: Callable[[], Any], *, wait: str = "1s"):
+        super().__init__(build)
+        self._limit = TransactionSetting("lock_timeout", wait, only_with=ROW_WAIT)
 
     def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> int:
         """Execute it; return how many records matched."""
@@ -168,7 +173,7 @@ class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]]]):
         connection: BaseDatabaseWrapper,
     ) -> Compiled:
         records, columns = built
-        query: Any = records.filter(LIMITED_WAIT).query.chain(UpdateQuery)
+        query: Any = records.filter(self._limit).query.chain(UpdateQuery)
         query.add_update_values(columns)
         query.annotations = {}
         sql, parameters = query.get_compiler(connection=connection).as_sql()
@@ -197,6 +202,24 @@ class Select(Statement["QuerySet[Any, Any]"]):
         sql, parameters = compiler.as_sql()
         columns = tuple(column for column, _, _ in compiler.select)
         return Compiled(sql, tuple(parameters), built.query, columns)
+
+
+class Probe(Select):
+    """Fails at once if another transaction has a row; see PROBED."""
+
+    # It keeps no row: a worker that is stopped before its UPDATE would keep the lock.
+
+    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> Any:
+        """Execute it where it is needed; fetch nothing."""
+        if connection.vendor in PROBED:
+            compiled = self.compiled(connection)
+            with connection.cursor() as cursor:
+                cursor.execute(compiled.sql, compiled.bind(values, connection))
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        compiled = super()._compile(built, connection)
+        nowait = connection.ops.for_update_sql(nowait=True)
+        return replace(compiled, sql=f"{compiled.sql} {nowait}")
 
 
 class Insert(Statement[tuple[type[Model], dict[str, Any]]]):
