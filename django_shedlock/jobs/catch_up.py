@@ -47,7 +47,7 @@ class Result(StrEnum):
     )
     EXPIRED = (
         "is not run: its lease is over, but its lock was never released, so it may "
-        "still be running, see `shedlock check`"
+        "still be running, see `python manage.py shedlock check`"
     )
     UNKNOWN = (
         "can't be started from here: no such job is known here, or it needs arguments"

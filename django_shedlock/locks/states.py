@@ -91,7 +91,7 @@ class LockStatus:
             _logged.add(self.name)
             logger.warning(
                 "The record of lock %r can't be read: %s. Correct or delete it; "
-                "`shedlock check` says where it is.",
+                "`python manage.py shedlock check` says where it is.",
                 self.name,
                 reason,
             )

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 ELSEWHERE = (
     "Only locks in databases are shown here, not those of {}. "
-    "“manage.py shedlock --provider {} list” shows them."
+    "“python manage.py shedlock --provider {} list” shows them."
 )
 
 

@@ -73,7 +73,7 @@ def test_list_of_findings_of_free_locks(store: str) -> None:
     take("job").release()
     add_run("job", RunOutcome.FAILED)
     _, printed, _ = call("list", "--attention")
-    assert "1 lock has findings. `shedlock check`" in printed
+    assert "1 lock has findings. `python manage.py shedlock check`" in printed
 
 
 def test_show(store: str) -> None:

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_lazy
 
-from django_shedlock.console.admin.base import ConsoleAdmin, has_nul
+from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import holder, instant
 from django_shedlock.console.operators import ACTIONS, OperatorAction, texts
@@ -34,10 +34,6 @@ HOLDER = "locked_by"
 LONGEST_LEASE = timedelta(days=365)
 MOST_LOCKS = 200
 """Nobody reads a longer page, and Django refuses forms with a thousand fields."""
-LEVELS = {
-    ActionResult.REFUSED: messages.WARNING,
-    ActionResult.STARTED: messages.ERROR,
-}
 
 
 class DurationField(forms.CharField):
@@ -120,27 +116,46 @@ class OperatorActions(ConsoleAdmin):
         return found
 
     def carry_out_confirmed(self, request: HttpRequest) -> HttpResponse | None:
-        """Carry out a confirmed action, without the list that a redirect hides."""
-        if CONFIRMED not in request.POST or has_nul(request):
+        """
+        Carry out a confirmed action, without the list that a redirect hides.
+
+        Also say why the posted action can't even be asked for.
+        """
+        if not self.has_view_permission(request):
             return None
+        back = HttpResponseRedirect(request.get_full_path())
         name = request.POST.get("action", "")
-        action = self.offered(request).get(name)
-        is_offered = action and name in self.get_actions(request)
-        if action is None or not is_offered or not self.has_view_permission(request):
+        if request.method == "POST" and has_nul(request):
+            text = gettext("Nothing was done: a posted text has a NUL character.")
+            self.message_user(request, text, messages.ERROR)
+            return back
+        known = {each.name: each for each in ACTIONS.values()}
+        if name in known and name not in self.offered(request):
+            text = gettext(
+                "Nothing was done: “%(action)s” needs the permission %(permission)s, "
+                "which you don't have."
+            )
+            permission = f"{self.opts.app_label}.{known[name].permission}"
+            facts = {"action": known[name].label, "permission": permission}
+            self.message_user(request, text % facts, messages.ERROR)
+            return back
+        if CONFIRMED not in request.POST or name not in self.get_actions(request):
             return None
+        action = known[name]
         names = request.POST.getlist(ACTION_CHECKBOX_NAME)
         seen = dict(zip(names, request.POST.getlist(HOLDER), strict=False))
         # Without the list's filters, but with the limits of a subclass's queryset.
         records = self.get_queryset(request).filter(pk__in=seen)
         found = {record.name: record for record in records}
 
+        told: list[Told] = []
+
         def refuse(name: str, locked_by: str) -> None:
             status = found[name].status if name in found else None
-            told = action.refusal(name, locked_by, status)
-            self.message_user(request, told, messages.WARNING)
+            text = action.refusal(name, locked_by, status)
+            told.append((ActionResult.REFUSED, name, text))
 
         form = ActionForm(action, request.POST)
-        back = HttpResponseRedirect(request.get_full_path())
         if not form.is_valid():
             # The page must not turn to another holder unnoticed.
             same = []
@@ -149,6 +164,7 @@ class OperatorActions(ConsoleAdmin):
                     same.append(found[name])
                 else:
                     refuse(name, locked_by)
+            self.tell(request, action.label, told)
             page = self.ask(request, same, action=action, form=form) if same else None
             return page or back
         provider, operator = admin_provider(request), request.user.get_username()
@@ -164,14 +180,14 @@ class OperatorActions(ConsoleAdmin):
             try:
                 answer = action.carry_out(asked, record.status, **form.options)
             except ShedLockError as error:
-                self.message_user(request, str(error), messages.ERROR)
+                told.append((ActionResult.FAILED, name, str(error)))
                 continue
-            told = answer.tell()
+            text = answer.tell()
+            told.append((answer.result, name, text))
             if answer.result is not ActionResult.REFUSED:
                 why = pgettext("shedlock", "Reason: %(reason)s") % {"reason": reason}
-                self.log_change(request, LockRecord(name=name), f"{told} {why}")
-            level = LEVELS.get(answer.result, messages.SUCCESS)
-            self.message_user(request, told, level)
+                self.log_change(request, LockRecord(name=name), f"{text} {why}")
+        self.tell(request, action.label, told)
         return back
 
     def ask(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, ShowFacets
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.paginator import Paginator
@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from django_shedlock.console.admin import labels
 from django_shedlock.console.admin.filters import (
@@ -24,8 +24,18 @@ from django_shedlock.console.admin.filters import (
     page_of,
 )
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.models import LockRecord
+from django_shedlock.models import ActionResult, LockRecord
 from django_shedlock.providers.database.errors import describe
+
+FEW_LOCKS = 3
+"""Of more locks there is one message, which has the names of these."""
+LEVELS = {
+    ActionResult.REFUSED: messages.WARNING,
+    ActionResult.STARTED: messages.ERROR,
+    ActionResult.FAILED: messages.ERROR,
+}
+Told = tuple[ActionResult, str, str]
+"""The result of an action on a lock, the lock's name, and the sentence about it."""
 
 
 def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,6 +97,29 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     @tells_failure
     def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         return super().change_view(request, *args, **kwargs)
+
+    def tell(self, request: HttpRequest, label: Any, told: Sequence[Told]) -> None:
+        """Give the operator a message for each of a few locks, or one for many."""
+        if len(told) <= FEW_LOCKS:
+            for result, _, text in told:
+                level = LEVELS.get(result, messages.SUCCESS)
+                self.message_user(request, text, level)
+            return
+        names: dict[ActionResult, list[str]] = {}
+        for result, name, _ in told:
+            names.setdefault(result, []).append(repr(name))
+        text = pgettext("shedlock", "%(count)s %(result)s (%(names)s)")
+        counts = []
+        for result, of_result in names.items():
+            first = ", ".join([*of_result[:FEW_LOCKS], "…"][: len(of_result)])
+            facts = {"count": len(of_result), "result": labels.RESULTS[result]}
+            counts.append(text % {**facts, "names": first})
+        levels = [LEVELS.get(result, messages.SUCCESS) for result, _, _ in told]
+        worst = max(levels)
+        parts = [f"{label}: {', '.join(counts)}."]
+        if worst > messages.SUCCESS:
+            parts.append(told[levels.index(worst)][2])
+        self.message_user(request, " ".join(parts), worst)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: jobs write the rows."""

@@ -52,6 +52,10 @@ the job is paused; 125, the store failed. `run` exits with the status of its com
 PROVIDER = (
     'alias in SHEDLOCK_PROVIDERS; by default "default", and for `check` all of them'
 )
+TRACEBACK = (
+    "raise a command's error with its traceback; `show` and `history` also print those "
+    "of the runs"
+)
 
 
 class Command(BaseCommand):
@@ -81,8 +85,9 @@ class Command(BaseCommand):
             add("-v", "--verbosity", type=int, choices=[0, 1, 2, 3])
             add("--settings", metavar="MODULE")
             add("--pythonpath", metavar="FOLDER")
-            for option in ("--traceback", "--no-color", "--force-color"):
+            for option in ("--no-color", "--force-color"):
                 add(option, action="store_true")
+            add("--traceback", action="store_true", help=TRACEBACK)
 
     def handle(
         self,

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from django.core.management.base import CommandError, OutputWrapper
 from django.core.management.color import Style
 
+from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockStatus
@@ -156,8 +157,8 @@ def find_status(provider: LockProvider, name: str) -> LockStatus:
             yield from (status.name for status in islice(found, MOST_CANDIDATES))
 
     raise CommandError(
-        f"There is no lock {name!r}.{nearest(name, candidates())} `shedlock list` "
-        "shows all of them.",
+        f"There is no lock {name!r}.{nearest(name, candidates())} "
+        f"`{command(provider, 'list')}` shows all of them.",
         returncode=ExitStatus.UNKNOWN,
     )
 

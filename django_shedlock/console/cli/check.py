@@ -18,6 +18,7 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
+from django_shedlock.console.operators.texts import PROGRAM
 from django_shedlock.locks.configuration import default_duration
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
@@ -115,8 +116,8 @@ def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -
                 mail.mail_admins(*_composed(changes))
             except Exception as error:  # whatever a mail backend raises
                 raise CommandError(
-                    f"The mail could not be sent: {error}. The next call of `shedlock "
-                    "check --mail-admins` tries it again.",
+                    f"The mail could not be sent: {error}. The next call of "
+                    f"`{PROGRAM} check --mail-admins` tries it again.",
                     returncode=base.ExitStatus.NOT_MAILED,
                 ) from error
 
@@ -136,6 +137,6 @@ def _composed(changes: Changes) -> tuple[str, str]:
             text = terminal.printable(str(each))
             parts.append(f"* {each.kind.severity.upper()} {text}")
         if (left := len(findings) - MOST_MAILED) > 0:
-            parts.append(f"* {left} more: see `shedlock check`.")
+            parts.append(f"* {left} more: see `{PROGRAM} check`.")
     subject = f"shedlock: {', '.join(counts)}: {first}{others}"
     return subject, "\n\n".join(parts) + "\n"

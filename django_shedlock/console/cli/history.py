@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management.color import Style
 from django.utils.text import Truncator
 
+from django_shedlock.clocks import local_text
 from django_shedlock.console.cli import base, terminal
 from django_shedlock.durations import format_measured
 from django_shedlock.locks.states import RunOutcome
@@ -73,6 +74,7 @@ class History(base.Subcommand):
         limit: int,
         json: bool,
         wide: bool,
+        traceback: bool,
         **options: Any,
     ) -> None:
         all_runs = LockRun.objects.using(base.history_database(provider))
@@ -84,7 +86,7 @@ class History(base.Subcommand):
         if since is not None:
             runs = runs.since(since)
         runs = runs.with_outcome()
-        runs = runs if json else runs.defer("exception_traceback")
+        runs = runs if json or traceback else runs.defer("exception_traceback")
         found = list(islice(_iter_runs(runs, name, limit + 1), limit + 1))
         shown = found[:limit]
         for each in set(name).difference(run.name for run in shown):
@@ -95,7 +97,7 @@ class History(base.Subcommand):
         if json:
             terminal.write_json(self.stdout, map(run_as_dict, shown))
         elif shown:
-            self.write(runs_table(self.style, shown, wide=wide))
+            self.write(runs_table(self.style, shown, wide=wide, traceback=traceback))
             if len(found) > limit:
                 self.write("There are more runs: see --limit.")
         else:
@@ -119,9 +121,18 @@ def _iter_runs(
 
 
 def runs_table(
-    style: Style, runs: Sequence[Any], *, wide: bool, named: bool = True
+    style: Style,
+    runs: Sequence[Any],
+    *,
+    wide: bool,
+    traceback: bool,
+    named: bool = True,
 ) -> str:
-    """Return a table of runs, with the names of their locks or without."""
+    """
+    Return a table of runs, with the names of their locks or without.
+
+    With ``traceback``, the tracebacks of those that have one are below it.
+    """
     rows = []
     for run in runs:
         row: dict[str, str | terminal.Cell] = {
@@ -139,7 +150,13 @@ def runs_table(
             told = f"{run.exception_type}: {run.exception_message}" if told else ""
         row["EXCEPTION"] = Truncator(told).chars(LONGEST_EXCEPTION)
         rows.append(row)
-    return terminal.table(style, rows)
+    parts = [terminal.table(style, rows)]
+    for run in runs if traceback else ():
+        if run.exception_traceback:
+            title = terminal.printable(f"{run.name}, {local_text(run.started)}:")
+            lines = map(terminal.printable, run.exception_traceback.splitlines())
+            parts.append("\n".join([title, *lines]))
+    return "\n\n".join(parts)
 
 
 def run_as_dict(run: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import summarize
+from django_shedlock.console.operators.texts import PROGRAM
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
 from django_shedlock.locks.configuration import ZERO
@@ -99,7 +100,7 @@ class Listing(base.Subcommand):
                     lines.append("There are more locks: see --limit.")
                 if count := len(selection.findings):
                     have = "1 lock has" if count == 1 else f"{count} locks have"
-                    advice = "`shedlock check`, or `show NAME`, says what to do."
+                    advice = f"`{PROGRAM} check` says what to do."
                     lines.append(f"{have} findings. {advice}")
             elif name or state or attention:
                 lines.append("There are no such locks.")

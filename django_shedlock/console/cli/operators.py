@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ from django_shedlock.console.operators.requests import (
     jobs_by_name,
     run_now,
 )
+from django_shedlock.console.operators.texts import command
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import Result, catch_up
@@ -63,7 +63,8 @@ class ActionCommand(Subcommand):
             return
         if answer.result is ActionResult.REFUSED and answer.status:
             advice = self.action.advice.get(answer.status.state, "")
-            told = f"{told} {advice.format(name=shlex.quote(name))}".strip()
+            resume = command(provider, "resume", name)
+            told = f"{told} {advice.format(resume=resume)}".strip()
         raise CommandError(told, returncode=_status_of(answer))
 
     def _find(self, provider: LockProvider, name: str) -> tuple[str, LockStatus | None]:

@@ -45,6 +45,7 @@ class Show(base.Subcommand):
         name: str,
         json: bool,
         wide: bool,
+        traceback: bool,
         **options: Any,
     ) -> None:
         status = base.find_status(provider, name)
@@ -68,7 +69,8 @@ class Show(base.Subcommand):
             text = terminal.styled(self.style, role, terminal.printable(text))
             lines.append(shown_title + text)
         if runs:
-            lines += ["", runs_table(self.style, runs, wide=wide, named=False)]
+            how = {"wide": wide, "traceback": traceback}
+            lines += ["", runs_table(self.style, runs, **how, named=False)]
         elif runs is not None:
             lines += ["", "No runs yet."]
         if actions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -13,6 +12,7 @@ from django_shedlock.console.monitoring.summaries import (
     SHORT_RUN,
     LockSummary,
 )
+from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.states import (
     LockState,
@@ -113,12 +113,6 @@ def findings_of(
         for kind, sentence, words in filter(None, told)
     ]
     return sorted(found, key=lambda each: each.kind.rank)
-
-
-def command(provider: LockProvider, subcommand: str, *words: str) -> str:
-    """Return the command line of this subcommand with these words."""
-    chosen = () if provider.alias == "default" else ("--provider", provider.alias)
-    return shlex.join(["shedlock", *chosen, subcommand, *words])
 
 
 Told = tuple[Kind, str, list[str]]

@@ -13,18 +13,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE, clock_difference
-from django_shedlock.console.monitoring.findings import (
-    Finding,
-    Kind,
-    command,
-    findings_of,
-)
+from django_shedlock.console.monitoring.findings import Finding, Kind, findings_of
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     badly_ended,
     history_is_outgrown,
     summarize,
 )
+from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import named_jobs

@@ -132,7 +132,7 @@ RELEASE = Action(
             "With --force it is released all the same, and another worker may start "
             "the job while this one goes on.",
         ),
-        PAUSED: "`shedlock resume {name}` ends the pause.",
+        PAUSED: "`{resume}` ends the pause.",
     },
     is_dangerous=True,
 )
@@ -187,7 +187,7 @@ PAUSE = Action(
             "lasting",
             "--for",
             'the pause ends by itself after so long, as in "2h"; without it, by '
-            "`shedlock resume` only",
+            "the subcommand resume only",
             default=FOREVER,
             label=pgettext_lazy("shedlock", "For"),
             hint=gettext_lazy(
@@ -216,7 +216,7 @@ RESUME = Action(
     label=pgettext_lazy("shedlock", "Resume job"),
     question=gettext_lazy(
         "The next start of a resumed job runs it. If a tick was missed meanwhile, "
-        "`shedlock catch-up` runs it once."
+        "the next catch-up runs it once."
     ),
     refused=gettext_lazy("Lock %(name)s is not resumed: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is resumed"),

@@ -195,9 +195,9 @@ class RunRequest(Action):
             runs = gettext("A worker of django.tasks will run it.")
         else:
             runs = gettext(
-                "The next `shedlock catch-up` will run it, on any host where the job "
-                "is known."
-            )
+                "The next `%(command)s` will run it, on any host where the job is "
+                "known."
+            ) % {"command": texts.command(provider, "catch-up")}
         trail = Trail(provider)
         seen = trail.last_catch_up()
         if seen is None:
@@ -224,9 +224,8 @@ class RunRequest(Action):
             )
         text = "Lock %r: %s asks for a run of its job, because: %r."
         logger.warning(text, asked.name, by, asked.reason)
-        who = gettext_lazy(
-            "The next `shedlock catch-up` will run the job of lock %(name)s."
-        )
+        told["command"] = texts.command(asked.provider, "catch-up")
+        who = gettext_lazy("The next `%(command)s` will run the job of lock %(name)s.")
         if worker_backend() is not None:
             try:
                 __getattr__("carry_out").enqueue(asked.provider.alias, row)

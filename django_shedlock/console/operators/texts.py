@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,17 @@ from django_shedlock.durations import format_left
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.providers.base import LockProvider
 
+PROGRAM = "python manage.py shedlock"
 Look = Callable[[], LockStatus | None]
 """Reads the lock as it is after the action; ``None`` if it can't be read."""
+
+
+def command(provider: LockProvider, subcommand: str, *words: str) -> str:
+    """Return the line for a shell that calls this subcommand with these words."""
+    chosen = () if provider.alias == "default" else ("--provider", provider.alias)
+    return f"{PROGRAM} {shlex.join([*chosen, subcommand, *words])}"
 
 
 def refused(
@@ -133,7 +142,7 @@ def _ticks(status: LockStatus) -> str:
         return text % {"tick": moment and local_text(moment)}
     if status.may_catch_up(ZERO):
         text = gettext(
-            "Its tick of %(tick)s was missed: `shedlock catch-up` runs the job once if "
+            "Its tick of %(tick)s was missed: the next catch-up runs the job once if "
             "it has not succeeded by the end of SHEDLOCK_GRACE."
         )
     else:

@@ -75,7 +75,7 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
     tables = connections[using].introspection.table_names()
     missing = [table for table in NEEDED_FOR if table not in tables]
     if missing and not _is_being_migrated(using):
-        hint = f"Run `manage.py migrate --database {using}`."
+        hint = f"Run `python manage.py migrate --database {using}`."
         for table in missing:
             text = f"The table {table!r} is missing in database {using!r}, so "
             text += f"{NEEDED_FOR[table]}."

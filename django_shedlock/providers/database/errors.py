@@ -89,7 +89,7 @@ def is_missing_table(error: BaseException) -> bool:
 def migrate_command(using: str) -> str:
     """Return the command that makes the tables in this database."""
     option = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
-    return f"manage.py migrate{option}"
+    return f"python manage.py migrate{option}"
 
 
 def may_be_lost_connection(error: Error) -> bool:
@@ -130,9 +130,12 @@ def describe(error: Error) -> str:
     if may_be_lost_connection(error):
         return (
             f"{what} Is the database reachable, has its pooler room for one more "
-            "connection, and did `manage.py migrate` run on it?"
+            "connection, and did `python manage.py migrate` run on it?"
         )
-    return f"{what} Is the database reachable, and did `manage.py migrate` run on it?"
+    return (
+        f"{what} Is the database reachable, and did `python manage.py migrate` run on "
+        "it?"
+    )
 
 
 def _codes(error: Error) -> tuple[str | None, object]:

@@ -147,6 +147,32 @@ def test_several_locks_at_once(chief: Client) -> None:
     assert LogEntry.objects.count() == 2
 
 
+def test_many_locks_are_told_of_in_one_message(chief: Client) -> None:
+    """How many, the first few of them, and one example of what went wrong."""
+    locks = [take(f"tenant_{number:03}") for number in range(180)]
+    for lock in locks[:2]:
+        lock.release()
+        take(lock.name)
+    page = chief.post(
+        reverse(LIST),
+        {
+            "action": "release_selected",
+            "confirmed": "yes",
+            "_selected_action": [lock.name for lock in locks],
+            "locked_by": [lock.locked_by for lock in locks],
+            "reason": "all pods are gone",
+        },
+        follow=True,
+    )
+    [told] = map(str, page.context["messages"])
+    assert told.startswith(
+        "Release: 2 refused ('tenant_000', 'tenant_001'), "
+        "178 done ('tenant_002', 'tenant_003', 'tenant_004', …). "
+        "Lock 'tenant_000' is not released: somebody has acquired it since"
+    )
+    assert LogEntry.objects.count() == 178
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_holder_that_came_in_between_is_spared(
     chief: Client, told: list[OperatorAction], action: str
@@ -641,7 +667,7 @@ class TestRun:
     def test_page_says_who_runs_it(self, chief: Client) -> None:
         """And when a catch-up was last seen, if ever."""
         page = ask(chief, "report", action="run_selected").content.decode()
-        assert "The next `shedlock catch-up` will run it" in page
+        assert "The next `python manage.py shedlock catch-up` will run it" in page
         assert "No catch-up was ever seen." in page
         run("catch-up")
         page = ask(chief, "report", action="run_selected").content.decode()
@@ -650,7 +676,10 @@ class TestRun:
     def test_run_is_requested(self, chief: Client, locked_by: str) -> None:
         """The next catch-up runs the job, with the operator's name and reason."""
         page = confirm(chief, "report", locked_by, action="run_selected")
-        assert "The next `shedlock catch-up` will run" in page.content.decode()
+        assert (
+            "The next `python manage.py shedlock catch-up` will run"
+            in page.content.decode()
+        )
         assert ran == []
         row = LockAction.objects.get()
         assert (row.operator, row.reason) == ("operator", "the pod is gone")

@@ -73,7 +73,7 @@ def test_page_says_that_the_database_failed(
         assert answer.status_code == 503
         assert "The database “default” of the locks failed" in page
         assert "no such table: &lt;shedlock&gt;" in page
-        assert "did `manage.py migrate` run on it?" in page
+        assert "did `python manage.py migrate` run on it?" in page
 
 
 @pytest.mark.servers_only
@@ -189,9 +189,34 @@ def test_nul_in_a_filter(chief: Client, page: str, parameter: str) -> None:
 
 @pytest.mark.django_db
 def test_nul_in_a_posted_name(chief: Client) -> None:
-    """Nothing happens to any lock."""
+    """Nothing happens to any lock, and the operator learns why."""
     lock = take("billing")
-    assert ask(chief, NUL).status_code == 302
-    assert confirm(chief, NUL, lock.locked_by).status_code == 200
-    assert confirm(chief, "billing", NUL).status_code == 200
+    cure = {"shedlock_cure": f"release_selected {NUL}"}
+    for answer in (
+        ask(chief, NUL, follow=True),
+        confirm(chief, NUL, lock.locked_by),
+        confirm(chief, "billing", NUL),
+        confirm(chief, "billing", lock.locked_by, reason=NUL),
+        chief.post(reverse(LIST), cure, follow=True),
+    ):
+        assert answer.status_code == 200
+        [told] = map(str, answer.context["messages"])
+        assert told == "Nothing was done: a posted text has a NUL character."
+    assert state("billing") is LockState.RUNNING
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_confirmed", [False, True])
+def test_missing_permission_is_named(is_confirmed: bool) -> None:
+    """Not that nothing was selected: the operator knows whom to ask for what."""
+    lock, client = take("billing"), operator("view_lockrecord", "extend_lockrecord")
+    if is_confirmed:
+        answer = confirm(client, "billing", lock.locked_by)
+    else:
+        answer = ask(client, "billing", follow=True)
+    [told] = map(str, answer.context["messages"])
+    assert told == (
+        "Nothing was done: “Release” needs the permission "
+        "django_shedlock.release_lockrecord, which you don't have."
+    )
     assert state("billing") is LockState.RUNNING

@@ -265,7 +265,7 @@ def test_findings_stand_on_top(viewer: Client) -> None:
     [shown] = findings(viewer)
     assert shown == f"{told.sentence} {told.command}"
     page = open_page(viewer).content.decode()
-    assert "<code>shedlock catch-up</code>" in page
+    assert "<code>python manage.py shedlock catch-up</code>" in page
     assert page.index("shedlock-findings") < page.index("shedlock-answers")
 
 

@@ -91,7 +91,7 @@ def test_list_says_what_check_says(viewer: Client) -> None:
     shown = without_durations(html)
     for [finding] in said.values():
         assert without_durations(escape(finding.sentence)) in shown
-    assert "<code>shedlock release h.expired --force</code>" in html
+    assert "<code>python manage.py shedlock release h.expired --force</code>" in html
 
 
 @pytest.mark.usefixtures("incident")

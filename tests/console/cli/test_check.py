@@ -119,7 +119,7 @@ def test_expired_lock_says_what_to_do_next() -> None:
     LockRecord.objects.update(released_at=None)
     be_overdue("my job")
     commands = [each["command"] for each in found()]
-    shedlock = "shedlock --provider shop"
+    shedlock = "python manage.py shedlock --provider shop"
     assert commands == [
         f"{shedlock} catch-up --include-expired 'my job'",
         f"{shedlock} release 'my job' --force",
@@ -200,7 +200,7 @@ def test_overdue_job(
     )
     with store_clock(TEN + timedelta(minutes=10)):
         [overdue] = [each for each in found() if each["kind"] == "overdue"]
-    assert overdue["command"] == f"shedlock {command}"
+    assert overdue["command"] == f"python manage.py shedlock {command}"
     assert overdue["sentence"] == (
         f"The tick of 2026-03-02 {since}:00-06:00 (0 * * * * UTC) has not succeeded. "
         f"{why}"
@@ -225,7 +225,7 @@ def test_overdue_job_of_another_provider() -> None:
     execute(lambda: None, "job", provider="shop")
     be_overdue("job")
     [overdue] = found()
-    assert overdue["command"] == "shedlock --provider shop catch-up"
+    assert overdue["command"] == "python manage.py shedlock --provider shop catch-up"
 
 
 def test_overdue_job_is_a_warning() -> None:

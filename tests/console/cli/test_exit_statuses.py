@@ -176,7 +176,7 @@ def test_missing_tables(name: str) -> None:
         assert status == 2
         return
     assert status == ExitStatus.STORE_FAILED
-    assert "Run `manage.py migrate`." in text
+    assert "Run `python manage.py migrate`." in text
     assert "\n" not in text
 
 
@@ -186,7 +186,7 @@ def test_check_before_migrate(capsys: pytest.CaptureFixture[str]) -> None:
     status_of("check")
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("CRITICAL ")
-    assert line.endswith("its table is missing. Run `manage.py migrate`.")
+    assert line.endswith("its table is missing. Run `python manage.py migrate`.")
 
 
 def test_job_that_failed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +51,20 @@ def test_history_is_a_table_with_the_newest_run_on_top() -> None:
     assert header.split("  ")[0] == "STARTED"
     assert "second  failed     2m        web-1:7:a  ValueError: no such file" in second
     assert "first   succeeded  1.5s      web-1:7:a  -" in first
+
+
+@pytest.mark.parametrize("command", [["history"], ["show", "job"]])
+def test_tracebacks_are_printed_if_asked_for(command: list[str]) -> None:
+    """Below the table, with the run that each is of; its lines move no cursor."""
+    take("job")
+    traceback = 'Traceback (most recent call last):\n  File "a.py"\nValueError: \x1b'
+    failed = {"exception_type": "ValueError", "exception_traceback": traceback}
+    add_run("job", RunOutcome.FAILED, **failed)
+    assert "Traceback" not in run(*command)
+    *_, title, first, _, last = run(*command, "--traceback").splitlines()
+    assert re.fullmatch(r"job, \d{4}-\d\d-\d\d \S+:", title)
+    assert first == "Traceback (most recent call last):"
+    assert last == "ValueError: \\x1b"
 
 
 def test_history_of_one_lock() -> None:
@@ -101,7 +116,7 @@ def test_history_without_its_table() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shedlock_run RENAME TO elsewhere")
     try:
-        with pytest.raises(CommandError, match="Run `manage.py migrate`") as caught:
+        with pytest.raises(CommandError, match="`python manage.py migrate`") as caught:
             run("history")
     finally:
         with connection.cursor() as cursor:

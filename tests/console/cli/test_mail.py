@@ -163,7 +163,7 @@ def test_mail_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         fail(f"import:{number}")
     call()
     assert mail.outbox[0].body.count("* WARNING") == 2
-    assert "* 3 more: see `shedlock check`." in mail.outbox[0].body
+    assert "* 3 more: see `python manage.py shedlock check`." in mail.outbox[0].body
     assert len(told()) == 5
 
 

@@ -79,7 +79,7 @@ def test_list_is_a_table() -> None:
     assert second.startswith("billing             running  " + lock.locked_by)
     assert first.endswith("-          failed    failed")
     assert re.search(r"  (5m|4m(\d+s)?) +- +-$", second)
-    assert advice.startswith("1 lock has findings. `shedlock check`, or")
+    assert advice.startswith("1 lock has findings. `python manage.py sh")
 
 
 def test_list_as_json() -> None:

@@ -74,7 +74,9 @@ def test_expired_lock_says_what_to_do_first() -> None:
     expire("job")
     shown = run("show", "job")
     assert shown.startswith("WARNING Lock 'job': Its lease ended at ")
-    assert shown.splitlines()[0].endswith("Next: shedlock release job --force")
+    assert shown.splitlines()[0].endswith(
+        "Next: python manage.py shedlock release job --force"
+    )
     assert "Expired at" in facts()
 
 
@@ -161,7 +163,7 @@ def test_show_as_json() -> None:
     [found] = shown["findings"]
     assert (found["kind"], found["lock"]) == ("failed", "job")
     assert found["sentence"].startswith("Its last run failed")
-    assert found["command"] == "shedlock history job"
+    assert found["command"] == "python manage.py shedlock history job"
     assert shown["runs"][0]["exception_traceback"] == "Traceback: here"
     assert shown["actions"][0]["reason"] == "the pod is gone"
 
@@ -181,5 +183,5 @@ def test_nearest_is_found_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
     take("nightly")
     with pytest.raises(CommandError, match="mean 'nightly'?"):
         run("show", "nigthly")
-    with pytest.raises(CommandError, match="no lock 'xightly'. `shedlock list`"):
+    with pytest.raises(CommandError, match="no lock 'xightly'. `python manage.py sh"):
         run("show", "xightly")  # not every name is read for it

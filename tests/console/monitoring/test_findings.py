@@ -70,7 +70,7 @@ def test_each_finding_says_what_to_do_next() -> None:
     incident()
     for name, [finding] in SEARCH.attention(get_provider()).findings.items():
         assert str(finding).startswith(f"Lock {name!r}: {finding.sentence}")
-        assert finding.command.startswith("shedlock ")
+        assert finding.command.startswith("python manage.py shedlock ")
 
 
 def test_findings_of_a_lock_are_in_order() -> None:
@@ -261,4 +261,4 @@ def test_history_that_outgrows_its_retention() -> None:
     [found] = SEARCH.findings(get_provider())
     assert (found.kind, found.lock) == (Kind.HISTORY, None)
     assert "SHEDLOCK_HISTORY_RETENTION = 10d" in found.sentence
-    assert found.command == "shedlock prune"
+    assert found.command == "python manage.py shedlock prune"

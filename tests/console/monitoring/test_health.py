@@ -215,7 +215,7 @@ def test_staff_with_permission_sees_details() -> None:
     [found] = operator("view_lockrecord").get("/health").json()["findings"]
     assert (found["lock"], found["provider"]) == ("secret", "default")
     assert LockRecord.objects.get().locked_by in found["sentence"]
-    assert found["command"] == "shedlock release secret --force"
+    assert found["command"] == "python manage.py shedlock release secret --force"
 
 
 def test_every_provider_is_asked() -> None:

@@ -86,7 +86,10 @@ def test_request_waits_for_a_catch_up() -> None:
     """Nothing runs where it is made."""
     answer = ask()
     assert answer.result is ActionResult.REQUESTED
-    assert "The next `shedlock catch-up` will run the job" in answer.detail
+    assert (
+        "The next `python manage.py shedlock catch-up` will run the job"
+        in answer.detail
+    )
     row = only_row()
     assert (row.kind, row.result, row.ended) == (
         ActionKind.RUN,
@@ -453,7 +456,7 @@ class TestTasks:
     ) -> None:
         """The request is written before, so it is not lost."""
         monkeypatch.setattr(Queue, "is_broken", True)
-        assert "The next `shedlock catch-up`" in ask().detail
+        assert "The next `python manage.py shedlock catch-up`" in ask().detail
         assert "the broker is away" in caplog.text
         assert len(carry_out()) == 1
 
@@ -471,7 +474,7 @@ class TestTasks:
     def test_backend_that_would_not_run_it_does_not_count(self) -> None:
         """It runs tasks in the web process, or never, or lacks the default queue."""
         assert worker_backend() is None
-        assert "The next `shedlock catch-up`" in ask().detail
+        assert "The next `python manage.py shedlock catch-up`" in ask().detail
         assert ran == []
 
 

@@ -441,7 +441,7 @@ def test_missing_table_is_a_clear_error(provider: DatabaseLockProvider) -> None:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
     told = "".join(traceback.format_exception(caught.value))
     assert told.count("Traceback") == 1
-    assert told.endswith("its table is missing. Run `manage.py migrate`.\n")
+    assert told.endswith("its table is missing. Run `python manage.py migrate`.\n")
 
 
 @sqlite_only  # whose database a process of its own can have
@@ -463,7 +463,7 @@ def test_command_that_runs_before_migrate(tmp_path: Path) -> None:
     )
     [told] = ended.stderr.splitlines()
     assert "Could not acquire lock 'early'" in told
-    assert told.endswith("its table is missing. Run `manage.py migrate`.")
+    assert told.endswith("its table is missing. Run `python manage.py migrate`.")
     assert (ended.returncode, ended.stdout) == (1, "")
 
 
