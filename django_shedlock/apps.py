@@ -28,6 +28,7 @@ class ShedLockConfig(AppConfig):
             return
         for check in (
             checks.check_settings,
+            checks.check_cachalot,
             checks.check_providers,
             checks.check_jobs,
             check_celery,

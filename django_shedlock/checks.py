@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from django.apps import apps
+from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 
@@ -24,6 +26,39 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """Check the types of the settings, and that no duration is negative."""
     problems = map(_setting_problem, conf.SETTINGS)
     return [Error(problem, id="shedlock.E001") for problem in problems if problem]
+
+
+def check_cachalot(**kwargs: Any) -> list[CheckMessage]:
+    """Warn if django-cachalot answers reads of our tables from its cache."""
+    if not apps.is_installed("cachalot"):
+        return []
+    ours = apps.get_app_config("django_shedlock")
+
+    def named(kind: str) -> set[str]:
+        tables, labels = (
+            set(getattr(settings, f"CACHALOT_{kind}_{what}", ()))
+            for what in ("TABLES", "APPS")
+        )
+        models = (
+            m for label in labels for m in apps.get_app_config(label).get_models()
+        )
+        return tables | {model._meta.db_table for model in models}
+
+    cached = {model._meta.db_table for model in ours.get_models()}
+    cached &= named("ONLY_CACHABLE") or cached
+    cached -= named("UNCACHABLE")
+    if not cached or not getattr(settings, "CACHALOT_ENABLED", True):
+        return []
+    return [
+        Warning(
+            f"django-cachalot keeps {', '.join(sorted(cached))} in its cache, which "
+            "does not see what other processes write: the admin and the command show a "
+            "job as running that has ended.",
+            hint=f'Add "{ours.label}" to CACHALOT_UNCACHABLE_APPS, or these tables to '
+            "CACHALOT_UNCACHABLE_TABLES.",
+            id="shedlock.W018",
+        )
+    ]
 
 
 def check_providers(**kwargs: Any) -> list[CheckMessage]:
