@@ -17,7 +17,7 @@ SUMMARIES = {
     Kind.EXPIRED: "A lock has expired.",
     Kind.LONG: "A job runs for too long.",
     Kind.LOST: "A job lost its lock.",
-    Kind.ABANDONED: "A worker died.",
+    Kind.ABANDONED: "A run has not reported its end.",
     Kind.UNREADABLE: "A record can't be read.",
     Kind.CLOCK: "The clocks differ.",
     Kind.HISTORY: "Old runs are not pruned.",

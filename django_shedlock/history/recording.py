@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 from traceback import format_exception
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Subquery
 from django.dispatch import receiver
 
@@ -22,6 +25,7 @@ from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.states import RunOutcome, is_success
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database.connections import in_callers_transaction
 from django_shedlock.providers.database.statements import (
     ASYNCHRONOUS_COMMIT,
     Insert,
@@ -30,8 +34,13 @@ from django_shedlock.providers.database.statements import (
     duration,
     number,
 )
-from django_shedlock.signals import lock_acquired, lock_not_acquired, lock_released
-from django_shedlock.threads import renewed_in_child
+from django_shedlock.signals import (
+    lock_acquired,
+    lock_lost,
+    lock_not_acquired,
+    lock_released,
+)
+from django_shedlock.threads import renewed_in_child, run_in_background
 
 LONGEST_TRACEBACK = 16_000
 """Of a longer one the end is kept. MySQL's TEXT has 65,535 bytes, four a character."""
@@ -93,6 +102,28 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
     }
     row = RUNS.begin(lock.provider.history_database, values)
     _begun[lock] = began, values, row
+
+
+@receiver(lock_lost)
+def record_loss(*, lock: Lock, **kwargs: Any) -> None:
+    """Record with one statement, for which nobody waits, that a run lost its lock."""
+    _, _, row = _begun.get(lock, (0, {}, None))
+    using = lock.provider.history_database
+    if row is None or not lock.is_ours:  # its end, which is recorded now, tells it
+        return
+
+    def write() -> None:
+        def update(connection: BaseDatabaseWrapper, is_again: bool) -> int:
+            return LOSS(connection, row=row)
+
+        RUNS.write(using, lock.name, update, is_urgent=True)
+
+    caller = connections[using]
+    if caller.in_atomic_block and not in_callers_transaction(caller):
+        write()  # in a TestCase only the test's own connection sees the row
+        return
+    with suppress(RuntimeError):  # no room for a thread
+        run_in_background(write)
 
 
 @receiver(lock_not_acquired)
@@ -183,4 +214,13 @@ RUNS = Journal(
             },
         )
     ),
+)
+
+LOSS = Update(
+    lambda: (
+        LockRun.objects.filter(
+            ASYNCHRONOUS_COMMIT, pk=number("row"), finished__isnull=True
+        ),
+        {"outcome": RunOutcome.LOST.value, "lost_at": DatabaseNow()},
+    )
 )

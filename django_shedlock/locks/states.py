@@ -242,8 +242,9 @@ class RunOutcome(StrEnum):
     """
     The outcome of a run.
 
-    ``LOST`` is a run that had lost its lock when it ended, however its body ended.
-    ``ABANDONED`` is a run whose holder died, or did not end within its lease.
+    ``LOST`` is a run that lost its lock before it ended, however its body ends.
+    ``ABANDONED`` is a run that has not reported its end, and does not hold its lock any
+    more: its worker died, or its job still runs.
     """
 
     RUNNING = "running"

@@ -213,6 +213,12 @@ class Migration(migrations.Migration):
                     "exception_traceback",
                     models.TextField(blank=True, verbose_name="traceback"),
                 ),
+                (
+                    "lost_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="lost at"
+                    ),
+                ),
                 ("skips", models.PositiveIntegerField(default=0, verbose_name="skips")),
                 (
                     "trigger",

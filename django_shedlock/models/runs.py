@@ -159,7 +159,9 @@ class LockRun(models.Model):
     One run of a job under its lock: a row of the table ``shedlock_run``.
 
     ``started`` and ``finished`` are by the database's clock, ``duration`` by the
-    worker's monotonic clock. ``skips`` is how often the worker's process has skipped
+    worker's monotonic clock. A worker that notices its loss writes ``lost_at``, and
+    outcome ``LOST``, at once; until the run is ``finished`` its job still runs, unless
+    the worker died after that. ``skips`` is how often the worker's process has skipped
     the job since its own previous run. ``trigger`` is a ``Trigger``; ``operator`` and
     ``reason`` tell who started the run and why, if a person did.
     """
@@ -185,6 +187,7 @@ class LockRun(models.Model):
     exception_traceback = models.TextField(
         pgettext_lazy("shedlock", "traceback"), blank=True
     )
+    lost_at = fields.UTCDateTimeField(pgettext_lazy("shedlock", "lost at"), null=True)
     skips = models.PositiveIntegerField(pgettext_lazy("shedlock", "skips"), default=0)
     trigger = models.CharField(
         pgettext_lazy("shedlock", "started by"), max_length=20, blank=True

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
 from django_shedlock import execute
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from tests.support.commands import call
 from tests.support.lateness import HOUR
 from tests.support.locks import MINUTE, add_run, state, status_of, take
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
-
-
-def call(*args: str) -> tuple[int, str, str]:
-    """Return the exit status, and what is printed on stdout and stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    try:
-        call_command("shedlock", *args, stdout=out, stderr=err)
-    except SystemExit as end:
-        return int(end.code or 0), out.getvalue(), err.getvalue()
-    except CommandError as error:
-        return error.returncode, out.getvalue(), str(error)
-    return 0, out.getvalue(), err.getvalue()
 
 
 def listed(*args: str) -> set[str]:

@@ -29,9 +29,10 @@ CURES = {
     Kind.FAILED: {ActionKind.RUN},
     Kind.EXPIRED: {ActionKind.RELEASE},
     Kind.LONG: {ActionKind.EXTEND, ActionKind.RELEASE},
-    Kind.ABANDONED: {ActionKind.RUN},
 }
 """The actions that help with a finding."""
+MAY_RUN = {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
+"""Findings of a job that may still run: then a run now is no help."""
 INSTANTS = ("lock_at_least_until", "heartbeat_at", "released_at", "tick", "due_at")
 HELD = ("locked_at", "lock_until")
 """Instants of a lock that was ever held."""
@@ -99,6 +100,8 @@ class LockList(ChangeList):
             findings, run = found.get(record.pk, []), None
             kinds = {finding.kind for finding in findings}
             helpful = {cure for kind in kinds for cure in CURES.get(kind, ())}
+            if kinds & MAY_RUN:
+                helpful -= {ActionKind.RUN}
             if has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}:
                 site, key = self.model_admin.admin_site, record.last_run_pk
                 run = filters.page_of(site, "lockrun", key, provider.alias)

@@ -113,6 +113,7 @@ class LockRunAdmin(LargeTableAdmin):
         "how_it_ended",
         "took",
         "started_at",
+        "lock_lost_at",
         "finished_at",
         "worker",
         "cause",
@@ -126,6 +127,9 @@ class LockRunAdmin(LargeTableAdmin):
     )
     finished_at = column(
         pgettext_lazy("shedlock", "finished"), lambda run: labels.instant(run.finished)
+    )
+    lock_lost_at = column(
+        pgettext_lazy("shedlock", "lost at"), lambda run: labels.instant(run.lost_at)
     )
     how_it_ended = column(
         pgettext_lazy("shedlock", "outcome"),

@@ -22,7 +22,7 @@ from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.reading import may_match
 
 COLUMNS = (
-    *("started", "finished", "duration", "locked_by", "host", "pid"),
+    *("started", "lost_at", "finished", "duration", "locked_by", "host", "pid"),
     *("fencing_token", "skips", "exception_type", "exception_message"),
     *("exception_traceback", "trigger", "operator", "reason"),
 )

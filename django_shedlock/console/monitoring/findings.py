@@ -12,6 +12,7 @@ from django_shedlock.console.monitoring.summaries import (
     SHORT_RUN,
     LockSummary,
 )
+from django_shedlock.console.monitoring.traces import Trace
 from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import format_seconds
 from django_shedlock.locks.states import (
@@ -84,12 +85,17 @@ class Finding:
 def findings_of(
     provider: LockProvider,
     summary: LockSummary,
+    trace: Trace | None,
     grace: timedelta,
     held_for: timedelta | None,
 ) -> list[Finding]:
-    """Return what an operator should look at in this lock, the most urgent first."""
+    """
+    Return what an operator should look at in this lock, the most urgent first.
+
+    ``trace`` is that of its last run, if this was bad.
+    """
     status = summary.status
-    told: list[Told | None] = [_bad_end(summary)]
+    told: list[Told | None] = [None if trace is None else _bad_end(summary, trace)]
     if status is not None and status.unreadable:
         sentence = (
             f"Its record can't be read ({status.unreadable}). Correct or delete "
@@ -98,7 +104,7 @@ def findings_of(
         told = [(Kind.UNREADABLE, sentence, [])]
     elif status is not None:
         told += [
-            _overdue(status, grace),
+            _overdue(status, trace, grace),
             _expired(status),
             _long(status, summary, grace, held_for),
         ]
@@ -119,7 +125,12 @@ Told = tuple[Kind, str, list[str]]
 """The kind of a finding, its sentence, and the words of the command that helps."""
 
 
-def _overdue(status: LockStatus, grace: timedelta) -> Told | None:
+def process_of(locked_by: str) -> str:
+    """Return the ``host:pid`` of this acquisition; of Java's, all that it tells."""
+    return locked_by.rpartition(":")[0] or locked_by
+
+
+def _overdue(status: LockStatus, trace: Trace | None, grace: timedelta) -> Told | None:
     since = status.overdue_since(grace)
     if since is None:
         return None
@@ -138,11 +149,15 @@ def _overdue(status: LockStatus, grace: timedelta) -> Told | None:
     else:
         why = f"Nor has the last tick that ran, {local_text(tick)}: find out why."
     sentence = f"The tick of {local_text(since)}{schedule} has not succeeded. {why}"
+    suspect = trace.run.locked_by if trace and trace.may_run else ""
+    if status.state is LockState.EXPIRED:
+        suspect = status.locked_by
+    if suspect:
+        sentence += f" Its last run may still go on in process {process_of(suspect)}."
+        return Kind.OVERDUE, sentence, ["show", status.name]
     if not status.may_catch_up(grace):
         return Kind.OVERDUE, sentence, ["trigger", status.name]
-    is_expired = status.state is LockState.EXPIRED
-    included = ["--include-expired", status.name] if is_expired else []
-    return Kind.OVERDUE, sentence, ["catch-up", *included]
+    return Kind.OVERDUE, sentence, ["catch-up"]
 
 
 def _expired(status: LockStatus) -> Told | None:
@@ -150,9 +165,10 @@ def _expired(status: LockStatus) -> Told | None:
         return None
     sentence = (
         f"Its lease ended at {local_text(status.lock_until)}, but {status.locked_by} "
-        "never released the lock: the worker died, or the job runs for longer than "
-        "lock_at_most_for. The next start acquires the lock, a catch-up does not. If "
-        "the worker is dead, release the lock."
+        "never released the lock: its worker may have died, or its job runs for longer "
+        "than lock_at_most_for. The next start acquires the lock, a catch-up does not. "
+        f"Make sure that process {process_of(status.locked_by)} is gone, then release "
+        "the lock."
     )
     return Kind.EXPIRED, sentence, ["release", status.name, "--force"]
 
@@ -188,38 +204,38 @@ def _long(
     return Kind.LONG, sentence, ["release", status.name, "--force"]
 
 
-def _bad_end(summary: LockSummary) -> Told | None:
+def _bad_end(summary: LockSummary, trace: Trace) -> Told | None:
     status, outcome = summary.status, summary.last_outcome
     is_expired = status is not None and status.state is LockState.EXPIRED
-    if outcome not in BAD_ENDS or (is_expired and outcome is RunOutcome.ABANDONED):
+    if is_expired and outcome is RunOutcome.ABANDONED:
         return None  # the finding that its lock has expired says the same
-    end, remedy, subcommand = BAD_ENDS[outcome]
     again, last = "", ""
     if summary.failures > 1:
         limit = "at least " if summary.failures == MOST_FAILURES else ""
         again = f", and {limit}{summary.failures} runs in a row have not succeeded"
     if summary.last_success is not None:
         last = f" It last succeeded at {local_text(summary.last_success)}."
-    end = end.format(exception=summary.last_exception_type)
-    sentence = f"Its last run {end}{again}.{last} {remedy}"
-    return Kind(outcome), sentence, [subcommand, summary.name]
+    lost_at = trace.run.lost_at
+    if outcome is RunOutcome.FAILED:
+        end, remedy = f"failed with {summary.last_exception_type}", "Find out why."
+    elif outcome is RunOutcome.ABANDONED:
+        end = "has not reported its end, and does not hold its lock any more"
+    else:
+        when = f"at {local_text(lost_at)}, " if lost_at else ""
+        end, remedy = f"lost its lock {when}before it ended", OVERLAPPED
+        remedy += "." if trace.release else f": {LONGER}"
+    if trace.may_run:
+        process = process_of(trace.run.locked_by)
+        remedy = (
+            f"It may still run: make sure that its process {process} is gone, before "
+            "its job runs again."
+        )
+    sentence = f"Its last run {end}{again}.{trace.released}{last} {remedy}"
+    return Kind(str(outcome)), sentence, ["history", summary.name]
 
 
-BAD_ENDS = {
-    RunOutcome.FAILED: ("failed with {exception}", "Find out why.", "history"),
-    RunOutcome.LOST: (
-        "lost the lock before it ended",
-        "It may have run twice at the same time: give it a longer lock_at_most_for, or "
-        "keep_alive=True.",
-        "history",
-    ),
-    RunOutcome.ABANDONED: (
-        "did not end, as its worker died",
-        "Run the job again.",
-        "trigger",
-    ),
-}
-"""Bad ends of a run: what a finding says, what helps, and by which subcommand."""
+OVERLAPPED = "It may have run twice at the same time"
+LONGER = "give it a longer lock_at_most_for, or keep_alive=True."
 
 
 def is_unusual(status: LockStatus, usual: timedelta | None) -> bool:

@@ -20,12 +20,14 @@ from django_shedlock.console.monitoring.summaries import (
     history_is_outgrown,
     summarize,
 )
+from django_shedlock.console.monitoring.traces import traces_of
 from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import NOT_FREE, LockState
+from django_shedlock.models.runs import BAD
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import (
     ALL_LOCKS,
@@ -161,13 +163,17 @@ class Search:
         return Attention(chosen, is_complete and len(urgent) <= limit)
 
     def _found(
-        self, provider: LockProvider, summaries: Iterable[LockSummary]
+        self, provider: LockProvider, summaries: Sequence[LockSummary]
     ) -> dict[str, list[Finding]]:
-        return {
-            summary.name: found
-            for summary in summaries
-            if (found := findings_of(provider, summary, self.grace, self.held_for))
-        }
+        found: dict[str, list[Finding]] = {}
+        bad = [each.last_run for each in summaries if each.last_outcome in BAD]
+        traces = traces_of(provider, filter(None, bad))
+        for summary in summaries:
+            trace = traces.get(summary.last_run or 0)
+            findings = findings_of(provider, summary, trace, self.grace, self.held_for)
+            if findings:
+                found[summary.name] = findings
+        return found
 
 
 def aliases_to_search() -> list[str]:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db import Error, connections, models
+from django.db import connections, models
 from django.db.models import Case, F, Func, Max, OuterRef, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.exceptions import LockProviderError
+from django_shedlock.console.monitoring.traces import read_history
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockStatus, RunOutcome
-from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.models import LockRunQuerySet
 from django_shedlock.models.last_runs import with_usual_duration
 from django_shedlock.models.runs import BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider, LockQuery
-from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.connections import run_here
-from django_shedlock.providers.database.errors import describe, is_missing_table
 from django_shedlock.providers.database.reading import batches
-from django_shedlock.signals import logger
-
-T = TypeVar("T")
 
 MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
@@ -52,6 +46,8 @@ class LockSummary:
     status: LockStatus | None = None
     last_success: datetime | None = None
     usual_duration: timedelta | None = None
+    last_run: int | None = None
+    """Its key."""
     last_outcome: RunOutcome | None = None
     last_duration: timedelta | None = None
     last_exception_type: str = ""
@@ -82,7 +78,7 @@ def summarize(
         parts = (newest[at : at + BATCH] for at in range(0, len(newest), BATCH))
         return [last for some in parts for last in _last_runs(runs, alias, some)]
 
-    for last in _read(provider, read) if names is None or names else ():
+    for last in read_history(provider, read) if names is None or names else ():
         name, newest_by, outcome = map(last.pop, ("name", "newest_by", "last_outcome"))
         status = found[name].status if name in found else None
         if _ran_since(status, newest_by):
@@ -116,7 +112,7 @@ def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
         found = runs.last_bad(provider.alias)[:reach]
         return list(dict.fromkeys(each["name"] for each in found))[:limit]
 
-    return _read(provider, read)
+    return read_history(provider, read)
 
 
 def recent_runs(
@@ -134,7 +130,7 @@ def recent_runs(
         parts = (since.filter(name__in=some) for some in batches(sorted(names)))
         return [total for part in parts for total in part.totals()]
 
-    return _read(provider, read)
+    return read_history(provider, read)
 
 
 def history_is_outgrown(provider: LockProvider) -> bool:
@@ -149,26 +145,7 @@ def history_is_outgrown(provider: LockProvider) -> bool:
     def read(runs: LockRunQuerySet) -> list[Any]:
         return list(runs.outgrown(age).filter(provider=provider.alias)[:1])
 
-    return bool(_read(provider, read))
-
-
-def _read(
-    provider: LockProvider, read: Callable[[LockRunQuerySet], list[T]]
-) -> list[T]:
-    using = provider.history_database
-    if using is None:
-        return []
-    try:
-        return run_here(lambda: read(LockRun.objects.using(using)), using)
-    except Error as error:
-        if is_missing_table(error):
-            return []
-        where = f"database {using!r} (provider {provider.alias!r})"
-        failure = f"Could not read the runs in {where}: {describe(error)}"
-        if isinstance(provider, DatabaseLockProvider):
-            raise LockProviderError(failure) from error
-        logger.warning("%s", failure)  # its locks are elsewhere, and can be read
-        return []
+    return bool(read_history(provider, read))
 
 
 # Note [The newest run of each lock]
@@ -251,6 +228,7 @@ def _last_runs(
         "name",
         "usual_duration",
         newest_by=F("locked_by"),
+        last_run=last(ended, "pk"),
         last_outcome=last(ended, "current_outcome"),
         last_duration=last(ended, "duration"),
         last_exception_type=Coalesce(last(ended, "exception_type"), Value("")),

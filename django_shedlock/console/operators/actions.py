@@ -106,7 +106,7 @@ RELEASE = Action(
     label=pgettext_lazy("shedlock", "Release"),
     question=gettext_lazy(
         "Another worker can acquire a released lock at once. A job that still runs "
-        "under it is not stopped: make sure that it is dead, or it will run twice."
+        "under it is not stopped: make sure that it is dead, or it may run twice."
     ),
     refused=gettext_lazy("Lock %(name)s is not released: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is released"),

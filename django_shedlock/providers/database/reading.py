@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -28,6 +28,8 @@ from django_shedlock.providers.base import WILDCARD, LockQuery
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.statements import Select, text
 from django_shedlock.schedules.state import ScheduleState, parse_known
+
+T = TypeVar("T")
 
 PAGE = 500
 """Locks that are read with one statement."""
@@ -136,9 +138,9 @@ def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[Lock
         yield from (by_name[name] for name in some if name in by_name)
 
 
-def batches(names: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Return the names in parts that fit into a statement."""
-    remaining = iter(names)
+def batches(values: Iterable[T]) -> Iterator[Sequence[T]]:
+    """Return the values in parts that fit into a statement."""
+    remaining = iter(values)
     while some := list(islice(remaining, PAGE)):
         yield some
 

@@ -1,0 +1,176 @@
+"""Runs that lost their lock: what is told while their workers may live, and after."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from django_shedlock import LockLost, hold
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRun
+from django_shedlock.signals import lock_lost
+from tests.support.bridges import bridge
+from tests.support.commands import call
+from tests.support.lateness import be_overdue
+from tests.support.leases import beat_now, end_lease
+from tests.support.locks import LEASE, add_run, expire, take
+from tests.support.operators import LIST
+from tests.support.processes import Parent, use, worker
+from tests.support.waiting import wait_for, wait_for_servers
+
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+
+def live_on(parent: Parent) -> None:
+    """Hold the lock, notice its loss when told to, and go on until told to end."""
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        parent.say(lock.locked_by)
+        parent.wait()
+        with suppress(LockLost):
+            lock.extend()
+        parent.say(lock.lost.is_set())
+        parent.wait()
+
+
+def told() -> str:
+    """Return what operators read: of check, of list, and of the admin's list."""
+    if not User.objects.exists():
+        User.objects.create_superuser("root", password="x")
+    client = Client()
+    client.force_login(User.objects.get())
+    page = client.get(reverse(LIST))
+    [row] = [each for each in page.context["shedlock_rows"] if each["findings"]]
+    buttons = {str(each.kind) for each in row["cures"]}
+    kinds = [finding.kind for _, finding in row["findings"]]
+    status, checked, _ = call("check")
+    assert status == 1
+    assert kinds[-1] in call("list")[1]
+    assert all(finding.sentence in checked for _, finding in row["findings"])
+    # Nothing that an operator reads leads to a second body.
+    assert "run" not in buttons
+    assert "trigger" not in checked
+    assert "shedlock catch-up" not in checked
+    assert "died" not in checked.replace("may have died", "")
+    return checked
+
+
+def test_living_worker_of_a_released_lock() -> None:
+    """It is never called dead: who released it is told, and that it may still run."""
+    with worker(live_on) as living:
+        locked_by = living.heard()
+        process = locked_by.rpartition(":")[0]
+        reason = ["--reason", "the pod is gone"]
+        assert call("release", "job", "--force", *reason)[0] == 0
+        be_overdue("job")
+        first = told()
+        assert "released its lock by force at" in first
+        assert "because: 'the pod is gone'" in first
+        assert (
+            f"It may still run: make sure that its process {process} is gone" in first
+        )
+        assert f"Its last run may still go on in process {process}." in first
+        run = LockRun.objects.with_outcome().get()
+        assert run.current_outcome == RunOutcome.ABANDONED
+        living.send()
+        assert living.heard() is True
+        wait_for(lambda: LockRun.objects.get().lost_at)
+        run = LockRun.objects.get()
+        assert (run.outcome, run.finished) == (RunOutcome.LOST, None)
+        noticed = told()
+        assert "Its last run lost its lock at" in noticed
+        assert "because: 'the pod is gone'" in noticed
+        assert f"make sure that its process {process} is gone" in noticed
+        living.send()
+        living.result()
+    run = LockRun.objects.get()
+    assert (run.outcome, run.finished is None) == (RunOutcome.LOST, False)
+    status, ended, _ = call("check")
+    assert status == 1
+    assert "It may have run twice at the same time." in ended
+    assert "may still" not in ended
+    assert "shedlock catch-up\n" in ended
+
+
+def test_living_worker_whose_expired_lock_was_taken() -> None:
+    """Nobody knows whether it is dead, and nobody says so."""
+    with worker(live_on) as living:
+        locked_by = living.heard()
+        expire("job")
+        be_overdue("job")
+        expired = told()
+        process = locked_by.rpartition(":")[0]
+        assert f"Make sure that process {process} is gone" in expired
+        taken = take("job")
+        found = call("check")[1]
+        assert "has not reported its end" in found
+        assert process in found
+        taken.release()
+        living.send()
+        assert living.heard() is True
+        living.send()
+        living.result()
+
+
+@pytest.mark.servers_only
+def test_loss_is_told_though_the_database_hangs() -> None:
+    """Nobody waits for the row of the run."""
+    with bridge() as to_server, worker(lose_without_a_store) as living:
+        living.send(to_server.address)
+        assert living.heard() == "held"
+        to_server.freeze()
+        living.send()
+        assert living.heard() == "told"
+        to_server.close()
+        living.kill()
+
+
+def lose_without_a_store(parent: Parent) -> None:
+    """Hold the lock, and say when the loss is told."""
+    wait_for_servers()
+    use({"default": parent.wait()})
+    lost: list[Any] = []
+
+    def note(*, lock: Any, **kwargs: Any) -> None:
+        lost.append(lock)
+
+    with hold("job", lock_at_most_for=LEASE) as lock:
+        parent.say("held")
+        parent.wait()
+        lock_lost.connect(note)  # so it is called after the receiver of the history
+        lock.declare_lost()
+        assert lost == [lock]
+        parent.say("told")
+        parent.wait()
+
+
+def test_heartbeat_writes_the_loss() -> None:
+    """Also that of a body which never asks."""
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        end_lease(lock)
+        beat_now(lock)
+        wait_for(lambda: LockRun.objects.get().lost_at)
+        run = LockRun.objects.with_outcome().get()
+        assert (run.current_outcome, run.finished) == (RunOutcome.LOST, None)
+
+
+def test_end_of_a_run_writes_no_loss_of_its_own() -> None:
+    """One statement is enough where the end tells of the loss."""
+    with hold("job") as lock:
+        end_lease(lock)
+    run = LockRun.objects.get()
+    assert (run.outcome, run.lost_at) == (RunOutcome.LOST, None)
+    assert run.finished is not None
+
+
+@pytest.mark.parametrize("outcome", [RunOutcome.LOST, RunOutcome.ABANDONED])
+def test_finding_of_another_acquisition_names_no_operator(outcome: RunOutcome) -> None:
+    """A release counts for the acquisition that it was about."""
+    take("job")
+    assert call("release", "job", "--force", "--reason", "the pod is gone")[0] == 0
+    add_run("job", outcome)
+    assert "the pod is gone" not in call("check")[1]
