@@ -58,6 +58,8 @@ class Lock:
         """Set as soon as the loss is known."""
         self.was_release_tried = False
         """Whether a release failed, perhaps after the store had carried it out."""
+        self.former_ticks: Any = None
+        """What a release restores, if the store never confirmed the acquisition."""
         self._pid = os.getpid()
         self._fencing_token = None if lease_end is None else 0
         self._released = False
@@ -287,7 +289,7 @@ class Lock:
         ours any more, ``LockProviderError`` if the store failed.
         """
         if self._fencing_token is None:
-            status = self._read()
+            status = self._own(self.provider.status(self.name))
             if status is None:
                 self._declare_lost_unless_released()
                 raise LockLost(
@@ -307,15 +309,14 @@ class Lock:
         asked = uptime()
         with suppress(LockProviderError):
             is_known = self.lost.is_set() or not self.is_ours
-            status = None if is_known else self._read()
+            status = None if is_known else self._own(self.provider.lease_of(self))
             if status is not None and status.state is LockState.RUNNING:
                 lease_end = asked + status.remaining.total_seconds()
                 with self._mutex:  # see _conclude_extension()
                     self.lease_end = max(self.lease_end, lease_end)
         return self.is_active
 
-    def _read(self) -> LockStatus | None:
-        status = self.provider.status(self.name)
+    def _own(self, status: LockStatus | None) -> LockStatus | None:
         if status is not None and status.unreadable:
             raise LockProviderError(
                 f"Lock {self.name!r} (provider {self.provider.alias!r}): its record "

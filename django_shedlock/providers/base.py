@@ -27,8 +27,7 @@ WILDCARD = re.compile(r"\*|\?|\[!?]?[^]]*]?")
 
 
 def matches_any(name: str, patterns: Collection[str]) -> bool:
-    """Return whether the name is, or matches, one of the patterns."""
-    # A name may itself have what a pattern gives a meaning to, as "[".
+    """Return whether the name is one of the patterns, as "a[b]" may, or matches one."""
     return name in patterns or any(fnmatchcase(name, each) for each in patterns)
 
 
@@ -66,8 +65,6 @@ class LockQuery:
 
     def accepts(self, status: LockStatus) -> bool:
         """Return whether this lock is wanted."""
-        if not self.accepts_name(status.name):
-            return False
         wanted = [status.state in self.states] if self.states else []
         if self.overdue_by is not None:
             is_overdue = status.overdue_since(self.overdue_by) is not None
@@ -75,7 +72,7 @@ class LockQuery:
         if self.running_for is not None:
             is_running = status.state is LockState.RUNNING
             wanted.append(is_running and status.held_for > self.running_for)
-        return any(wanted) or not wanted
+        return self.accepts_name(status.name) and (any(wanted) or not wanted)
 
     def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
         """Return the wanted ones of these, in their order: for small stores."""
@@ -107,7 +104,7 @@ class LockProvider(ABC):
     One instance serves all threads of a process, so it keeps no state of a run. All
     times are by the store's clock. Every method raises ``LockProviderError`` if the
     store fails. The class attributes say what the store can do, also to its tests.
-    ``keep_alive`` is that option's default, ``history_database`` where rows of runs are.
+    ``keep_alive`` is that option's default, ``history_database`` where its runs are.
     """
 
     keeps_ticks: bool = False
@@ -162,10 +159,9 @@ class LockProvider(ABC):
     @abstractmethod
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """
-        Release the lock, or keep it until ``lock_at_least_for`` is over.
+        Release the lock if it is ours, or keep it until ``lock_at_least_for`` is over.
 
-        If its job ``succeeded``, so has its tick. Return whether ``lock`` still held
-        it; else change nothing.
+        If its job ``succeeded``, so has its tick. Return whether ``lock`` held it.
         """
 
     @abstractmethod
@@ -209,6 +205,10 @@ class LockProvider(ABC):
     def status(self, name: str) -> LockStatus | None:
         """Return the lock of this name; ``None`` without a record."""
         return next(iter(self.statuses(LockQuery(names=(name,)))), None)
+
+    def lease_of(self, lock: Lock) -> LockStatus | None:
+        """Return the status, as far as its holder can rely on it after a fail-over."""
+        return self.status(lock.name)
 
     def count(self, query: LockQuery = ALL_LOCKS) -> int:
         """Return the number of the wanted locks."""

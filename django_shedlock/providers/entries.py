@@ -179,7 +179,7 @@ class EntryLockProvider(LockProvider):
                 entry = found or Entry.free(now)
                 # Our own, if the store did not tell that it had written it.
                 if entry.belongs_to(lock) and entry.lock_until > now:
-                    return None
+                    break
                 clock, decision = self.wall_clock(now), None
                 status = entry.status(lock.name, now, clock)
                 if wanted.schedule is not None:
@@ -189,12 +189,14 @@ class EntryLockProvider(LockProvider):
                 refusal = status.refusal(wanted.start, decision)
                 if refusal is not None:
                     return refusal
-                lock.tick = decision.tick if decision else None
                 new = entry.acquired(lock.locked_by, now, at_most, at_least)
                 if decision is not None:
+                    lock.tick, lock.former_ticks = decision.tick, entry.ticks
                     new = replace(new, ticks=to_text(decision.state))
                 if self.write(lock.name, new, version):
-                    return None
+                    break
+        lock.former_ticks = None
+        return None
 
     def extend(
         self,
@@ -231,7 +233,9 @@ class EntryLockProvider(LockProvider):
                 longest = now + lock.lock_at_least_for.total_seconds()
                 until = max(now, min(entry.lock_at_least_until, longest))
                 over = replace(entry, lock_until=until, is_released=True)
-                if succeeded and lock.tick is not None:
+                if lock.former_ticks is not None:
+                    over = replace(over, ticks=lock.former_ticks)
+                elif succeeded and lock.tick is not None:
                     ticks = to_text(from_text(entry.ticks).after_success())
                     over = replace(over, ticks=ticks)
                 if self.write(lock.name, over, version):

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from django.core.checks import CheckMessage, Warning
 
 from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers import redis_records as records
 from django_shedlock.providers import redis_server
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.servers import ServerLockProvider
-from django_shedlock.schedules.state import Trigger
 
 BATCH = 500
 """Locks that are read at once."""
-MICROSECOND = timedelta(microseconds=1)
 
 
 class RedisLockProvider(ServerLockProvider):
@@ -71,12 +69,13 @@ class RedisLockProvider(ServerLockProvider):
             if lock.configuration.schedule is not None:
                 return super().acquire(lock)
             with self.asking("acquire", lock.name):
-                request = redis_server.ACQUIRE, *self._acquiring(lock)
+                request = self._key(lock.name), *records.acquiring(lock)
                 holder = self.server.run(*request, is_confirmed=True)
         except LockProviderError as error:
             if isinstance(error.__cause__, redis_server.Unconfirmed):
+                lock.lock_at_least_for = ZERO  # no body ran
                 with suppress(LockProviderError):
-                    self.release(lock, succeeded=False)
+                    error.is_uncertain = not self.release(lock, succeeded=False)
             raise
         return None if holder == 1 else _holder(*holder)
 
@@ -85,21 +84,16 @@ class RedisLockProvider(ServerLockProvider):
             return await super().aacquire(lock)
         try:
             with self.asking("acquire", lock.name):
-                request = redis_server.ACQUIRE, *self._acquiring(lock)
+                request = self._key(lock.name), *records.acquiring(lock)
                 holder = await self.server.arun(*request, is_confirmed=True)
         except LockProviderError as error:
             if isinstance(error.__cause__, redis_server.Unconfirmed):
+                lock.lock_at_least_for = ZERO  # no body ran
                 with suppress(LockProviderError):
-                    await self.arelease(lock, succeeded=False)
+                    released = await self.arelease(lock, succeeded=False)
+                    error.is_uncertain = not released
             raise
         return None if holder == 1 else _holder(*holder)
-
-    def _acquiring(self, lock: Lock) -> tuple[Any, ...]:
-        wanted = lock.configuration
-        at_most, at_least = wanted.lock_at_most_for, wanted.lock_at_least_for
-        durations = at_most // MICROSECOND, at_least // MICROSECOND
-        more = ["operator"] if wanted.start.trigger is Trigger.OPERATOR else []
-        return self._key(lock.name), lock.locked_by, *durations, *more
 
     def extend(
         self,
@@ -110,8 +104,9 @@ class RedisLockProvider(ServerLockProvider):
         is_beat: bool = False,
     ) -> bool:
         with self.asking("extend", lock.name):
-            request = self._extending(lock, lock_at_most_for, lock_at_least_for)
-            return bool(self.server.run(redis_server.EXTEND, *request))
+            durations = lock_at_most_for, lock_at_least_for
+            request = self._key(lock.name), *records.extending(lock, *durations)
+            return bool(self.server.run(*request, is_confirmed=True))
 
     async def aextend(
         self,
@@ -120,57 +115,52 @@ class RedisLockProvider(ServerLockProvider):
         lock_at_least_for: timedelta | None = None,
     ) -> bool:
         with self.asking("extend", lock.name):
-            request = self._extending(lock, lock_at_most_for, lock_at_least_for)
-            return bool(await self.server.arun(redis_server.EXTEND, *request))
-
-    def _extending(self, lock: Lock, *durations: timedelta | None) -> tuple[Any, ...]:
-        given = [each // MICROSECOND for each in durations if each is not None]
-        marks = secrets.token_hex(8), lock.locked_by
-        return self._key(lock.name), *marks, *given
+            durations = lock_at_most_for, lock_at_least_for
+            request = self._key(lock.name), *records.extending(lock, *durations)
+            return bool(await self.server.arun(*request, is_confirmed=True))
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        """See LockProvider.release(). The success of a tick is one round trip more."""
-        if succeeded and lock.tick is not None:
+        """See LockProvider.release(). A change of a tick is one round trip more."""
+        if (succeeded and lock.tick is not None) or lock.former_ticks is not None:
             return super().release(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            request = redis_server.RELEASE, *self._releasing(lock)
+            request = self._key(lock.name), *records.releasing(lock)
             return bool(self.server.run(*request))
 
     async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        if succeeded and lock.tick is not None:
+        if (succeeded and lock.tick is not None) or lock.former_ticks is not None:
             return await super().arelease(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            request = redis_server.RELEASE, *self._releasing(lock)
+            request = self._key(lock.name), *records.releasing(lock)
             return bool(await self.server.arun(*request))
-
-    def _releasing(self, lock: Lock) -> tuple[Any, ...]:
-        marks, at_least = (secrets.token_hex(8), lock.locked_by), lock.lock_at_least_for
-        more = ["tried"] if lock.was_release_tried else []
-        return self._key(lock.name), *marks, at_least // MICROSECOND, *more
 
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
-            seconds, rest, flat = self.server.run(redis_server.READ, self._key(name))
+            seconds, rest, flat = self.server.run(self._key(name), records.READ)
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return redis_server.parse(fields, int(seconds) + int(rest) / 1e6)
+        return records.parse(fields, int(seconds) + int(rest) / 1e6)
 
     def write(self, name: str, entry: Entry, version: str) -> bool:
-        beat, until = entry.extended_at, round(entry.lock_until * 1e6)
-        fields = {
-            "by": entry.locked_by,
-            "at": round(entry.locked_at * 1e6),
-            "until": until,
-            "least": round(entry.lock_at_least_until * 1e6),
-            "released": int(entry.is_released),
-            "extended": "" if beat is None else round(beat * 1e6),
-            "ticks": entry.ticks,
-        }
-        marks, flat = (secrets.token_hex(8), version), chain(*fields.items())
-        request = (*marks, entry.fencing_token, until, entry.ticks, *flat)
         with self.asking("change", name):
-            script, key = redis_server.WRITE, self._key(name)
-            return bool(self.server.run(script, key, *request, is_confirmed=True))
+            request = self._key(name), *records.writing(entry, version)
+            is_confirmed = not entry.is_released  # a lost one only keeps it longer
+            return bool(self.server.run(*request, is_confirmed=is_confirmed))
+
+    def lease_of(self, lock: Lock) -> LockStatus | None:
+        """See LockProvider.lease_of(). With ``wait_replicas`` they have it, too."""
+        if not self.server.replicas:
+            return self.status(lock.name)
+
+        def read() -> Read:
+            entry, mark, now = self.read(lock.name)
+            # Another mark, so it changes nothing, and fails if somebody has.
+            request = self._key(lock.name), records.WRITE, mark, "another"
+            with self.asking("confirm", lock.name):
+                is_same = self.server.run(*request, is_confirmed=True)
+            return entry if is_same else None, mark, now
+
+        return self._status(lock.name, read)
 
     def names(self) -> Iterable[str]:
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
@@ -200,7 +190,7 @@ class RedisLockProvider(ServerLockProvider):
                         pipeline.hgetall(self._key(name))
                     hashes = pipeline.execute()
             for name, fields in zip(batch, hashes, strict=True):
-                yield name, partial(redis_server.parse, fields, now)
+                yield name, partial(records.parse, fields, now)
 
     def record_of(self, name: str) -> str:
         return f"its key {self._key(name)!r} in Redis"

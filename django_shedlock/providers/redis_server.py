@@ -1,11 +1,4 @@
-"""
-How a Redis is asked: one server, Sentinel's master, or a cluster; and by what scripts.
-
-A lock is a hash: ``by``, ``at``, ``until``, ``least``, ``extended`` and ``token`` are
-whole microseconds or numbers, ``released`` is 0 or 1, ``ticks`` a text, and ``rev`` is
-the mark of the change that wrote it. A client that asks again after a lost reply has
-the same mark, and is told that it is done. Each script is one step.
-"""
+"""How a Redis is asked: one server, Sentinel's master, or a cluster."""
 
 from __future__ import annotations
 
@@ -17,72 +10,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-from django_shedlock.providers.entries import Entry, Read
+from django_shedlock.providers import redis_records as records
 from django_shedlock.providers.servers import Clients
-
-NOW = """
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-"""
-EXPIRE = """
--- What is due must not be forgotten.
-if ticks and ticks ~= '' then redis.call('PERSIST', KEYS[1])
-else redis.call('PEXPIREAT', KEYS[1], math.floor(ends / 1000) + RETENTION) end
-return 1
-"""
-# Arguments: identity, at most, at least; one more if an operator asks.
-ACQUIRE = f"""{NOW}
-local by, ends, released, token, ticks =
-    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'token', 'ticks'))
-if by and not tonumber(ends) then
-    return redis.error_reply('ERR its field "until" is no number: correct or delete it')
-end
-ends = tonumber(ends) or 0
-if ends > now then
-    if by == ARGV[1] and released == '0' then return 1 end
-    if released == '0' or not ARGV[4] then return {{by, ends - now}} end
-end
-ends = now + ARGV[2]
-redis.call('HSET', KEYS[1], 'by', ARGV[1], 'at', now, 'until', ends,
-    'least', now + ARGV[3], 'released', '0', 'rev', ARGV[1],
-    'token', math.max((tonumber(token) or 0) + 1, now))
-{EXPIRE}"""
-# Arguments: mark, identity, at most; at least if it changes.
-EXTEND = f"""{NOW}
-local by, ends, released, ticks =
-    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'ticks'))
-ends = tonumber(ends) or 0
-if by ~= ARGV[2] or released ~= '0' or ends <= now then return 0 end
-ends = math.max(ends, now + ARGV[3])
-redis.call('HSET', KEYS[1], 'until', ends, 'extended', now, 'rev', ARGV[1])
-if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
-{EXPIRE}"""
-# Arguments: mark, identity, at least; one more if a release was tried before.
-RELEASE = f"""{NOW}
-local by, released, least, rev =
-    unpack(redis.call('HMGET', KEYS[1], 'by', 'released', 'least', 'rev'))
-if by ~= ARGV[2] then return 0 end
-if released ~= '0' then return (rev == ARGV[1] or ARGV[4]) and 1 or 0 end
--- If the clock was set back, keep the lock no longer than if acquired now.
-local kept = math.max(now, math.min(tonumber(least), now + ARGV[3]))
-redis.call('HSET', KEYS[1], 'until', kept, 'released', '1', 'rev', ARGV[1])
-return 1
-"""
-READ = """
-local time = redis.call('TIME')
-return {time[1], time[2], redis.call('HGETALL', KEYS[1])}
-"""
-# Arguments: mark, former mark, token, until, ticks, fields and their values.
-WRITE = f"""{NOW}
-local rev, token = unpack(redis.call('HMGET', KEYS[1], 'rev', 'token'))
-if rev == ARGV[1] then return 1 end
-if (rev or '') ~= ARGV[2] then return 0 end
-local number = tonumber(ARGV[3])
--- An acquisition: also of a record that was forgotten, its number has to grow.
-if number ~= (tonumber(token) or 0) then number = math.max(number, now) end
-redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', number, unpack(ARGV, 6))
-local ends, ticks = tonumber(ARGV[4]), ARGV[5]
-{EXPIRE}"""
 
 PORTS = {"sentinel": 26379, "cluster": 6379}
 TIMEOUT = 5.0
@@ -134,18 +63,18 @@ class RedisServer:
         self._login: dict[str, Any] = {k: v for k, v in login.items() if v}
         if scheme == "rediss":
             self._login["ssl"] = True
-        self._replicas, timeout = wait
-        if self._replicas < 0:
+        self.replicas, timeout = wait
+        if self.replicas < 0:
             raise ValueError(f"wait_replicas={wait[0]} is no number of replicas")
-        if self._replicas and self.kind == "cluster":
+        if self.replicas and self.kind == "cluster":
             raise ValueError("wait_replicas does not work with a cluster: leave it out")
         millisecond = timedelta(milliseconds=1)
         self._scripts = {}
-        for script in (ACQUIRE, EXTEND, RELEASE, READ, WRITE):
+        for script in records.SCRIPTS:
             text = script.replace("RETENTION", str(retention // millisecond))
             sha = sha1(text.encode()).hexdigest()  # noqa: S324
             self._scripts[script] = text, sha
-        self._wait = ("WAIT", self._replicas, timeout // millisecond)
+        self._wait = ("WAIT", self.replicas, timeout // millisecond)
         self.clients = Clients(self.connect, lambda client: client.close())
         self._of_loops: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
@@ -169,23 +98,27 @@ class RedisServer:
         sentinel = library.Sentinel(self.hosts, sentinel_kwargs=of_sentinel, **options)
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
-    def run(self, script: str, *request: Any, is_confirmed: bool = False) -> Any:
+    def run(
+        self, key: str, script: str, *request: Any, is_confirmed: bool = False
+    ) -> Any:
         """Return the script's answer, once the replicas have it if ``is_confirmed``."""
         client, (text, sha) = self.clients.get(), self._scripts[script]
         from redis.exceptions import NoScriptError
 
-        if is_confirmed and self._replicas:
+        if is_confirmed and self.replicas:
             # On one connection, since WAIT counts what that has written.
             with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command("EVAL", text, 1, *request)
+                pipeline.execute_command("EVAL", text, 1, key, *request)
                 pipeline.execute_command(*self._wait)
                 return self._confirmed(*pipeline.execute())
         try:
-            return client.execute_command("EVALSHA", sha, 1, *request)
+            return client.execute_command("EVALSHA", sha, 1, key, *request)
         except NoScriptError:  # the server has not seen it since it began
-            return client.execute_command("EVAL", text, 1, *request)
+            return client.execute_command("EVAL", text, 1, key, *request)
 
-    async def arun(self, script: str, *request: Any, is_confirmed: bool = False) -> Any:
+    async def arun(
+        self, key: str, script: str, *request: Any, is_confirmed: bool = False
+    ) -> Any:
         """Return what ``run()`` does."""
         loop = asyncio.get_running_loop()
         if loop not in self._of_loops:
@@ -196,21 +129,21 @@ class RedisServer:
         client, (text, sha) = self._of_loops[loop][0], self._scripts[script]
         from redis.exceptions import NoScriptError
 
-        if is_confirmed and self._replicas:
+        if is_confirmed and self.replicas:
             async with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command("EVAL", text, 1, *request)
+                pipeline.execute_command("EVAL", text, 1, key, *request)
                 pipeline.execute_command(*self._wait)
                 return self._confirmed(*await pipeline.execute())
         try:
-            return await client.execute_command("EVALSHA", sha, 1, *request)
+            return await client.execute_command("EVALSHA", sha, 1, key, *request)
         except NoScriptError:
-            return await client.execute_command("EVAL", text, 1, *request)
+            return await client.execute_command("EVAL", text, 1, key, *request)
 
     def _confirmed(self, answer: Any, replicas: int) -> Any:
-        if answer == 1 and replicas < self._replicas:
+        if answer == 1 and replicas < self.replicas:
             raise Unconfirmed(
-                f"only {replicas} of {self._replicas} replicas have it, so it was "
-                "released. See wait_replicas and wait_timeout."
+                f"only {replicas} of {self.replicas} replicas have it, so it does not "
+                "count. See wait_replicas and wait_timeout."
             )
         return answer
 
@@ -223,30 +156,6 @@ class RedisServer:
         options = {"host": "localhost", "port": 6379, "db": 0, **known}
         names = ("path", "db") if "path" in options else ("host", "port", "db")
         return tuple(str(options[name]) for name in names)
-
-
-def parse(fields: dict[bytes, bytes], now: float) -> Read:
-    """Return what a hash tells; ``ValueError`` if it is no record of a lock."""
-    if not fields:
-        return None, "", now
-    known = {key.decode(): value.decode() for key, value in fields.items()}
-    try:
-        locked_by, locked_at = known["by"], int(known["at"])
-        # A former acquisition's stays in the record.
-        beat = int(known.get("extended") or 0)
-        entry = Entry(
-            locked_by=locked_by,
-            locked_at=locked_at / 1e6,
-            lock_until=int(known["until"]) / 1e6,
-            lock_at_least_until=int(known["least"]) / 1e6,
-            fencing_token=int(known["token"]),
-            is_released=known["released"] != "0",
-            extended_at=beat / 1e6 if beat > locked_at else None,
-            ticks=known.get("ticks", ""),
-        )
-    except KeyError as error:
-        raise ValueError(f"the field {error} is missing") from error
-    return entry, known.get("rev", ""), now
 
 
 async def _living(client: Any) -> AsyncGenerator[Any, None]:

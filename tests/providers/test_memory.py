@@ -15,6 +15,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test import LockProviderContract
+from django_shedlock.test.contract.ticks import configure_tick
 from tests.support.forks import forked, thread_inside
 from tests.support.leases import age_entry, end_lease
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
@@ -51,6 +52,37 @@ def test_write_that_was_sent_again() -> None:
     assert locks.release(lock)
     assert not locks.release(lock)
     assert status_of(locks, "job").state is LockState.HELD_AT_LEAST
+
+
+class Silent(MemoryLockProvider):
+    """A store whose answer to the acquisition of a tick is lost."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        is_written = super().write(name, entry, version)
+        if entry.ticks and not entry.is_released:
+            raise LockProviderError("lost")
+        return is_written
+
+
+def test_tick_without_an_answer_is_run_later() -> None:
+    """No body ran for it, so its release restores it, unless another came first."""
+    silent, locks = Silent("local"), MemoryLockProvider("local")
+    locks._entries = silent._entries
+    first, second = (Lock(silent, configure_tick()) for _ in range(2))
+    for lock in (first, second):
+        with pytest.raises(LockProviderError, match="lost"):
+            silent.acquire(lock)
+        assert locks._entries["job"].belongs_to(lock)
+        if lock is first:
+            assert silent.release(first, succeeded=False)
+            assert not locks._entries["job"].ticks
+    end_lease(second)
+    other = take_from(locks, configure())
+    before = locks._entries["job"]
+    assert not silent.release(second, succeeded=False)
+    assert locks._entries["job"] == before
+    assert before.ticks
+    assert locks.release(other)
 
 
 def test_record_with_unreadable_ticks_is_not_acquired() -> None:

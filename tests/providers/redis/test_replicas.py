@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,22 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.redis import RedisLockProvider
-from tests.support.locks import configure, force_release, status_of, take_from, try_from
-from tests.support.proxies import proxy
+from tests.providers.redis.test_contract import shift
+from tests.providers.redis.test_requests import SCHEDULE, SCHEDULED, lost_answers
+from tests.support.locks import (
+    LEASE,
+    MINUTE,
+    configure,
+    force_release,
+    status_of,
+    take_from,
+    try_from,
+)
+from tests.support.proxies import Proxy, proxy
 from tests.support.redis_servers import (
     PATIENT,
     RedisServer,
@@ -67,17 +80,20 @@ def test_replicas_that_hang(servers: list[RedisServer], *, is_async: bool) -> No
         for replica in replicas:
             pauses.enter_context(replica.paused())
         lock = Lock(locks, configure())
-        with pytest.raises(LockProviderError, match=r"0 of 1 replicas.*released"):
+        with pytest.raises(LockProviderError, match="0 of 1 replicas") as failure:
             async_to_sync(locks.aacquire)(lock) if is_async else locks.acquire(lock)
+        assert not failure.value.is_uncertain
         status = status_of(locks, "job")
         assert not status.remaining
         pauses.close()
         assert wait_for(lambda: is_acquired(locks))
 
 
-def is_acquired(locks: RedisLockProvider) -> bool:
+def is_acquired(
+    locks: RedisLockProvider, configuration: LockConfiguration | None = None
+) -> bool:
     try:
-        return isinstance(try_from(locks, configure()), Lock)
+        return isinstance(try_from(locks, configuration or configure()), Lock)
     except LockProviderError:  # the replicas are not back yet
         return False
 
@@ -96,6 +112,115 @@ def test_replica_that_is_cut_off(tmp_path: Path, servers: list[RedisServer]) -> 
         ):
             with pytest.raises(LockProviderError, match="0 of 1 replicas"):
                 try_from(locks, configure())
+
+
+@contextmanager
+def cut_off(servers: list[RedisServer]) -> Iterator[tuple[RedisLockProvider, Proxy]]:
+    """Let a single replica confirm, until its network is cut."""
+    master, replica, other = servers
+    other.end()
+    options: Any = {"wait_replicas": 1, "wait_timeout": "200ms"}
+    with proxy(master.port) as network, locks_on(master, **options) as locks:
+        follow(replica, network.port)
+        yield locks, network
+
+
+def extend_by_hand(lock: Lock) -> None:
+    lock.provider.replace(status_of(lock.provider, lock.name), 2 * LEASE)
+
+
+@pytest.mark.parametrize(
+    "extend",
+    [
+        lambda lock: lock.extend(2 * LEASE),
+        lambda lock: async_to_sync(lock.aextend)(2 * LEASE),
+        Lock.beat,
+        extend_by_hand,
+    ],
+    ids=["extend", "aextend", "beat", "operator"],
+)
+def test_fail_over_after_an_unconfirmed_extension(
+    servers: list[RedisServer], extend: Callable[[Lock], None]
+) -> None:
+    """The holder never believes in more than what the new master has."""
+    master, replica, _ = servers
+    with cut_off(servers) as (locks, network):
+        lock = take_from(locks, configure(lock_at_most_for=LEASE))
+        believed = lock.lease_end
+        assert lock.refresh()
+        confirmed = lock.lease_end
+        with network.cut():
+            with pytest.raises(LockProviderError, match=r"'job'.* 0 of 1 replicas"):
+                extend(lock)
+            assert lock.refresh()  # asks the master, which has the extension
+            master.end()
+            network.close()
+        assert (lock.lease_end, lock.is_lost) == (confirmed, False)
+        assert confirmed - believed < LEASE.total_seconds() / 2
+    promote(replica)
+    with locks_on(replica) as locks:
+        assert isinstance(try_from(locks, configure()), LockHolder)
+        left = status_of(locks, "job").remaining
+        assert lock.remaining() <= left
+
+
+def test_confirmed_extension_counts(servers: list[RedisServer]) -> None:
+    """Also one that the holder learns of, since it was an operator's."""
+    replica = servers[1]
+    with cut_off(servers) as (locks, _):
+        lock = take_from(locks, configure())
+        lock.extend(LEASE)
+        assert lock.remaining() > LEASE / 2
+        extend_by_hand(lock)
+        assert lock.refresh()
+        assert lock.remaining() > LEASE * 1.5
+        with locks_on(replica) as others:
+            left = status_of(others, "job").remaining
+        assert lock.remaining() <= left
+
+
+def test_lost_answer_confirms_nothing(
+    servers: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is sent again, and has nothing to write, waits all the same."""
+    with cut_off(servers) as (locks, network):
+        locks.register("tick", SCHEDULE)
+        shift(locks, "tick", timedelta(days=2))
+        assert take_from(locks, configure("warm")).release()
+        with network.cut():
+            for wanted in (configure(), replace(SCHEDULED, name="tick")):
+                with lost_answers(monkeypatch, 1):
+                    with pytest.raises(LockProviderError, match="0 of 1 replicas"):
+                        try_from(locks, wanted)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_unconfirmed_tick_is_run_later(
+    servers: list[RedisServer], *, is_async: bool
+) -> None:
+    """Nobody ran it, so the next start does; lock_at_least_for keeps nothing."""
+    wanted = replace(SCHEDULED, lock_at_least_for=MINUTE)
+    with cut_off(servers) as (locks, network):
+        locks.register("job", SCHEDULE)
+        shift(locks, "job", timedelta(days=2))
+        before = status_of(locks, "job").schedule_state
+        with network.cut():
+            lock = Lock(locks, wanted)
+            with pytest.raises(LockProviderError, match="0 of 1 replicas"):
+                async_to_sync(locks.aacquire)(lock) if is_async else locks.acquire(lock)
+            assert status_of(locks, "job").schedule_state == before
+        assert wait_for(lambda: is_acquired(locks, wanted))
+        assert isinstance(try_from(locks, wanted), LockHolder)
+
+
+def test_release_waits_for_no_replica(servers: list[RedisServer]) -> None:
+    """One that is lost only keeps the lock for longer."""
+    with cut_off(servers) as (locks, network):
+        locks.register("job", SCHEDULE)
+        shift(locks, "job", timedelta(days=2))
+        lock = take_from(locks, SCHEDULED)
+        with network.cut():
+            assert lock.release()
 
 
 def test_fail_over_can_lose_a_lock(servers: list[RedisServer]) -> None:

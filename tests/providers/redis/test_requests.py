@@ -14,6 +14,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers import redis_records
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule
 from tests.providers.redis.test_contract import shift
@@ -192,6 +193,25 @@ def test_lost_answer_to_an_acquisition(
     assert status.locked_by == lock.locked_by
     assert lock.fencing_token == status.fencing_token
     assert warm.release(lock)
+
+
+def test_request_that_is_sent_again_writes(
+    warm: RedisLockProvider, server: RedisServer
+) -> None:
+    """WAIT counts only what its own connection has written."""
+
+    def changes() -> int:
+        return int(server.info("persistence")["rdb_changes_since_last_save"])
+
+    lock = take_from(warm, configure())
+    entry, mark, _ = warm.read("job")
+    before = changes()
+    assert warm.acquire(lock) is None
+    assert changes() > before
+    before = changes()
+    assert warm.server.run("shedlock:{job}", redis_records.WRITE, mark, "another") == 1
+    assert changes() > before
+    assert warm.read("job")[:2] == (entry, mark)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -1,0 +1,154 @@
+"""
+The record of a lock in Redis, and the scripts that change and read it.
+
+A lock is a hash: ``by``, ``at``, ``until``, ``least``, ``extended`` and ``token`` are
+whole microseconds or numbers, ``released`` is 0 or 1, ``ticks`` a text, and ``rev`` is
+the mark of the change that wrote it. A client that asks again after a lost reply has
+the same mark, and is told that it is done. Each script is one step.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from django_shedlock.locks.lock import Lock
+from django_shedlock.providers.entries import Entry, Read
+from django_shedlock.schedules.state import Trigger
+
+MICROSECOND = timedelta(microseconds=1)
+
+NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+"""
+# WAIT counts only what its own connection has written. So it is written again, if a
+# connection that broke had written it, or if the replicas have to confirm it later.
+WRITTEN = """ then
+    redis.call('HSET', KEYS[1], 'rev', ARGV[1])
+    return 1
+end
+"""
+EXPIRE = """
+-- What is due must not be forgotten.
+if ticks and ticks ~= '' then redis.call('PERSIST', KEYS[1])
+else redis.call('PEXPIREAT', KEYS[1], math.floor(ends / 1000) + RETENTION) end
+return 1
+"""
+# Arguments: identity, at most, at least; one more if an operator asks.
+ACQUIRE = f"""{NOW}
+local by, ends, released, token, ticks =
+    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'token', 'ticks'))
+if by and not tonumber(ends) then
+    return redis.error_reply('ERR its field "until" is no number: correct or delete it')
+end
+ends = tonumber(ends) or 0
+if ends > now then
+    if by == ARGV[1] and released == '0'{WRITTEN}
+    if released == '0' or not ARGV[4] then return {{by, ends - now}} end
+end
+ends = now + ARGV[2]
+redis.call('HSET', KEYS[1], 'by', ARGV[1], 'at', now, 'until', ends,
+    'least', now + ARGV[3], 'released', '0', 'rev', ARGV[1],
+    'token', math.max((tonumber(token) or 0) + 1, now))
+{EXPIRE}"""
+# Arguments: mark, identity, at most; at least if it changes.
+EXTEND = f"""{NOW}
+local by, ends, released, ticks =
+    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'ticks'))
+ends = tonumber(ends) or 0
+if by ~= ARGV[2] or released ~= '0' or ends <= now then return 0 end
+ends = math.max(ends, now + ARGV[3])
+redis.call('HSET', KEYS[1], 'until', ends, 'extended', now, 'rev', ARGV[1])
+if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
+{EXPIRE}"""
+# Arguments: mark, identity, at least; one more if a release was tried before.
+RELEASE = f"""{NOW}
+local by, released, least, rev =
+    unpack(redis.call('HMGET', KEYS[1], 'by', 'released', 'least', 'rev'))
+if by ~= ARGV[2] then return 0 end
+if released ~= '0' then return (rev == ARGV[1] or ARGV[4]) and 1 or 0 end
+-- If the clock was set back, keep the lock no longer than if acquired now.
+local kept = math.max(now, math.min(tonumber(least), now + ARGV[3]))
+redis.call('HSET', KEYS[1], 'until', kept, 'released', '1', 'rev', ARGV[1])
+return 1
+"""
+READ = """
+local time = redis.call('TIME')
+return {time[1], time[2], redis.call('HGETALL', KEYS[1])}
+"""
+# Arguments: mark, former mark, token, until, ticks, fields and their values.
+WRITE = f"""{NOW}
+local rev, token = unpack(redis.call('HMGET', KEYS[1], 'rev', 'token'))
+if rev == ARGV[1]{WRITTEN}
+if (rev or '') ~= ARGV[2] then return 0 end
+local number = tonumber(ARGV[3])
+-- An acquisition: also of a record that was forgotten, its number has to grow.
+if number ~= (tonumber(token) or 0) then number = math.max(number, now) end
+redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', number, unpack(ARGV, 6))
+local ends, ticks = tonumber(ARGV[4]), ARGV[5]
+{EXPIRE}"""
+SCRIPTS = (ACQUIRE, EXTEND, RELEASE, READ, WRITE)
+
+
+def acquiring(lock: Lock) -> tuple[Any, ...]:
+    """Return the script that acquires the lock if it is free, and its arguments."""
+    wanted = lock.configuration
+    durations = wanted.lock_at_most_for, wanted.lock_at_least_for
+    more = ["operator"] if wanted.start.trigger is Trigger.OPERATOR else []
+    return ACQUIRE, lock.locked_by, *(each // MICROSECOND for each in durations), *more
+
+
+def extending(lock: Lock, *durations: timedelta | None) -> tuple[Any, ...]:
+    """Return the script that extends the lease, and its arguments."""
+    given = [each // MICROSECOND for each in durations if each is not None]
+    return EXTEND, secrets.token_hex(8), lock.locked_by, *given
+
+
+def releasing(lock: Lock) -> tuple[Any, ...]:
+    """Return the script that releases the lock, and its arguments."""
+    marks, at_least = (secrets.token_hex(8), lock.locked_by), lock.lock_at_least_for
+    more = ["tried"] if lock.was_release_tried else []
+    return RELEASE, *marks, at_least // MICROSECOND, *more
+
+
+def writing(entry: Entry, version: str) -> tuple[Any, ...]:
+    """Return the script that writes the entry over that version, and its arguments."""
+    beat, until = entry.extended_at, round(entry.lock_until * 1e6)
+    fields = {
+        "by": entry.locked_by,
+        "at": round(entry.locked_at * 1e6),
+        "until": until,
+        "least": round(entry.lock_at_least_until * 1e6),
+        "released": int(entry.is_released),
+        "extended": "" if beat is None else round(beat * 1e6),
+        "ticks": entry.ticks,
+    }
+    marks, flat = (secrets.token_hex(8), version), chain(*fields.items())
+    return WRITE, *marks, entry.fencing_token, until, entry.ticks, *flat
+
+
+def parse(fields: dict[bytes, bytes], now: float) -> Read:
+    """Return what a hash tells; ``ValueError`` if it is no record of a lock."""
+    if not fields:
+        return None, "", now
+    known = {key.decode(): value.decode() for key, value in fields.items()}
+    try:
+        locked_by, locked_at = known["by"], int(known["at"])
+        # A former acquisition's stays in the record.
+        beat = int(known.get("extended") or 0)
+        entry = Entry(
+            locked_by=locked_by,
+            locked_at=locked_at / 1e6,
+            lock_until=int(known["until"]) / 1e6,
+            lock_at_least_until=int(known["least"]) / 1e6,
+            fencing_token=int(known["token"]),
+            is_released=known["released"] != "0",
+            extended_at=beat / 1e6 if beat > locked_at else None,
+            ticks=known.get("ticks", ""),
+        )
+    except KeyError as error:
+        raise ValueError(f"the field {error} is missing") from error
+    return entry, known.get("rev", ""), now
