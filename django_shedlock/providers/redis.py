@@ -23,6 +23,12 @@ from django_shedlock.providers.servers import ServerLockProvider
 
 BATCH = 500
 """Locks that are read at once."""
+ADVICE = {
+    "OutOfMemoryError": "Give the server more memory, or delete what nobody needs",
+    "ReadOnlyError": "It is a replica: let `url` name the master",
+    "WRONGTYPE": "Somebody else's key has its name: delete that, or change the prefix",
+}
+"""What to do, by a part of the error."""
 
 
 class RedisLockProvider(ServerLockProvider):
@@ -215,7 +221,9 @@ class RedisLockProvider(ServerLockProvider):
             return None
         was_sent = not isinstance(error.__context__, ConnectionRefusedError)
         lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
-        return described(error), was_sent and isinstance(error, lost)
+        text = described(error).partition(" script: ")[0].rstrip(".")
+        advice = "".join(f". {ADVICE[each]}" for each in ADVICE if each in text)
+        return text + advice, was_sent and isinstance(error, lost)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """See LockProvider.check_store(). It also asks whether keys may be deleted."""

@@ -24,9 +24,13 @@ NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
+# A full server that evicts nothing refuses HSET as a script's first write, but not after
+# one that needs no room, as this.
+DESPITE_FULL = "redis.call('HDEL', KEYS[1], '')"
 # WAIT counts only what its own connection has written. So it is written again, if a
 # connection that broke had written it, or if the replicas have to confirm it later.
-WRITTEN = """ then
+WRITTEN = f""" then
+    {DESPITE_FULL}
     redis.call('HSET', KEYS[1], 'rev', ARGV[1])
     return 1
 end
@@ -61,6 +65,7 @@ local by, ends, released, ticks =
 ends = tonumber(ends) or 0
 if by ~= ARGV[2] or released ~= '0' or ends <= now then return 0 end
 ends = math.max(ends, now + ARGV[3])
+{DESPITE_FULL}
 redis.call('HSET', KEYS[1], 'until', ends, 'extended', now, 'rev', ARGV[1])
 if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
 {EXPIRE}"""
@@ -72,6 +77,7 @@ if by ~= ARGV[2] then return 0 end
 if released ~= '0' then return (rev == ARGV[1] or ARGV[4]) and 1 or 0 end
 -- If the clock was set back, keep the lock no longer than if acquired now.
 local kept = math.max(now, math.min(tonumber(least), now + ARGV[3]))
+{DESPITE_FULL}
 redis.call('HSET', KEYS[1], 'until', kept, 'released', '1', 'rev', ARGV[1])
 return 1
 """
@@ -86,7 +92,8 @@ if rev == ARGV[1]{WRITTEN}
 if (rev or '') ~= ARGV[2] then return 0 end
 local number = tonumber(ARGV[3])
 -- An acquisition: also of a record that was forgotten, its number has to grow.
-if number ~= (tonumber(token) or 0) then number = math.max(number, now) end
+if number ~= (tonumber(token) or 0) then number = math.max(number, now)
+elseif rev then {DESPITE_FULL} end
 redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', number, unpack(ARGV, 6))
 local ends, ticks = tonumber(ARGV[4]), ARGV[5]
 {EXPIRE}"""

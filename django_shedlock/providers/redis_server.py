@@ -110,7 +110,7 @@ class RedisServer:
             with client.pipeline(transaction=False) as pipeline:
                 pipeline.execute_command("EVAL", text, 1, key, *request)
                 pipeline.execute_command(*self._wait)
-                return self._confirmed(*pipeline.execute())
+                return self._confirmed(*pipeline.execute(raise_on_error=False))
         try:
             return client.execute_command("EVALSHA", sha, 1, key, *request)
         except NoScriptError:  # the server has not seen it since it began
@@ -133,13 +133,17 @@ class RedisServer:
             async with client.pipeline(transaction=False) as pipeline:
                 pipeline.execute_command("EVAL", text, 1, key, *request)
                 pipeline.execute_command(*self._wait)
-                return self._confirmed(*await pipeline.execute())
+                answers = await pipeline.execute(raise_on_error=False)
+                return self._confirmed(*answers)
         try:
             return await client.execute_command("EVALSHA", sha, 1, key, *request)
         except NoScriptError:
             return await client.execute_command("EVAL", text, 1, key, *request)
 
-    def _confirmed(self, answer: Any, replicas: int) -> Any:
+    def _confirmed(self, answer: Any, replicas: Any) -> Any:
+        for each in (answer, replicas):
+            if isinstance(each, Exception):
+                raise each
         if answer == 1 and replicas < self.replicas:
             raise Unconfirmed(
                 f"only {replicas} of {self.replicas} replicas have it, so it does not "
