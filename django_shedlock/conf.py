@@ -64,6 +64,7 @@ ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
 HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_RETENTION = Setting[Duration]("SHEDLOCK_HISTORY_RETENTION", DURATION, "30d")
 GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION, "5m")
+REQUEST_LIFETIME = Setting[Duration]("SHEDLOCK_REQUEST_LIFETIME", DURATION, "1h")
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](

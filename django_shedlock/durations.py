@@ -81,6 +81,13 @@ def format_seconds(duration: timedelta) -> str:
     return format_duration(timedelta(seconds=int(duration.total_seconds())))
 
 
+def rough_length(duration: timedelta) -> str:
+    """Return ``duration`` in at most its two largest units, as in ``"3h20m"``."""
+    seconds = max(0, int(duration.total_seconds()))
+    step = 3600 if seconds >= 86400 else 60 if seconds >= 3600 else 1
+    return format_seconds(timedelta(seconds=seconds - seconds % step))
+
+
 def format_left(duration: timedelta) -> str:
     """Return what is left of a time; a second that has begun counts."""
     return format_seconds(duration + timedelta(microseconds=999_999))

@@ -20,6 +20,7 @@ class ActionKind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     RUN = "run"
+    WITHDRAW = "withdraw"
     CATCH_UP = "catch-up"
 
 

@@ -55,7 +55,7 @@ def confirm(screen: Screen) -> None:
         (STUCK, "Runs too long Its job has run for 2h"),
         (KILLED, "Expired Its lease ended at .*, but web-3:99:"),
         (FAILING, r"Failed Its last run failed with .*, and 4 runs in a row"),
-        (LATE, "Overdue The tick of .* has not succeeded"),
+        (LATE, "Overdue Late by .*: the tick of .* has not succeeded"),
     ],
 )
 def test_first_screen_tells_each_finding(screen: Screen, name: str, told: str) -> None:

@@ -16,7 +16,7 @@ from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock.console import operators
 from django_shedlock.console.monitoring.findings import Kind
-from django_shedlock.durations import format_measured, format_seconds
+from django_shedlock.durations import format_measured, rough_length
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind, ActionResult
 from django_shedlock.schedules.state import Trigger
@@ -190,13 +190,6 @@ def ago(age: timedelta, moment: datetime) -> SafeString:
 def length(duration: timedelta | None) -> str:
     """Return how long a run took, if that is known."""
     return NOTHING if duration is None else format_measured(duration)
-
-
-def rough_length(duration: timedelta) -> str:
-    """Return a duration in at most its two largest units."""
-    seconds = max(0, int(duration.total_seconds()))
-    step = 3600 if seconds >= 86400 else 60 if seconds >= 3600 else 1
-    return format_seconds(timedelta(seconds=seconds - seconds % step))
 
 
 def lease_meter(used: float) -> SafeString:

@@ -20,9 +20,11 @@ from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.operators.asking import open_requests
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import (
+    ActionKind,
     LockAction,
     LockRecord,
     LockRecordQuerySet,
@@ -150,6 +152,7 @@ class LockRecordAdmin(OperatorActions):
         provider, state = filters.admin_provider(request), LockState(obj.state)
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
         offered = self.offered(request).values()
+        asked = open_requests(provider, [obj.name]).get(obj.name)
         try:
             found = Search().of_locks(provider, [obj.name]).get(obj.name, [])
         except LockProviderError as error:  # the rest of the page is still of use
@@ -160,7 +163,12 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_provider": filters.query_of(provider.alias),
             "shedlock_of_lock": filters.query_of(provider.alias, name__exact=obj.name),
             "shedlock_name": obj.name,
-            "shedlock_actions": [each for each in offered if state in each.states],
+            "shedlock_actions": [
+                each
+                for each in offered
+                if state in each.states and (asked or each.kind != ActionKind.WITHDRAW)
+            ],
+            "shedlock_request": asked,
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
             "shedlock_lock": rows.facts_of(obj, runs, self.admin_site),

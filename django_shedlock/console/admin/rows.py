@@ -18,7 +18,8 @@ from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.monitoring.findings import Kind, is_unusual
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.durations import format_seconds
+from django_shedlock.console.operators.asking import open_requests
+from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState, RunOutcome
@@ -91,9 +92,9 @@ class LockList(ChangeList):
     ) -> list[dict[str, Any]]:
         """Return the rows of the page: cells, findings, and actions that help."""
         provider, records = filters.admin_provider(request), list(self.result_list)
-        found = self.attention.findings
+        names, found = [record.pk for record in records], self.attention.findings
+        requests = open_requests(provider, names)
         if not self.attention.is_complete:
-            names = [record.pk for record in records]
             found = Search().of_locks(provider, names)
         rows = []
         for record, cells in zip(records, results(self), strict=True):
@@ -102,6 +103,7 @@ class LockList(ChangeList):
             helpful = {cure for kind in kinds for cure in CURES.get(kind, ())}
             if kinds & MAY_RUN:
                 helpful -= {ActionKind.RUN}
+            helpful |= {ActionKind.WITHDRAW} if record.pk in requests else set()
             if has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}:
                 site, key = self.model_admin.admin_site, record.last_run_pk
                 run = filters.page_of(site, "lockrun", key, provider.alias)
@@ -112,6 +114,7 @@ class LockList(ChangeList):
                     "findings": [(labels.KINDS[each.kind], each) for each in findings],
                     "cures": [each for each in offered if each.kind in helpful],
                     "bad_run": run,
+                    "request": requests.get(record.pk),
                 }
             )
         return rows
@@ -145,7 +148,7 @@ def lease(record: Any) -> SafeString:
     return labels.shown(
         "lease",
         meter=labels.lease_meter(record.lease_used),
-        left=labels.filled_in(left, remaining=labels.rough_length(record.remaining)),
+        left=labels.filled_in(left, remaining=rough_length(record.remaining)),
     )
 
 
@@ -165,7 +168,7 @@ def next_expected(record: Any) -> SafeString:
         return labels.NOTHING
     until = status.next_tick - aware(status.clock)
     text = pgettext("shedlock", "in %(time)s")
-    ahead = labels.filled_in(text, time=labels.rough_length(until))
+    ahead = labels.filled_in(text, time=rough_length(until))
     return labels.with_instant(ahead, status.next_tick, until)
 
 
@@ -201,16 +204,16 @@ def facts_of(
     if status.state is LockState.RUNNING:
         usual = record.usual_duration
         facts |= {
-            "held_for": _isolated(labels.rough_length(status.held_for)),
+            "held_for": _isolated(rough_length(status.held_for)),
             "usual": None if usual is None else _isolated(labels.length(usual)),
             "is_unusual": is_unusual(status, usual),
             "meter": labels.lease_meter(record.lease_used),
         }
     elif status.state is LockState.EXPIRED:
-        facts["over_for"] = _isolated(labels.rough_length(max(-record.remaining, ZERO)))
+        facts["over_for"] = _isolated(rough_length(max(-record.remaining, ZERO)))
     if status.state.may_run and record.heartbeat_at:
         beat = clock - aware(record.heartbeat_at)
-        facts["heartbeat"] = _isolated(labels.rough_length(beat))
+        facts["heartbeat"] = _isolated(rough_length(beat))
     for run in runs or ():
         if RunOutcome(run.current_outcome) is not RunOutcome.RUNNING:
             facts |= {

@@ -14,7 +14,7 @@ from django_shedlock.console.monitoring.summaries import (
 )
 from django_shedlock.console.monitoring.traces import Trace
 from django_shedlock.console.operators.texts import command
-from django_shedlock.durations import format_seconds
+from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.states import (
     LockState,
     LockStatus,
@@ -148,7 +148,11 @@ def _overdue(status: LockStatus, trace: Trace | None, grace: timedelta) -> Told 
         why = "Its job ran, but did not succeed: find out why."
     else:
         why = f"Nor has the last tick that ran, {local_text(tick)}: find out why."
-    sentence = f"The tick of {local_text(since)}{schedule} has not succeeded. {why}"
+    late = rough_length(aware(status.clock) - since)
+    sentence = (
+        f"Late by {late}: the tick of {local_text(since)}{schedule} has not "
+        f"succeeded. {why}"
+    )
     suspect = trace.run.locked_by if trace and trace.may_run else ""
     if status.state is LockState.EXPIRED:
         suspect = status.locked_by

@@ -7,8 +7,9 @@ from django_shedlock.console.operators.actions import (
     RELEASE,
     RESUME,
     RUN,
+    WITHDRAW,
 )
 from django_shedlock.console.operators.trail import Answer, OperatorAction
 
-__all__ = ["ACTIONS", "EXTEND", "PAUSE", "RELEASE", "RESUME", "RUN"]
+__all__ = ["ACTIONS", "EXTEND", "PAUSE", "RELEASE", "RESUME", "RUN", "WITHDRAW"]
 __all__ += ["Answer", "OperatorAction"]

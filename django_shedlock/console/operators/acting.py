@@ -116,6 +116,9 @@ class Action:
         if is_meant:
             own = before.locked_by if before else None
             asked = replace(asked, locked_by=self.makes(asked) if self.makes else own)
+            if why := self.obstacles(asked.provider, [asked.name]):
+                facts = {"name": repr(asked.name), "why": why[asked.name]}
+                return Answer(ActionResult.REFUSED, lambda: str(self.refused) % facts)
         trail = Trail(asked.provider)
         row = trail.begin(self.kind, asked)
         look = cache(asked.look)

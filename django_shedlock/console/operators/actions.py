@@ -10,7 +10,8 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django_shedlock.clocks import Backoff, aware
 from django_shedlock.console.operators import texts
 from django_shedlock.console.operators.acting import Action, Option
-from django_shedlock.console.operators.requests import NOT_STARTED, RunRequest
+from django_shedlock.console.operators.asking import RunRequest, Withdrawal, withdraw
+from django_shedlock.console.operators.requests import NOT_STARTED
 from django_shedlock.console.operators.trail import OperatorAction
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -237,6 +238,18 @@ RUN = RunRequest(
     ),
     refused=NOT_STARTED,
 )
+WITHDRAW = Withdrawal(
+    kind=ActionKind.WITHDRAW,
+    permission="run_lockrecord",
+    states=frozenset(LockState),
+    label=pgettext_lazy("shedlock", "Withdraw request"),
+    question=gettext_lazy("No catch-up and no worker will carry out the request."),
+    refused=gettext_lazy("No request for lock %(name)s is withdrawn: %(why)s."),
+    unknown=gettext_lazy("Nobody knows whether a request for %(name)s is withdrawn"),
+    done=texts.withdrawn,
+    perform=withdraw,
+    help="withdraw the request to run a job, if nobody has carried it out",
+)
 
-ACTIONS = {each.kind: each for each in (RELEASE, EXTEND, PAUSE, RESUME, RUN)}
+ACTIONS = {each.kind: each for each in (RELEASE, EXTEND, RESUME, PAUSE, RUN, WITHDRAW)}
 """All that operators can do, in the order of the admin's buttons."""

@@ -1,29 +1,24 @@
-"""Runs that operators ask for: here and now, by a worker, or by the next catch-up."""
+"""Runs that operators asked for: here and now, by a worker, or by a catch-up."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 import django
-from django.apps import apps
-from django.core.exceptions import ImproperlyConfigured
 from django.db import Error
 from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock import conf
 from django_shedlock.console.operators import texts
-from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
-from django_shedlock.durations import format_left, format_measured
+from django_shedlock.durations import format_measured
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
-from django_shedlock.locks.states import LockStatus, is_success
+from django_shedlock.locks.states import is_success
 from django_shedlock.models.console import ActionKind, ActionResult, LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
@@ -58,6 +53,7 @@ def carry_out_requests(
     if not conf.ENABLED.value:
         return
     trail = Trail(provider)
+    trail.expire_requests()
     if row is None:
         trail.note_catch_up()
     try:
@@ -138,103 +134,6 @@ def _skipped(asked: OperatorAction) -> Answer:
         return str(NOT_STARTED) % {"name": repr(asked.name), "why": why}
 
     return Answer(ActionResult.REFUSED, tell, lambda: status)
-
-
-def worker_backend() -> Any:
-    """
-    Return the default backend of ``django.tasks`` if workers run its tasks.
-
-    ``None`` for a backend that runs a task where it is enqueued, or never, and for one
-    without the default queue.
-    """
-    if django.VERSION < (6,) and not apps.is_installed(TASKS):
-        return None
-    tasks = import_module(TASKS)
-    with suppress(ImproperlyConfigured):
-        backend = tasks.task_backends[tasks.DEFAULT_TASK_BACKEND_ALIAS]
-        without_workers = (
-            import_module(f"{TASKS}.backends.immediate").ImmediateBackend,
-            import_module(f"{TASKS}.backends.dummy").DummyBackend,
-        )
-        if isinstance(backend, without_workers):
-            return None
-        if not backend.queues or tasks.DEFAULT_TASK_QUEUE_NAME in backend.queues:
-            return backend
-    return None
-
-
-class RunRequest(Action):
-    """Asks a worker of ``django.tasks``, or the next catch-up, to run the job."""
-
-    def obstacles(
-        self, provider: LockProvider, names: Sequence[str]
-    ) -> Mapping[str, str]:
-        if provider.history_database is None:
-            text = gettext("its provider has no database for the request")
-            return dict.fromkeys(names, text)
-        trail, jobs = Trail(provider), jobs_by_name(provider)
-        requests = {each.name: each for each in trail.requests(name__in=names)}
-        found = {}
-        for name in names:
-            if name not in jobs:
-                found[name] = gettext("no such job is known in this process")
-            elif jobs[name].start is None:
-                found[name] = gettext(
-                    "its job needs arguments, so it can't be started by name"
-                )
-            elif name in requests:
-                text = gettext(
-                    "%(operator)s asked for a run %(age)s ago, which is still open"
-                )
-                age = format_left(trail.age(requests[name].began))
-                found[name] = text % {"operator": requests[name].operator, "age": age}
-        return found
-
-    def notes(self, provider: LockProvider) -> Sequence[str]:
-        if worker_backend() is not None:
-            runs = gettext("A worker of django.tasks will run it.")
-        else:
-            runs = gettext(
-                "The next `%(command)s` will run it, on any host where the job is "
-                "known."
-            ) % {"command": texts.command(provider, "catch-up")}
-        trail = Trail(provider)
-        seen = trail.last_catch_up()
-        if seen is None:
-            return [runs, gettext("No catch-up was ever seen.")]
-        age = {"age": format_left(trail.age(seen))}
-        return [runs, gettext("A catch-up was last seen %(age)s ago.") % age]
-
-    def carry_out(
-        self, asked: OperatorAction, seen: LockStatus | None = None, **options: Any
-    ) -> Answer:
-        before = seen or asked.provider.status(asked.name)
-        told = {"name": repr(asked.name)}
-        if asked.locked_by not in {None, before and before.locked_by}:
-            refused = partial(self.refusal, asked.name, asked.locked_by, before)
-            return Answer(ActionResult.REFUSED, refused, lambda: before)
-        if why := self.obstacles(asked.provider, [asked.name]):
-            told["why"] = why[asked.name]
-            return Answer(ActionResult.REFUSED, lambda: str(self.refused) % told)
-        trail, by = Trail(asked.provider), asked.operator or "an operator"
-        row = trail.begin(self.kind, asked, ActionResult.REQUESTED)
-        if row is None:
-            raise LockProviderError(
-                f"Lock {asked.name!r}: the request to run its job can't be written."
-            )
-        text = "Lock %r: %s asks for a run of its job, because: %r."
-        logger.warning(text, asked.name, by, asked.reason)
-        told["command"] = texts.command(asked.provider, "catch-up")
-        who = gettext_lazy("The next `%(command)s` will run the job of lock %(name)s.")
-        if worker_backend() is not None:
-            try:
-                __getattr__("carry_out").enqueue(asked.provider.alias, row)
-                who = gettext_lazy(
-                    "A worker of django.tasks will run the job of lock %(name)s."
-                )
-            except Exception:  # the next catch-up carries it out
-                logger.exception("The request %d could not be enqueued.", row)
-        return Answer(ActionResult.REQUESTED, lambda: str(who) % told)
 
 
 def _carry_out(provider: str, row: int) -> str:

@@ -117,6 +117,12 @@ def resumed(name: str, before: LockStatus, look: Look) -> str:
     return f"{told} {_ticks(after)}" if after and after.schedule else told
 
 
+def withdrawn(name: str, before: LockStatus | None, look: Look) -> str:
+    """Say that nobody will run the job because of the request."""
+    told = gettext("The request to run the job of lock %(name)s is withdrawn.")
+    return told % {"name": repr(name)}
+
+
 def _facts(status: LockStatus) -> dict[str, Any]:
     pause = status.pause or Pause("", "")
     return {

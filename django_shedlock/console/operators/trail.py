@@ -13,10 +13,13 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.translation import override
 
+from django_shedlock import conf
 from django_shedlock.clocks import aware
+from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.journal import Journal, fitting, texts
+from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.lock import new_identity
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import ActionKind, ActionResult, LockAction
@@ -26,6 +29,7 @@ from django_shedlock.providers.database.statements import (
     Insert,
     Select,
     Update,
+    duration,
     number,
     text,
 )
@@ -125,7 +129,8 @@ class Trail:
 
     def claim(self, row: int, name: str) -> bool:
         """Return whether this process, and no other one, may carry out the request."""
-        claimed = {"row": row, "claim": f"Carried out by {new_identity()}."}
+        claim = f"Carried out by {new_identity()}."
+        claimed = {"row": row, "claim": claim, "lifetime": lifetime()}
 
         def update(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
             # Sent again after a lost reply, our own first try may have claimed it.
@@ -136,14 +141,24 @@ class Trail:
 
     def requests(self, **columns: Any) -> Sequence[LockAction]:
         """Return the open requests to run a job, the oldest first."""
-        return self._read(**OPEN, **columns)
+        since = DatabaseNow() - lifetime()
+        return self._read(**OPEN, began__gt=since, **columns)
 
-    def close_requests(self, name: str, detail: str) -> None:
-        """Refuse the open requests for this lock: its job has run."""
-        closed = {"name": name, "provider": self.provider.alias}
-        closed |= fitting(detail=detail)
+    def close_requests(self, name: str, detail: str) -> int:
+        """Refuse the open requests for this lock; return how many there were."""
+        return self._close(CLOSE, name, detail, name=name)
+
+    def expire_requests(self) -> None:
+        """Refuse the requests that nobody has carried out in time."""
+        within = format_duration(lifetime())
+        detail = f"It expired: nobody carried it out within {within}."
+        self._close(EXPIRE, "", detail, lifetime=lifetime())
+
+    def _close(self, close: Update, of: str, detail: str, **values: Any) -> int:
+        values |= {"provider": self.provider.alias, **fitting(detail=detail)}
         using = self.provider.history_database
-        JOURNAL.write(using, name, lambda connection, _: CLOSE(connection, **closed))
+        closed = JOURNAL.write(using, of, lambda each, _: close(each, **values))
+        return closed or 0
 
     def note_catch_up(self) -> None:
         """Write into the provider's one row for it when a catch-up was last seen."""
@@ -175,6 +190,11 @@ class Trail:
         return run_here(lambda: list(mine.all()), using)
 
 
+def lifetime() -> timedelta:
+    """Return for how long a request may wait."""
+    return default_duration(conf.REQUEST_LIFETIME)
+
+
 def _of_row(**columns: Any) -> Any:
     return LockAction.objects.filter(pk=number("row"), **columns)
 
@@ -203,19 +223,28 @@ JOURNAL = Journal(
 )
 CLAIM = Update(
     lambda: (
-        _of_row(result=ActionResult.REQUESTED.value),
+        _of_row(
+            result=ActionResult.REQUESTED.value,
+            began__gt=DatabaseNow() - duration("lifetime"),
+        ),
         {"result": ActionResult.STARTED.value, "detail": text("claim")},
     )
 )
 CLAIMED = Select(lambda: _of_row(detail=text("claim")).values_list("pk"))
+REFUSED: dict[str, Any] = {
+    "result": ActionResult.REFUSED.value,
+    "detail": text("detail"),
+    "ended": DatabaseNow(),
+}
 CLOSE = Update(
+    lambda: (LockAction.objects.filter(**OPEN, **texts("name", "provider")), REFUSED)
+)
+EXPIRE = Update(
     lambda: (
-        LockAction.objects.filter(**OPEN, **texts("name", "provider")),
-        {
-            "result": ActionResult.REFUSED.value,
-            "detail": text("detail"),
-            "ended": DatabaseNow(),
-        },
+        LockAction.objects.filter(**OPEN, **texts("provider")).filter(
+            began__lte=DatabaseNow() - duration("lifetime")
+        ),
+        REFUSED,
     )
 )
 SEEN = Update(

@@ -18,13 +18,14 @@ from django_shedlock.console.operators import OperatorAction
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
-from django_shedlock.models import ActionResult, LockAction, LockRecord
+from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.acquisition import NEVER
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import Jobs, ran, scheduled_jobs
+from tests.support.lateness import be_overdue
 from tests.support.locks import expire, force_release, pause, state, status_of, take
 from tests.support.operators import CHANGE, HOSTILE, LIST, ask, confirm, operator
 from tests.support.records import counted_records
@@ -650,6 +651,12 @@ class TestPause:
             assert HOSTILE not in page.content.decode()
 
 
+def open_text(client: Client, page: str) -> str:
+    """Return the page's locks, without the menu of actions."""
+    text = client.get(page).content.decode()
+    return re.sub(r"<option.*?</option>", "", text, flags=re.DOTALL)
+
+
 class TestRun:
     """Asking for a run: nothing runs in the web process."""
 
@@ -687,12 +694,31 @@ class TestRun:
         run("catch-up")
         assert ran == ["report"]
 
+    def test_open_request_is_shown_and_withdrawn(
+        self, chief: Client, locked_by: str
+    ) -> None:
+        """On the list and on the page, and the button for the next one says so."""
+        be_overdue("report")
+        pages = [reverse(LIST), reverse(CHANGE, args=["report"])]
+        said = ("operator asked for a run", "Withdraw request", "a request is waiting")
+        for page in pages:
+            assert not any(each in open_text(chief, page) for each in said)
+        confirm(chief, "report", locked_by, action="run_selected")
+        for page in pages:
+            assert [each for each in said if each not in open_text(chief, page)] == []
+        page = confirm(chief, "report", locked_by, action="withdraw_selected")
+        assert "is withdrawn." in page.content.decode()
+        for page in pages:  # the trail still names the action
+            assert not any(each in open_text(chief, page) for each in said[::2])
+        run("catch-up")
+        assert not LockRun.objects.filter(operator="operator").exists()
+
     def test_second_request_is_refused(self, chief: Client, locked_by: str) -> None:
         """The page tells how old the open one is."""
         confirm(chief, "report", locked_by, action="run_selected")
-        LockAction.objects.update(began=DatabaseNow() - 90 * MINUTE)
+        LockAction.objects.update(began=DatabaseNow() - 50 * MINUTE)
         page = ask(chief, "report", action="run_selected", follow=True)
-        said = "operator asked for a run 1h30m1s ago, which is still open"
+        said = "operator asked for a run 50m1s ago, which is still open"
         assert re.search(said.replace("1s", r"\d*s?"), page.content.decode())
         page = confirm(chief, "report", locked_by, action="run_selected")
         assert "which is still open" in page.content.decode()

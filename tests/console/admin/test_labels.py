@@ -16,13 +16,13 @@ from django_shedlock.console.admin.labels import (
     instant,
     length,
     outcome_badge,
-    rough_length,
     short_name,
     started_by,
     state_badge,
     with_instant,
 )
 from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.durations import rough_length
 from django_shedlock.locks.states import LockState, RunOutcome
 
 MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)

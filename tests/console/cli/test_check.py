@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -201,9 +202,10 @@ def test_overdue_job(
     with store_clock(TEN + timedelta(minutes=10)):
         [overdue] = [each for each in found() if each["kind"] == "overdue"]
     assert overdue["command"] == f"python manage.py shedlock {command}"
+    late = {"04:00": "10m", "02:00": "2h10m"}[since]
     assert overdue["sentence"] == (
-        f"The tick of 2026-03-02 {since}:00-06:00 (0 * * * * UTC) has not succeeded. "
-        f"{why}"
+        f"Late by {late}: the tick of 2026-03-02 {since}:00-06:00 (0 * * * * UTC) has "
+        f"not succeeded. {why}"
     )
 
 
@@ -234,7 +236,7 @@ def test_overdue_job_is_a_warning() -> None:
     be_overdue("job")
     status, printed = check("check")
     assert (status, len(printed.splitlines())) == (1, 1)
-    assert printed.startswith("WARNING Lock 'job': The tick of")
+    assert re.match("WARNING Lock 'job': Late by .*: the tick of", printed)
     be_on_time("job")
     assert check("check") == (0, "No findings.\n")
 

@@ -16,12 +16,15 @@ from django.db import DatabaseError, connection
 from django.test import modify_settings, override_settings
 
 from django_shedlock import scheduler_lock
-from django_shedlock.console.operators import RUN, Answer, OperatorAction, trail
-from django_shedlock.console.operators.requests import (
-    carry_out_requests,
-    run_now,
-    worker_backend,
+from django_shedlock.console.operators import (
+    RUN,
+    WITHDRAW,
+    Answer,
+    OperatorAction,
+    trail,
 )
+from django_shedlock.console.operators.asking import worker_backend
+from django_shedlock.console.operators.requests import carry_out_requests, run_now
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
@@ -188,14 +191,81 @@ def test_what_cannot_be_started_is_refused(name: str, why: str) -> None:
 
 
 def test_second_request_is_refused() -> None:
-    """As long as the first one is open, however old."""
+    """As long as the first one is open."""
     ask()
-    LockAction.objects.update(began=DatabaseNow() - DAY)
+    LockAction.objects.update(began=DatabaseNow() - DAY / 48)
     answer = ask(operator="bob")
     assert answer.result is ActionResult.REFUSED
-    assert "ada asked for a run 1d" in answer.detail
+    assert "ada asked for a run 30m" in answer.detail
     assert only_row().operator == "ada"
     assert ask("fetch").result is ActionResult.REQUESTED
+
+
+def test_expired_request_is_not_carried_out() -> None:
+    """A catch-up that comes an hour later says so in the trail, and runs nothing."""
+    ask()
+    LockAction.objects.update(began=DatabaseNow() - DAY / 23.9)
+    assert "asked for a run" not in run("catch-up", "--dry-run")
+    assert carry_out() == []
+    row = LockAction.objects.get(kind=ActionKind.RUN)
+    assert (row.result, row.detail) == (
+        ActionResult.REFUSED,
+        "It expired: nobody carried it out within 1h.",
+    )
+    assert row.ended is not None
+    assert ran == []
+
+
+def test_request_expires_by_the_databases_clock() -> None:
+    """The UPDATE that claims it decides, however long ago it was read."""
+    ask()
+    rows = Trail(get_provider())
+    [read] = rows.requests()
+    LockAction.objects.update(began=DatabaseNow() - DAY)
+    assert not rows.claim(read.pk, read.name)
+    with override_settings(SHEDLOCK_REQUEST_LIFETIME="2d"):
+        assert rows.claim(read.pk, read.name)
+
+
+def test_next_request_closes_an_expired_one() -> None:
+    """It does not keep anybody from asking again."""
+    ask()
+    LockAction.objects.update(began=DatabaseNow() - DAY)
+    assert ask(operator="bob").result is ActionResult.REQUESTED
+    results = LockAction.objects.order_by("pk").values_list("result", flat=True)
+    assert list(results) == [ActionResult.REFUSED, ActionResult.REQUESTED]
+
+
+def test_request_is_withdrawn(jobs: Jobs) -> None:
+    """At the command line, with a row of its own, and of the request."""
+    jobs.report()
+    ran.clear()
+    ask()
+    told = run("withdraw", "report", "--reason", "it ran")
+    assert told.strip() == "The request to run the job of lock 'report' is withdrawn."
+    assert carry_out() == []
+    request, withdrawal = LockAction.objects.by_operators().order_by("pk")
+    assert request.result == ActionResult.REFUSED
+    assert "withdrew it, because: it ran." in request.detail
+    assert (withdrawal.kind, withdrawal.result) == ("withdraw", ActionResult.DONE)
+    with pytest.raises(CommandError, match="nobody asks for a run of its job"):
+        run("withdraw", "report")
+    assert ran == []
+
+
+def test_claimed_request_is_not_withdrawn(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was faster carries it out."""
+    jobs.report()
+    ask()
+    claimed = OperatorAction(get_provider(), "report", operator="bob")
+    monkeypatch.setattr(type(WITHDRAW), "obstacles", lambda *arguments: {})
+    rows = Trail(get_provider())
+    assert rows.claim(only_row().pk, "report")
+    answer = WITHDRAW.carry_out(claimed)
+    assert answer.result is ActionResult.REFUSED
+    assert "No request for lock 'report' is withdrawn" in answer.detail
 
 
 def test_acquisition_since_is_told(jobs: Jobs) -> None:
