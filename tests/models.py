@@ -45,3 +45,21 @@ class FencedWrite(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} {self.token}"
+
+
+class ElementSet(models.Model):
+    """
+    A set, kept as one text in JSON, that loses an element if two workers write at once.
+
+    ``token`` is the greatest fencing token that the row has seen.
+    """
+
+    name = models.CharField(max_length=20, unique=True)
+    elements = models.TextField(default="[]")
+    token = models.BigIntegerField(default=0)
+
+    class Meta:
+        app_label = "tests"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.elements}"

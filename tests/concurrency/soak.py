@@ -1,10 +1,11 @@
 """
 Workers, a server and a network that fail at random, and a journal of what came of it.
 
-``python -m tests.concurrency.soak --store postgres --for 1h`` (or ``mariadb``) starts
-a server of its own, and a proxy before it. It kills and stops workers, and stops,
-crashes, freezes and restarts the server. The proxy delays, swallows and cuts what
-workers send and get. The same ``--seed`` gives the same choice of faults.
+``python -m tests.concurrency.soak --store postgres --for 1h`` (or ``mariadb``,
+``redis``, ``etcd``) starts a server of its own, and a proxy before it. It kills and
+stops workers, and stops, crashes, freezes and restarts the server. The proxy delays,
+swallows and cuts what workers send and get. The same ``--seed`` gives the same choice
+of faults.
 """
 
 from __future__ import annotations
@@ -20,36 +21,27 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
-from django.db import Error, connections
+from django.db import connections
 
 import tests.support.preload  # noqa: F401
-from django_shedlock import LockConfiguration
 from django_shedlock.durations import parse_duration
-from django_shedlock.locks.lock import Lock
-from django_shedlock.models import LockRecord
-from django_shedlock.providers import get_provider
-from django_shedlock.test.contract.harness import try_from
-from tests.models import FencedWrite
-from tests.support.history import stale_writes
 from tests.support.processes import Worker
 from tests.support.processes import worker as one_worker
-from tests.support.servers import Server, own_server
+from tests.support.servers import Server
 from tests.support.soak import proxy
+from tests.support.soak.aftermath import look
 from tests.support.soak.faults import BREAKS
 from tests.support.soak.journal import Journal, read
+from tests.support.soak.servers import STORES, LockServer, soaked
 from tests.support.soak.verdict import Verdict, judge
 from tests.support.soak.watch import HUNG
-from tests.support.soak.worker import LEASES, NAMES, TICKS, Task, work
+from tests.support.soak.worker import WORKLOADS, Task, make_sets, work
 from tests.support.stores import STORE_VARIABLE, URL_VARIABLES, chosen_store
-from tests.support.waiting import PATIENCE, wait_for
-
-LONGEST_LEASE = timedelta(seconds=max(LEASES))
-SLACK = 5
-"""Seconds for which the machine may be busy with something else."""
+from tests.support.waiting import PATIENCE
 
 DRIFT = 0.01
 """Seconds by which the wall clock may have moved before it is told."""
@@ -74,6 +66,8 @@ class Plan:
     pace: float = 1.0
     longest_swallow: float | None = 20.0
     broken: str | None = None
+    workload: str = "all"
+    store: str = field(default_factory=chosen_store)
     is_enough: Callable[[Path], bool] = field(default=lambda journal: True)
 
 
@@ -84,6 +78,9 @@ class Soak:
         self._plan = plan
         self._server = server
         self._port = port
+        self._provider: dict[str, Any] | None = None
+        if isinstance(server, LockServer):
+            self._provider = server.provider(port)
         self._path = journal
         self._journal = Journal(journal)
         # One for each, so that how long things take changes no choice.
@@ -146,8 +143,16 @@ class Soak:
     def _start(self, name: str) -> Worker:
         self._starts[name] += 1
         seed = f"{self._plan.seed} {name} {self._starts[name]}"
-        until = self._until + PATIENCE  # else they end with their parent
-        task = Task(name, seed, until, self._port, self._path, self._plan.broken)
+        task = Task(
+            name,
+            seed,
+            self._until + PATIENCE,  # else they end with their parent
+            self._port,
+            self._provider,
+            self._path,
+            self._plan.workload,
+            self._plan.broken,
+        )
         return Worker(work, task)
 
     def _go_on(self) -> None:
@@ -222,60 +227,31 @@ class Soak:
 
 def soak(plan: Plan) -> Verdict:
     """Run the soak on a server and behind a proxy of its own; return what it shows."""
-    with own_server() as server, tempfile.TemporaryDirectory() as folder:
+    with soaked(plan.store) as server, tempfile.TemporaryDirectory() as folder:
+        make_sets()
         journal = Path(folder, "journal")
         network = proxy.Network(
-            server.socket(), journal, plan.seed, plan.pace, plan.longest_swallow
+            server.address(), journal, plan.seed, plan.pace, plan.longest_swallow
         )
         with one_worker(proxy.run, network) as between:
             Soak(plan, server, between.heard(), journal).run()
         # With the proxy the last connections end, and what they had begun.
         verdict = judge(read(journal))
-        verdict.complain(stale_writes_of_all())
-        verdict.complain(too_long_held())
+        look(verdict, journal)
     return verdict
-
-
-def stale_writes_of_all() -> list[str]:
-    """Return which fenced writes of a stale holder were committed."""
-    wait_for(is_answering)
-    columns = ("name", "token", "token_of_lock")
-    writes = FencedWrite.objects.order_by("pk").values_list(*columns)
-    return [*stale_writes(writes.iterator())]
-
-
-def too_long_held() -> list[str]:
-    """Return which locks nobody can acquire when their leases must be over."""
-    names = {*NAMES, *TICKS} & {*LockRecord.objects.values_list("name", flat=True)}
-    deadline = time.monotonic() + LONGEST_LEASE.total_seconds() + SLACK
-    return [f"{n} is held beyond its lease" for n in names if not is_free(n, deadline)]
-
-
-def is_free(name: str, deadline: float) -> bool:
-    """Return whether the lock can be acquired before the deadline."""
-    while True:
-        is_over = time.monotonic() > deadline
-        configuration = LockConfiguration(name, LONGEST_LEASE)
-        if isinstance(try_from(get_provider(), configuration), Lock):
-            return True
-        if is_over:
-            return False
-        time.sleep(0.02)
-
-
-def is_answering() -> bool:
-    """Return whether the server is there again."""
-    with suppress(Error):
-        return LockRecord.objects.count() >= 0
-    connections["default"].close()
-    return False
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="tests.concurrency.soak", description=__doc__)
-    parser.add_argument("--store", choices=["postgres", "mariadb"])
+    parser.add_argument("--store", choices=STORES)
     parser.add_argument("--for", dest="duration", default="1m", help="such as 1h")
+    parser.add_argument(
+        "--workload",
+        choices=WORKLOADS,
+        default="all",
+        help="what is run under the locks; lock-set: reads, pauses and writes of a set",
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--workers", type=int, default=7)
     parser.add_argument("--pace", type=float, default=1, help="below 1: more faults")
@@ -303,6 +279,8 @@ def main(options: argparse.Namespace) -> int:
         options.pace,
         options.longest_swallow,
         options.broken,
+        options.workload,
+        options.store or chosen_store(),
     )
     print(f"seed {plan.seed}", file=sys.stderr)
     verdict = soak(plan)
@@ -313,15 +291,22 @@ def main(options: argparse.Namespace) -> int:
     return int(bool(verdict.violations))
 
 
+def database_of(store: str) -> str:
+    """Return the database of the soak: SQLite, where the store keeps only locks."""
+    return store if store in URL_VARIABLES else "sqlite"
+
+
 def environment(store: str) -> dict[str, str]:
-    """Return this process's, with the store; the soak's server is no other test's."""
-    unused = {URL_VARIABLES[store]: f"{store}://nobody@127.0.0.1:1/none"}
-    return {**os.environ, **unused, STORE_VARIABLE: store}
+    """Return this process's, with the database; no other test uses that."""
+    found = {**os.environ, STORE_VARIABLE: database_of(store)}
+    if store in URL_VARIABLES:
+        found[URL_VARIABLES[store]] = f"{store}://nobody@127.0.0.1:1/none"
+    return found
 
 
 if __name__ == "__main__":
     options = parse(sys.argv[1:])
-    if options.store and options.store != chosen_store():
+    if options.store and database_of(options.store) != chosen_store():
         again = [sys.executable, "-m", "tests.concurrency.soak", *sys.argv[1:]]
         os.execve(sys.executable, again, environment(options.store))
     from tests.concurrency import soak as this_module

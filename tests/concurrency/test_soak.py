@@ -10,14 +10,12 @@ import pytest
 
 from tests.concurrency.soak import Plan, soak
 from tests.support.soak.journal import read
+from tests.support.soak.servers import LOCK_SERVERS
 from tests.support.soak.verdict import judge
+from tests.support.stores import chosen_store
 from tests.support.waiting import PATIENCE
 
-pytestmark = [
-    pytest.mark.servers_only,
-    pytest.mark.soak,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.soak, pytest.mark.django_db(transaction=True)]
 
 SECONDS = 6
 LONGEST = 3 * PATIENCE
@@ -45,12 +43,22 @@ def has_some(counts: Counter[str], kind: str) -> bool:
     return any(name.startswith(kind) for name in counts)
 
 
-def test_faults_of_workers_server_and_network() -> None:
+@pytest.mark.parametrize(
+    "store",
+    [
+        pytest.param(None, marks=pytest.mark.servers_only),
+        *(pytest.param(store, marks=pytest.mark.once) for store in LOCK_SERVERS),
+    ],
+)
+def test_faults_of_workers_server_and_network(store: str | None) -> None:
     """No body overlaps another one, and what the library says of a loss is true."""
-    verdict = soak(Plan(SECONDS, seed=21, pace=0.25, is_enough=Enough()))
+    store = store or chosen_store()
+    verdict = soak(Plan(SECONDS, seed=21, pace=0.25, store=store, is_enough=Enough()))
     assert verdict.violations == []
+    assert any(name.startswith("elements added") for name in verdict.counts)
 
 
+@pytest.mark.servers_only
 @pytest.mark.parametrize(
     ("broken", "found"), [("lease", "before the end of"), ("tick", "by scheduler")]
 )

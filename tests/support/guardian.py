@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-SERVERS = {"postgres", "mariadbd"}
+SERVERS = {"postgres", "mariadbd", "redis-server", "etcd"}
 TIME_TO_END = 20
 """Seconds after which a server that was told to end is killed."""
 

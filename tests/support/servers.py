@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ class Server(ABC):
         """Return the number of the process that started all others of it."""
 
     @abstractmethod
-    def socket(self) -> str:
-        """Return the path of its Unix socket."""
+    def address(self) -> str | int:
+        """Return the path of its Unix socket, or its port."""
 
     def processes(self) -> list[psutil.Process]:
         """Return its processes, that which started them first."""
@@ -53,12 +53,16 @@ class Server(ABC):
         for other in psutil.wait_procs(processes, timeout=PATIENCE)[1]:
             other.kill()
 
+
+class DatabaseServer(Server):
+    """That of a database."""
+
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return its part of ``DATABASES``."""
 
 
-class Postgres(Server):
+class Postgres(DatabaseServer):
     """The PostgreSQL that comes as a wheel."""
 
     def __init__(self, folder: Path):
@@ -73,7 +77,7 @@ class Postgres(Server):
     def main_process(self) -> int:
         return int(self._server.get_pid())
 
-    def socket(self) -> str:
+    def address(self) -> str:
         settings = self.settings()
         return f"{settings['HOST']}/.s.PGSQL.{settings['PORT'] or 5432}"
 
@@ -82,7 +86,7 @@ class Postgres(Server):
         return {**parse_url(self._server.get_uri()), "ENGINE": engine}
 
 
-class MariaDB(Server):
+class MariaDB(DatabaseServer):
     """The MariaDB that is installed on this host, on a socket that nobody else has."""
 
     def __init__(self, folder: Path):
@@ -118,7 +122,7 @@ class MariaDB(Server):
     def main_process(self) -> int:
         return self._process.pid
 
-    def socket(self) -> str:
+    def address(self) -> str:
         return f"{self._data}/socket"
 
     def crash(self) -> None:
@@ -130,7 +134,10 @@ class MariaDB(Server):
         return {**parse_url(url), "ENGINE": "django.db.backends.mysql"}
 
 
-SERVERS = {"postgres": Postgres, "mariadb": MariaDB}
+SERVERS: dict[str, Callable[[Path], DatabaseServer]] = {
+    "postgres": Postgres,
+    "mariadb": MariaDB,
+}
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from django_shedlock import LockLost
 from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord
 from tests.models import FencedWrite
+from tests.support.element_sets import Addition, Guard, claim
 from tests.support.leases import is_kept_alive
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 TOLD_WITHIN = 30.0
 """Seconds from the end of a lease until its body is told, whatever the network does."""
+
+LONGEST_ADDITION = 2.0
+"""Seconds between the read and the write of a set; the shortest leases are shorter."""
 
 LOOK = 0.05
 
@@ -55,12 +59,24 @@ class Body:
         with self._watch.paused():
             self._run()
 
+    def add(self, guard: Guard) -> None:
+        """Add to a set by a read, a pause and a write, which may come too late."""
+        with self._watch.paused():
+            self._read_token()
+            with self._watch.own_statements():
+                addition = Addition(self._lock, guard)
+                addition.read()
+            self._wait(self._chance.uniform(0, LONGEST_ADDITION))
+            with self._worker.transaction(), self._watch.own_statements():
+                addition.write()
+            name = self._lock.name
+            self._journal.write("added", name=name, token=self._token, guard=guard)
+            self._end()
+
     def _run(self) -> None:
         self._read_token()
         for _ in range(self._chance.randint(1, 5)):
-            end = time.monotonic() + self._pause()
-            while self._check() and time.monotonic() < end:
-                self._lock.lost.wait(LOOK)
+            self._wait(self._pause())
             self._step()
         self._end()
 
@@ -79,6 +95,11 @@ class Body:
                 await self._wait_for_cancellation()
             await sync_to_async(self._step)()
         self._end()
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._check() and time.monotonic() < end:
+            self._lock.lost.wait(LOOK)
 
     def _pause(self) -> float:
         # Now and then longer than most leases.
@@ -118,12 +139,14 @@ class Body:
         try:
             with self._worker.transaction():
                 with self._watch.own_statements():
-                    self._lock.fence()
-                    record = LockRecord.objects.get(name=self._lock.name)
+                    name, token_of_lock = self._lock.name, self._token
+                    if self._worker.can_fence:
+                        self._lock.fence()
+                        token_of_lock = LockRecord.objects.get(name=name).fencing_token
+                    else:
+                        claim(name, self._token)
                     FencedWrite.objects.create(
-                        name=record.name,
-                        token=self._token,
-                        token_of_lock=record.fencing_token,
+                        name=name, token=self._token, token_of_lock=token_of_lock
                     )
         except LockLost:
             self._journal.write("refused")

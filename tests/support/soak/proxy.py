@@ -41,10 +41,11 @@ class Network:
     """
     What the proxy has to know. A lower ``pace`` brings more faults.
 
-    What is swallowed stays so for ever, or until ``longest_swallow`` seconds are over.
+    ``address`` is the server's socket, or its port. What is swallowed stays so for
+    ever, or until ``longest_swallow`` seconds are over.
     """
 
-    socket: str
+    address: str | int
     journal: Path
     seed: int = 1
     pace: float = 1.0
@@ -58,7 +59,7 @@ def run(parent: Parent, network: Network) -> None:
 
 
 class Proxy:
-    """Listens on a port of its own, and connects each client to the server's socket."""
+    """Listens on a port of its own, and connects each client to the server."""
 
     def __init__(self, network: Network):
         self._network = network
@@ -84,7 +85,7 @@ class Proxy:
         chance = random.Random(f"{self._network.seed} {self._accepted}")
         self._journal.write("fault", kind="connections")
         try:
-            server = await asyncio.open_unix_connection(self._network.socket)
+            server = await connect(self._network.address)
         except OSError:
             client[1].transport.abort()
             return
@@ -94,6 +95,13 @@ class Proxy:
         if kind is not None:
             self._journal.write("fault", kind=f"network: {kind}")
         await self._passes.wait()
+
+
+async def connect(address: str | int) -> Stream:
+    """Connect to the server; raises ``OSError`` if it is away."""
+    if isinstance(address, str):
+        return await asyncio.open_unix_connection(address)
+    return await asyncio.open_connection("127.0.0.1", address)
 
 
 class Connection:

@@ -73,6 +73,8 @@ def _count(event: Event, verdict: Verdict) -> None:
     what = event["what"]
     if what in COUNTED:
         verdict.counts[COUNTED[what] or str(event["kind"])] += 1
+    if what == "added":
+        verdict.counts[f"elements added: {event['guard']}"] += 1
     if what == "begin" and event["tick"]:
         verdict.counts["bodies of ticks"] += 1
     if what == "error":

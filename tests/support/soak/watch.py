@@ -130,7 +130,8 @@ def remember_sockets() -> None:
 
     def connect_and_remember(wrapper: Any, parameters: Any) -> Any:
         connection = connect(wrapper, parameters)
-        wrapper.soak_socket = connection.fileno()
+        if hasattr(connection, "fileno"):  # no database in a file
+            wrapper.soak_socket = connection.fileno()
         return connection
 
     patch.object(backend, "get_new_connection", connect_and_remember).start()

@@ -30,11 +30,13 @@ from django_shedlock.jobs.catch_up import catch_up
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_not_acquired, lock_released
-from tests.models import FencedWrite
+from tests.models import ElementSet, FencedWrite
+from tests.support.element_sets import Guard
 from tests.support.processes import Parent
 from tests.support.soak.body import Body, BodyError
 from tests.support.soak.faults import BREAKS
 from tests.support.soak.journal import Journal
+from tests.support.soak.servers import use_provider
 from tests.support.soak.watch import PATIENCE, Watch, end_with_parent
 from tests.support.waiting import wait_as_shipped
 
@@ -44,6 +46,8 @@ LEASES = {1: 2, 2: 4, 5: 3, 15: 1}
 """Seconds, and how often: the network's silences are longer than the short ones."""
 
 GRACE = "10s"
+SETS = {guard: f"set {guard}" for guard in (Guard.FENCE, Guard.TOKEN, Guard.NONE)}
+WORKLOADS = ("all", "bodies", "lock-set")
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ class Task:
     seed: str
     until: float
     port: int
+    provider: dict[str, Any] | None
     journal: Path
+    workload: str = "all"
     broken: str | None = None
 
 
@@ -62,7 +68,11 @@ def work(parent: Parent, task: Task) -> None:
     """Run bodies under random locks until the time is over."""
     end_with_parent()
     wait_as_shipped()
-    use_port(task.port)
+    if task.provider is None:
+        use_port(task.port)
+    else:
+        use_provider(task.provider)
+        settings.SHEDLOCK_HISTORY = False  # SQLite has one writer
     settings.SHEDLOCK_GRACE = GRACE
     # The journal has what matters of thousands of errors.
     logging.getLogger("django_shedlock").addHandler(logging.NullHandler())
@@ -78,6 +88,12 @@ def use_port(port: int) -> None:
     address = {"HOST": "127.0.0.1", "PORT": str(port)}
     connections["default"].settings_dict.update(address)
     connections["default"].settings_dict["OPTIONS"]["connect_timeout"] = int(PATIENCE)
+
+
+def make_sets() -> None:
+    """Make a row for each set, and one for the greatest token of each other lock."""
+    names = (*NAMES, *TICKS, *SETS.values())
+    ElementSet.objects.bulk_create(ElementSet(name=name) for name in names)
 
 
 class SoakWorker:
@@ -97,7 +113,17 @@ class SoakWorker:
             self._tick: 3,
             self._catch_up: 1,
             self._force_release: 1,
+            self._add: 6,
         }
+        if task.workload == "bodies":
+            del self._ways[self._add]
+        if task.workload == "lock-set":
+            self._ways = {self._add: 1}
+        self.can_fence = get_provider().can_fence
+        if not self.can_fence:
+            # The caller's transaction is nothing to a lock that is elsewhere.
+            self._ways.pop(self._hold_in_transaction, None)
+        self._guards = [g for g in SETS if self.can_fence or g is not Guard.FENCE]
         self._jobs = [self._scheduled(name) for name in TICKS]
         lock_released.connect(self._note_release)
         lock_not_acquired.connect(self._note_skip)
@@ -125,9 +151,9 @@ class SoakWorker:
         }
 
     @contextmanager
-    def _held(self) -> Iterator[Lock]:
+    def _held(self, name: str | None = None) -> Iterator[Lock]:
         options = self._options()
-        context = hold(self.chance.choice(NAMES), **options)
+        context = hold(name or self.chance.choice(NAMES), **options)
         self._asked = time.monotonic()
         with self.watch.call("acquire"):
             lock = context.__enter__()
@@ -151,6 +177,11 @@ class SoakWorker:
                 FencedWrite.objects.first()
             with self._held() as lock:
                 Body(self, lock, self._asked, "atomic").run()
+
+    def _add(self) -> None:
+        guard = self.chance.choice(self._guards)
+        with self._held(SETS[guard]) as lock:
+            Body(self, lock, self._asked, "add").add(guard)
 
     def _ahold(self) -> None:
         asyncio.run(self._hold_async())

@@ -1,0 +1,84 @@
+"""What the stores show of a soak, when it is over."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from django.db import Error, connections
+
+from django_shedlock import LockConfiguration, LockProviderError
+from django_shedlock.locks.lock import Lock
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockQuery
+from django_shedlock.test.contract.harness import try_from
+from tests.models import ElementSet, FencedWrite
+from tests.support.element_sets import Guard, lost_elements
+from tests.support.history import stale_writes
+from tests.support.soak.journal import read
+from tests.support.soak.verdict import Verdict
+from tests.support.soak.worker import LEASES, NAMES, SETS, TICKS
+from tests.support.waiting import wait_for
+
+LONGEST_LEASE = timedelta(seconds=max(LEASES))
+SLACK = 5
+"""Seconds for which the machine may be busy with something else."""
+
+
+def look(verdict: Verdict, journal: Path) -> None:
+    """Complain of stale writes, lost elements, and locks that never end."""
+    wait_for(is_answering)
+    columns = ("name", "token", "token_of_lock")
+    writes = FencedWrite.objects.order_by("pk").values_list(*columns)
+    verdict.complain(stale_writes(writes.iterator()))
+    look_at_sets(verdict, journal)
+    verdict.complain(too_long_held())
+
+
+def look_at_sets(verdict: Verdict, journal: Path) -> None:
+    """Complain of what a guarded set has lost; count it of the one without a guard."""
+    added: dict[str, list[int]] = defaultdict(list)
+    for event in read(journal):
+        if event["what"] == "added":
+            added[event["name"]].append(event["token"])
+    unguarded = SETS[Guard.NONE]
+    for name in {*added} - {unguarded}:
+        verdict.complain(lost_elements(name, added[name]))
+    if added[unguarded]:
+        lost = sum(
+            "lost" in each for each in lost_elements(unguarded, added[unguarded])
+        )
+        verdict.counts["elements lost without a guard"] = lost
+
+
+def too_long_held() -> Iterator[str]:
+    """Return which locks nobody can acquire when their leases must be over."""
+    names = {*NAMES, *TICKS, *SETS.values()}
+    known = {status.name for status in get_provider().statuses(LockQuery(names=names))}
+    deadline = time.monotonic() + LONGEST_LEASE.total_seconds() + SLACK
+    return (f"{n} is held beyond its lease" for n in known if not is_free(n, deadline))
+
+
+def is_free(name: str, deadline: float) -> bool:
+    """Return whether the lock can be acquired before the deadline."""
+    while True:
+        is_over = time.monotonic() > deadline
+        configuration = LockConfiguration(name, LONGEST_LEASE)
+        if isinstance(try_from(get_provider(), configuration), Lock):
+            return True
+        if is_over:
+            return False
+        time.sleep(0.02)
+
+
+def is_answering() -> bool:
+    """Return whether the servers are there again."""
+    with suppress(Error, LockProviderError):
+        get_provider().now()
+        return ElementSet.objects.count() >= 0
+    connections["default"].close()
+    return False
