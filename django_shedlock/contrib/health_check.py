@@ -18,6 +18,7 @@ SUMMARIES = {
     Kind.LONG: "A job runs for too long.",
     Kind.LOST: "A job lost its lock.",
     Kind.ABANDONED: "A run has not reported its end.",
+    Kind.PAUSED: "A job is paused without an end.",
     Kind.UNREADABLE: "A record can't be read.",
     Kind.CLOCK: "The clocks differ.",
     Kind.HISTORY: "Old runs are not pruned.",

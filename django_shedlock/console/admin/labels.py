@@ -80,6 +80,7 @@ KINDS: dict[str, Any] = {
     Kind.LONG: pgettext_lazy("shedlock", "runs too long"),
     Kind.LOST: pgettext_lazy("shedlock", "lost"),
     Kind.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
+    Kind.PAUSED: pgettext_lazy("shedlock", "paused"),
     Kind.UNREADABLE: pgettext_lazy("shedlock", "unreadable"),
 }
 """Kinds of findings in a lock, in the order of their urgency."""

@@ -30,6 +30,7 @@ CURES = {
     Kind.FAILED: {ActionKind.RUN},
     Kind.EXPIRED: {ActionKind.RELEASE},
     Kind.LONG: {ActionKind.EXTEND, ActionKind.RELEASE},
+    Kind.PAUSED: {ActionKind.RESUME},
 }
 """The actions that help with a finding."""
 MAY_RUN = {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
@@ -112,7 +113,11 @@ class LockList(ChangeList):
                     "name": record.pk,
                     "cells": cells,
                     "findings": [(labels.KINDS[each.kind], each) for each in findings],
-                    "cures": [each for each in offered if each.kind in helpful],
+                    "cures": [
+                        each
+                        for each in offered
+                        if each.kind in helpful and record.state in each.states
+                    ],
                     "bad_run": run,
                     "request": requests.get(record.pk),
                 }

@@ -182,7 +182,8 @@ class Selection:
                 by, is_held = status.locked_by, status.state.is_held
                 row["LOCKED BY"] = by
                 row["LOCKED AT"] = terminal.instant(status.locked_at) if by else ""
-                row["REMAINING"] = format_seconds(status.remaining) if is_held else ""
+                left = format_seconds(status.remaining) if is_held else ""
+                row["REMAINING"] = terminal.UNTIL_RESUMED if status.is_endless else left
             row["LAST RUN"] = terminal.coloured(outcome or "")
             if has_schedules:
                 tick = status.next_tick

@@ -17,6 +17,8 @@ from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 
+UNTIL_RESUMED = "until resumed"
+"""What remains of a pause without an end."""
 ELLIPSIS = "…"
 GAP = "  "
 NAME_WIDTH = 34
@@ -142,7 +144,8 @@ def status_as_dict(
         "locked_by": status.locked_by,
         "locked_at": status.locked_at,
         "lock_until": status.lock_until,
-        "remaining": status.remaining,
+        "remaining": None if status.is_endless else status.remaining,
+        "remaining_reason": UNTIL_RESUMED if status.is_endless else "",
         "heartbeat_at": status.heartbeat_at,
         "schedule": status.schedule and str(status.schedule),
         "next_tick": status.next_tick,

@@ -24,6 +24,8 @@ from django_shedlock.providers.base import LockProvider
 
 UNUSUAL = 3
 """A job that runs this many times longer than usual may be stuck."""
+LONG_PAUSE = timedelta(days=1)
+"""Whoever paused a job without an end has perhaps forgotten it after this time."""
 
 
 class Severity(StrEnum):
@@ -43,6 +45,7 @@ class Kind(StrEnum):
     LONG = "long"
     LOST = "lost"
     ABANDONED = "abandoned"
+    PAUSED = "paused"
     UNREADABLE = "unreadable"
     CLOCK = "clock"
     HISTORY = "history"
@@ -107,6 +110,7 @@ def findings_of(
             _overdue(status, trace, grace),
             _expired(status),
             _long(status, summary, grace, held_for),
+            _paused(status),
         ]
     found = [
         Finding(
@@ -149,10 +153,8 @@ def _overdue(status: LockStatus, trace: Trace | None, grace: timedelta) -> Told 
     else:
         why = f"Nor has the last tick that ran, {local_text(tick)}: find out why."
     late = rough_length(aware(status.clock) - since)
-    sentence = (
-        f"Late by {late}: the tick of {local_text(since)}{schedule} has not "
-        f"succeeded. {why}"
-    )
+    missed = f"the tick of {local_text(since)}{schedule}"
+    sentence = f"Late by {late}: {missed} has not succeeded. {why}"
     suspect = trace.run.locked_by if trace and trace.may_run else ""
     if status.state is LockState.EXPIRED:
         suspect = status.locked_by
@@ -185,16 +187,13 @@ def _long(
 ) -> Told | None:
     if status.state is not LockState.RUNNING:
         return None
-    usual, tick = summary.usual_duration, status.skips_since(grace)
+    usual = summary.usual_duration
+    tick = status.skips_since(grace) if held_for is None else None
     if held_for is not None and (usual is None or usual <= held_for):
         why = "" if status.held_for > held_for else None
     elif usual is not None and is_unusual(status, usual):
         why = f", usually for {format_seconds(usual)}"
-    elif (
-        held_for is None
-        and tick is not None
-        and (usual is None or status.held_for > usual)
-    ):
+    elif tick is not None and (usual is None or status.held_for > usual):
         since = f"since the tick of {local_text(tick)} ({status.schedule})"
         why = f", {since}, so later ticks are skipped"
     else:
@@ -206,6 +205,17 @@ def _long(
         f"{why}. If it hangs, end its process, then release the lock."
     )
     return Kind.LONG, sentence, ["release", status.name, "--force"]
+
+
+def _paused(status: LockStatus) -> Told | None:
+    if not status.is_endless or status.held_for <= LONG_PAUSE or not status.pause:
+        return None
+    sentence = (
+        f"Paused for {rough_length(status.held_for)}, without an end, by "
+        f"{status.pause.operator}, because: {status.pause.reason}. Its job does not "
+        "run until somebody resumes it."
+    )
+    return Kind.PAUSED, sentence, ["resume", status.name]
 
 
 def _bad_end(summary: LockSummary, trace: Trace) -> Told | None:

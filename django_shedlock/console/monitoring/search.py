@@ -60,7 +60,8 @@ class Search:
     A job is overdue if it has not succeeded ``grace`` after its tick. A job runs for
     too long if it runs for longer than ``held_for``; without that, or if it usually
     takes longer, if it runs for much longer than usual; and without that, if it still
-    runs ``grace`` after its next tick, but usually does not. Locks whose names
+    runs ``grace`` after its next tick, but usually does not. A pause without an end is
+    found after a day. Locks whose names
     match a pattern in ``ignored``, as in ``"import:*"``, are left out. The clocks of a
     store and of this host may be apart by ``clock_tolerance``.
 
@@ -142,7 +143,7 @@ class Search:
         """
         query = LockQuery(
             ignored=self.ignored,
-            states={LockState.RUNNING, LockState.EXPIRED},
+            states=NOT_FREE - {LockState.HELD_AT_LEAST},
             overdue_by=self.grace,
             by_urgency=True,
             limit=limit + 1,

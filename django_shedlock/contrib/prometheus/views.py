@@ -116,6 +116,9 @@ METRICS = {
     "shedlock_running_seconds": Metric(
         "How long the job has run under the lock; 0 if it does not run."
     ),
+    "shedlock_paused_seconds": Metric(
+        "How long ago the job was paused without an end; 0 if it is not."
+    ),
     "shedlock_usual_duration_seconds": Metric(
         f"The median duration of the last {USUAL_OF} runs that succeeded."
     ),
@@ -200,6 +203,7 @@ def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
         "shedlock_running_seconds": held_for
         if status.state is LockState.RUNNING
         else 0,
+        "shedlock_paused_seconds": held_for if status.is_endless else 0,
         "shedlock_expired": status.state is LockState.EXPIRED,
         "shedlock_next_tick_timestamp_seconds": _timestamp(status.next_tick),
     }

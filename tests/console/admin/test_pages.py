@@ -189,6 +189,20 @@ def test_pause_without_an_end(viewer: Client) -> None:
     assert "until it is resumed" in viewer.get(reverse(LIST)).content.decode()
 
 
+def test_paused_job_offers_to_resume_it_first(chief: Client) -> None:
+    """The page's buttons, and that of its line on the list, which runs nothing."""
+    pause("billing", lasting=FOREVER)
+    LockRecord.objects.update(locked_at=DatabaseNow() - 2 * DAY)
+    add_run("billing", RunOutcome.FAILED)
+    page = open_page(chief)
+    assert [str(each.label) for each in page.context["shedlock_actions"]] == [
+        "Resume job",
+        "Pause job",
+    ]
+    [row] = chief.get(reverse(LIST)).context["shedlock_rows"]
+    assert [str(each.label) for each in row["cures"]] == ["Resume job"]
+
+
 def test_long_leases_have_an_end(viewer: Client) -> None:
     """Neither that of a job, nor that of a pause, is until somebody resumes it."""
     pause("billing", lasting=FOREVER / 2)

@@ -23,6 +23,7 @@ from django_shedlock.console.cli.base import operator
 from django_shedlock.console.cli.terminal import printable
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
@@ -35,6 +36,7 @@ from tests.support.locks import (
     MINUTE,
     add_run,
     configure,
+    pause,
     state,
     status_of,
     take,
@@ -50,6 +52,20 @@ OF_NO_DATABASE = {
         "OPTIONS": {"using": "gone"},
     }
 }
+
+
+def test_pause_without_an_end_has_no_number_of_days() -> None:
+    """A century is no answer to how long it is paused."""
+    pause("job", lasting=FOREVER)
+    assert "until resumed" in run("list", "--wide")
+    [listed] = json.loads(run("list", "--json"))
+    assert (listed["remaining"], listed["remaining_reason"]) == (None, "until resumed")
+    LockRecord.objects.all().delete()
+    pause("job")
+    assert "until resumed" not in run("list", "--wide")
+    [listed] = json.loads(run("list", "--json"))
+    assert listed["remaining"] > 0
+    assert listed["remaining_reason"] == ""
 
 
 def test_list_without_locks() -> None:

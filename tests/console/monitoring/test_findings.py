@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test import override_settings
 
 from django_shedlock import execute
@@ -13,7 +14,7 @@ from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import badly_ended, summarize
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
@@ -54,6 +55,43 @@ INCIDENT = {
     name: [Kind(name)]
     for name in ("overdue", "failed", "expired", "long", "lost", "abandoned")
 }
+
+
+def pause_for(age: timedelta, lasting: timedelta = FOREVER) -> None:
+    pause("job", lasting=lasting)
+    moved = {each: F(each) - age for each in ("locked_at", "lock_until")}
+    LockRecord.objects.filter(name="job").update(**moved)
+
+
+def test_pause_without_an_end_is_found_after_a_day() -> None:
+    """Who paused the job may have forgotten it; a pause with an end ends by itself."""
+    pause_for(DAY - MINUTE)
+    assert SEARCH.attention(get_provider()).findings == {}
+    LockRecord.objects.all().delete()
+    pause_for(DAY + MINUTE, lasting=3 * DAY)
+    assert SEARCH.attention(get_provider()).findings == {}
+    LockRecord.objects.all().delete()
+    pause_for(2 * DAY + 5 * MINUTE)
+    [found] = SEARCH.attention(get_provider()).findings["job"]
+    assert (found.kind, found.command) == (
+        Kind.PAUSED,
+        "python manage.py shedlock resume job",
+    )
+    assert found.sentence == (
+        "Paused for 2d, without an end, by alice, because: the mail server moves. Its "
+        "job does not run until somebody resumes it."
+    )
+
+
+@pytest.mark.parametrize("outcome", BAD)
+def test_no_finding_of_a_paused_job_says_trigger(outcome: RunOutcome) -> None:
+    """It would refuse to run it; what helps is to resume the job."""
+    add_run("job", outcome, exception_type="ValueError")
+    pause_for(2 * DAY)
+    be_overdue("job")
+    found = SEARCH.attention(get_provider()).findings["job"]
+    assert {each.kind for each in found} == {Kind(outcome), Kind.PAUSED}
+    assert not any("trigger" in str(each) for each in found)
 
 
 def test_most_urgent_locks_come_first() -> None:
