@@ -143,9 +143,10 @@ class RedisLockProvider(ServerLockProvider):
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
-            seconds, rest, flat = self.server.run(self._key(name), records.READ)
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return records.parse(fields, int(seconds) + int(rest) / 1e6)
+            seconds, rest, found = self.server.run(self._key(name), records.READ)
+        if isinstance(found, list):
+            found = dict(zip(found[::2], found[1::2], strict=True))
+        return records.parse(found, int(seconds) + int(rest) / 1e6)
 
     def write(self, name: str, entry: Entry, version: str) -> bool:
         with self.asking("change", name):
@@ -169,13 +170,16 @@ class RedisLockProvider(ServerLockProvider):
         return self._status(lock.name, read)
 
     def names(self) -> Iterable[str]:
+        return {name.decode(errors="backslashreplace") for name in self._names()}
+
+    def _names(self) -> set[bytes]:
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
         begin = len(self.prefix.encode()) + 1
         with self.asking("list", None):
             keys = self.server.clients.get().scan_iter(
                 match=f"{pattern}{{*}}", count=BATCH
             )
-            return {key[begin:-1].decode() for key in keys}
+            return {key[begin:-1] for key in keys}
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the server's."""
@@ -187,19 +191,23 @@ class RedisLockProvider(ServerLockProvider):
         self, names: Collection[str] | None
     ) -> Iterator[tuple[str, Callable[[], Read]]]:
         """See EntryLockProvider.read_all(). Each ``BATCH`` is one round trip."""
-        ordered = sorted(self.names() if names is None else names)
+        ordered = sorted(self._names() if names is None else map(str.encode, names))
         for start in range(0, len(ordered), BATCH):
             batch, now = ordered[start : start + BATCH], self.clock()
             with self.asking("read", None):
                 with self.server.clients.get().pipeline(transaction=False) as pipeline:
                     for name in batch:
                         pipeline.hgetall(self._key(name))
-                    hashes = pipeline.execute()
-            for name, fields in zip(batch, hashes, strict=True):
-                yield name, partial(records.parse, fields, now)
+                    hashes = pipeline.execute(raise_on_error=False)
+                for found in hashes:
+                    if isinstance(found, Exception) and "WRONGTYPE" not in str(found):
+                        raise found
+            for name, found in zip(batch, hashes, strict=True):
+                shown = name.decode(errors="backslashreplace")
+                yield shown, partial(records.parse, found, now, name)
 
     def record_of(self, name: str) -> str:
-        return f"its key {self._key(name)!r} in Redis"
+        return f"its key {self._key(name).decode()!r} in Redis"
 
     def place(self) -> Place | None:
         with suppress(Exception):  # check() tells what is wrong with the options
@@ -240,10 +248,12 @@ class RedisLockProvider(ServerLockProvider):
         hint = "Set maxmemory-policy to noeviction, or use another server."
         return [Warning(text, hint=hint, id="shedlock.W016")]
 
-    def _key(self, name: str) -> str:
+    def _key(self, name: str | bytes) -> bytes:
+        text = name if isinstance(name, bytes) else name.encode()
         # The braces let a cluster keep all that belongs to a lock on one server.
-        return f"{self.prefix}{{{name}}}"
+        return b"%s{%s}" % (self.prefix.encode(), text)
 
 
 def _holder(locked_by: bytes, left: int) -> LockHolder:
-    return LockHolder(locked_by.decode(), timedelta(microseconds=left))
+    by = locked_by.decode(errors="backslashreplace")
+    return LockHolder(by, timedelta(microseconds=left))

@@ -20,12 +20,14 @@ from django_shedlock.schedules.state import Trigger
 
 MICROSECOND = timedelta(microseconds=1)
 
+DIGITS = 16
+"""Of a time in microseconds, until the year 2286, or of a token."""
 NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
-# A full server that evicts nothing refuses HSET as a script's first write, but not after
-# one that needs no room, as this.
+# A full server that evicts nothing refuses HSET as the first write of a script, but not
+# after one that needs no room.
 DESPITE_FULL = "redis.call('HDEL', KEYS[1], '')"
 # WAIT counts only what its own connection has written. So it is written again, if a
 # connection that broke had written it, or if the replicas have to confirm it later.
@@ -45,8 +47,10 @@ return 1
 ACQUIRE = f"""{NOW}
 local by, ends, released, token, ticks =
     unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'token', 'ticks'))
-if by and not tonumber(ends) then
-    return redis.error_reply('ERR its field "until" is no number: correct or delete it')
+local is_right = by and string.match(ends or '', '^%d+$') and #ends <= {DIGITS}
+if not is_right and redis.call('EXISTS', KEYS[1]) == 1 then
+    return redis.error_reply('ERR its record lacks "by" or a time "until": ' ..
+        'correct or delete it')
 end
 ends = tonumber(ends) or 0
 if ends > now then
@@ -83,7 +87,7 @@ return 1
 """
 READ = """
 local time = redis.call('TIME')
-return {time[1], time[2], redis.call('HGETALL', KEYS[1])}
+return {time[1], time[2], redis.pcall('HGETALL', KEYS[1])}
 """
 # Arguments: mark, former mark, token, until, ticks, fields and their values.
 WRITE = f"""{NOW}
@@ -137,21 +141,24 @@ def writing(entry: Entry, version: str) -> tuple[Any, ...]:
     return WRITE, *marks, entry.fencing_token, until, entry.ticks, *flat
 
 
-def parse(fields: dict[bytes, bytes], now: float) -> Read:
+def parse(found: Any, now: float, name: bytes = b"") -> Read:
     """Return what a hash tells; ``ValueError`` if it is no record of a lock."""
-    if not fields:
+    name.decode()  # raises one if it is no UTF-8
+    if isinstance(found, Exception):
+        raise ValueError(str(found)) from found
+    if not found:
         return None, "", now
-    known = {key.decode(): value.decode() for key, value in fields.items()}
+    known = {key.decode(): value.decode() for key, value in found.items()}
     try:
-        locked_by, locked_at = known["by"], int(known["at"])
+        locked_by, locked_at = known["by"], _number(known["at"])
         # A former acquisition's stays in the record.
-        beat = int(known.get("extended") or 0)
+        beat = _number(known.get("extended") or "0")
         entry = Entry(
             locked_by=locked_by,
             locked_at=locked_at / 1e6,
-            lock_until=int(known["until"]) / 1e6,
-            lock_at_least_until=int(known["least"]) / 1e6,
-            fencing_token=int(known["token"]),
+            lock_until=_number(known["until"]) / 1e6,
+            lock_at_least_until=_number(known["least"]) / 1e6,
+            fencing_token=_number(known["token"]),
             is_released=known["released"] != "0",
             extended_at=beat / 1e6 if beat > locked_at else None,
             ticks=known.get("ticks", ""),
@@ -159,3 +166,10 @@ def parse(fields: dict[bytes, bytes], now: float) -> Read:
     except KeyError as error:
         raise ValueError(f"the field {error} is missing") from error
     return entry, known.get("rev", ""), now
+
+
+def _number(text: str) -> int:
+    # As the scripts read it. Longer ones look alike to Lua.
+    if not text.isdecimal() or len(text) > DIGITS:
+        raise ValueError(f"{text[:40]!r} is no number of at most {DIGITS} digits")
+    return int(text)

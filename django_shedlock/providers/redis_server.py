@@ -99,7 +99,7 @@ class RedisServer:
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
     def run(
-        self, key: str, script: str, *request: Any, is_confirmed: bool = False
+        self, key: bytes, script: str, *request: Any, is_confirmed: bool = False
     ) -> Any:
         """Return the script's answer, once the replicas have it if ``is_confirmed``."""
         client, (text, sha) = self.clients.get(), self._scripts[script]
@@ -117,7 +117,7 @@ class RedisServer:
             return client.execute_command("EVAL", text, 1, key, *request)
 
     async def arun(
-        self, key: str, script: str, *request: Any, is_confirmed: bool = False
+        self, key: bytes, script: str, *request: Any, is_confirmed: bool = False
     ) -> Any:
         """Return what ``run()`` does."""
         loop = asyncio.get_running_loop()

@@ -178,21 +178,6 @@ def test_unreadable_record(
     assert server.ask("HGET", "shedlock:{job}", field) == "x"
 
 
-def test_key_of_another_kind(locks: RedisLockProvider, server: RedisServer) -> None:
-    """What somebody else keeps there stays."""
-    server.ask("SET", "shedlock:{job}", "theirs")
-    with pytest.raises(LockProviderError, match=r"'job'.*WRONGTYPE"):
-        try_from(locks, configure("job"))
-    assert server.ask("GET", "shedlock:{job}") == "theirs"
-
-
-def test_incomplete_record(locks: RedisLockProvider, server: RedisServer) -> None:
-    """The status names the field."""
-    server.ask("HSET", "shedlock:{job}", "until", "1")
-    status = status_of(locks, "job")
-    assert status.unreadable == "the field 'by' is missing"
-
-
 def test_heartbeat_is_of_this_acquisition(locks: RedisLockProvider) -> None:
     """What a former holder extended tells nothing of the present one."""
     former = take_from(locks, configure())

@@ -1,0 +1,143 @@
+"""What others keep under the prefix, or have made of a record: it hides no lock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockQuery
+from django_shedlock.providers.redis import RedisLockProvider
+from tests.providers.redis.test_requests import SCHEDULED
+from tests.support.commands import call
+from tests.support.locks import configure, status_of, take_from, try_from
+from tests.support.redis_servers import PATIENT, RedisServer
+
+KEY = "shedlock:{job}"
+NO_UTF_8 = b"shedlock:{j\xffb}"
+FOREIGN: dict[str, list[tuple[Any, ...]]] = {
+    "a text": [("SET", KEY, "theirs")],
+    "a list": [("RPUSH", KEY, "theirs")],
+    "another hash": [("HSET", KEY, "theirs", "1")],
+    "incomplete": [("HSET", KEY, "until", "1")],
+    "1e30": [("HSET", KEY, "until", "1e30")],
+    "10**30": [("HSET", KEY, "until", 10**30)],
+    "10**5000": [("HSET", KEY, "until", "9" * 5000)],
+    "nan": [("HSET", KEY, "until", "nan")],
+    "inf": [("HSET", KEY, "until", "-inf")],
+    "hexadecimal": [("HSET", KEY, "until", "0x10")],
+    "no time": [("HSET", KEY, "until", "soon")],
+}
+"""What is done to a record, or to a key without one."""
+REASONS = {
+    "a text": "WRONGTYPE Operation against a key holding the wrong kind of value",
+    "another hash": "the field 'by' is missing",
+    "1e30": "'1e30' is no number of at most 16 digits",
+    "nan": "'nan' is no number of at most 16 digits",
+}
+
+
+@pytest.fixture
+def locks(server: RedisServer, settings: Any) -> Iterator[RedisLockProvider]:
+    backend = "django_shedlock.providers.redis.RedisLockProvider"
+    entry = {"BACKEND": backend, "OPTIONS": {"url": server.url, **PATIENT}}
+    settings.SHEDLOCK_PROVIDERS = {"default": entry}
+    provider = get_provider()
+    assert isinstance(provider, RedisLockProvider)
+    yield provider
+    provider.server.clients.close()
+
+
+@pytest.fixture(params=FOREIGN)
+def kind(
+    request: pytest.FixtureRequest, locks: RedisLockProvider, server: RedisServer
+) -> str:
+    """Put something under the name of a lock, beside another lock that is held."""
+    [(command, key, *what)] = FOREIGN[request.param]
+    take_from(locks, configure("other"))
+    if what[0] == "until" and request.param != "incomplete":
+        take_from(locks, configure("job"))
+    server.ask(command, key, *what)
+    return str(request.param)
+
+
+def test_key_is_one_unreadable_record(locks: RedisLockProvider, kind: str) -> None:
+    """The rest is listed and counted, and the reason is told."""
+    found = {each.name: each for each in locks.statuses()}
+    assert found.keys() == {"job", "other"}
+    assert not found["other"].unreadable
+    assert found["other"].state is LockState.RUNNING
+    assert found["job"].unreadable.startswith(REASONS.get(kind, ""))
+    assert found["job"].unreadable == status_of(locks, "job").unreadable != ""
+    assert len(found["job"].unreadable) < 100
+    assert locks.count() == 2
+    assert locks.count(LockQuery(states={LockState.RUNNING})) == 1
+
+
+@pytest.mark.parametrize("wanted", [configure(), SCHEDULED], ids=["plain", "tick"])
+def test_its_lock_is_not_acquired(
+    locks: RedisLockProvider, server: RedisServer, kind: str, wanted: Any
+) -> None:
+    """The error names the lock and says what to do; what is there stays."""
+    before = locks.server.clients.get().dump(KEY)
+    with pytest.raises(LockProviderError, match=r"'job'.*[Cc]orrect|delete") as error:
+        try_from(locks, wanted)
+    assert "'job'" in str(error.value)
+    assert locks.server.clients.get().dump(KEY) == before
+    assert isinstance(try_from(locks, configure("other")), LockHolder)
+
+
+def test_name_that_is_no_utf_8(locks: RedisLockProvider, server: RedisServer) -> None:
+    """It is shown by the numbers of its bytes, and can't be read."""
+    take_from(locks, configure("grün"))
+    server.ask("HSET", NO_UTF_8, "until", "1")
+    good, bad = locks.statuses()
+    assert (good.name, good.unreadable) == ("grün", "")
+    assert bad.name == "j\\xffb"
+    assert "can't decode byte 0xff" in bad.unreadable
+    assert set(locks.names()) == {"grün", "j\\xffb"}
+    [found] = locks.statuses(LockQuery(names={"j\\xffb", "nobody"}))
+    assert found.unreadable == bad.unreadable
+
+
+def test_holder_that_is_no_utf_8(locks: RedisLockProvider, server: RedisServer) -> None:
+    """Its lease counts all the same."""
+    take_from(locks, configure())
+    server.ask("HSET", KEY, "by", b"\xff")
+    assert status_of(locks, "job").unreadable
+    holder = try_from(locks, configure())
+    assert isinstance(holder, LockHolder)
+    assert holder.locked_by == "\\xff"
+
+
+def test_other_errors_are_none_of_a_record(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """A server that lets nobody read does not look as if all records were broken."""
+    take_from(locks, configure())
+    server.ask("ACL", "SETUSER", "default", "-hgetall")
+    try:
+        with pytest.raises(LockProviderError, match=r"(?i)permission"):
+            list(locks.statuses())
+    finally:
+        server.ask("ACL", "SETUSER", "default", "+@all")
+
+
+@pytest.mark.django_db
+def test_console_shows_the_rest(
+    locks: RedisLockProvider, server: RedisServer, kind: str
+) -> None:
+    """The list has all of them, and the check says which is broken."""
+    server.ask("HSET", NO_UTF_8, "until", "1")
+    status, printed, _ = call("list", "--json")
+    assert status == 0
+    names = {each["name"] for each in json.loads(printed)}
+    assert {"job", "other", "j\\xffb"} <= names
+    _, printed, _ = call("check")
+    assert "Its record can't be read" in printed
+    assert KEY in printed
