@@ -72,7 +72,7 @@ def test_no_password_is_told() -> None:
     with override_settings(SHEDLOCK_PROVIDERS={"default": entry}):
         with pytest.raises(ImproperlyConfigured) as raised:
             get_provider()
-    assert "redis://…@host" in str(raised.value)
+    assert "'url'" in str(raised.value)
     assert "s3cret" not in str(raised.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from django.dispatch import receiver
 from django.utils.module_loading import import_string
 
 from django_shedlock import conf
-from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.threads import ForkSafeMutex
 
@@ -63,12 +62,9 @@ def _create(alias: str) -> LockProvider:
         backend = import_string(parameters["BACKEND"])
         provider = backend(alias, **parameters.get("OPTIONS", {}))
     except Exception as error:  # whatever a backend raises
-        # Logs and checks must not show the passwords of a URL or an option.
-        shown = re.sub(r"://[^@\s'\"]*@", "://…@", repr(parameters))
-        shown = re.sub(r"('\w*password': )('[^']*'|\"[^\"]*\")", r"\1'…'", shown)
+        # Its options may hold passwords, and logs and checks show this.
         raise ImproperlyConfigured(
-            f"SHEDLOCK_PROVIDERS[{alias!r}] = {shown} gives no lock provider: "
-            f"{type(error).__name__}: {error}."
+            f"SHEDLOCK_PROVIDERS[{alias!r}] gives no lock provider: {described(error)}."
         ) from error
     if not isinstance(provider, LockProvider):
         raise ImproperlyConfigured(

@@ -16,9 +16,9 @@ from django_shedlock.durations import Duration, parse_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read
+from django_shedlock.providers.entries import Entry, Read, readable_number
 from django_shedlock.providers.etcd_gateway import Known, Members, Unanswered
-from django_shedlock.providers.servers import ServerLockProvider
+from django_shedlock.providers.servers import ServerLockProvider, check_files
 
 ROUNDING = 1
 """Seconds that are added to a lease: two members' clocks tell a second, no more."""
@@ -45,8 +45,9 @@ class EtcdLockProvider(ServerLockProvider):
 
     A lock is a record, which stays, and while it is held a second key, which belongs to
     a lease of etcd. That key decides. ``endpoints`` are the URLs of members, which are
-    asked in turn, all together for ``timeout``. ``prefix`` begins each key. Other
-    options are those of ``etcd3gw.Etcd3Client``, as ``ca_cert``.
+    asked in turn, all together for ``timeout``. ``prefix`` begins each key. ``user``
+    logs in with ``password``. Other options are those of ``etcd3gw.Etcd3Client``, as
+    ``ca_cert``. Nothing is read from the environment.
     """
 
     shortest_lease = timedelta(seconds=1)
@@ -59,6 +60,8 @@ class EtcdLockProvider(ServerLockProvider):
         endpoints: str | Sequence[str],
         prefix: str = "shedlock/",
         timeout: Duration = "5s",
+        user: str | None = None,
+        password: str | None = None,
         keep_alive: bool = False,
         history_database: str | None = None,
         **client_options: Any,
@@ -68,7 +71,7 @@ class EtcdLockProvider(ServerLockProvider):
         )
         self.prefix = prefix
         seconds = parse_duration(timeout).total_seconds()
-        self.members = Members(endpoints, seconds, client_options)
+        self.members = Members(endpoints, seconds, (user, password), client_options)
         self._records = f"{prefix}records/".encode()
         self._holders = f"{prefix}holders/".encode()
 
@@ -133,16 +136,20 @@ class EtcdLockProvider(ServerLockProvider):
         steps = [gateway.read(prefix, is_prefix=True) for prefix in prefixes]
         result, clock = self._ask("list", None, "kv/txn", {"success": steps})
         found = gateway.answers(result)
-        names = {
-            key.removeprefix(prefix).decode()
+        known = {
+            key.removeprefix(prefix)
             for prefix in prefixes
             for key in found
             if key.startswith(prefix)
         }
-        reads = []
-        for name in names:
-            record, holder = (found.get(key, Known()) for key in self._keys(name))
-            reads.append((name, partial(_read, record, holder, clock)))
+        reads: list[tuple[str, Any]] = []
+        for each in known:
+            record, holder = (found.get(prefix + each, Known()) for prefix in prefixes)
+            name = each.decode(errors="backslashreplace")
+            # What decodes a name that is no UTF-8 raises that it can't be read.
+            is_text = name.encode() == each
+            read = partial(_read, record, holder, clock) if is_text else each.decode
+            reads.append((name, read))
         return reads
 
     def record_of(self, name: str) -> str:
@@ -154,6 +161,7 @@ class EtcdLockProvider(ServerLockProvider):
 
     def try_options(self) -> None:
         self.members.connect()
+        check_files(self.members.options, gateway.FILES)
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         if isinstance(error, Unanswered):
@@ -205,13 +213,12 @@ def _read(record: Known, holder: Known, clock: float) -> Read:
     """
     if not record.revision and not holder.revision:
         return None, 0, clock
-    values = json.loads((record if record.revision else holder).value)
-    seconds = 0
-    if isinstance(values, dict):
+    try:
+        values = json.loads((record if record.revision else holder).value)
         values.pop("mark", None)
-        seconds = values.pop("lease_seconds", 0)
-    if not isinstance(seconds, int):
-        raise ValueError(f"its lease_seconds {seconds!r} is no number")
+        seconds = readable_number(values.pop("lease_seconds", 0))
+    except (AttributeError, RecursionError, TypeError) as error:
+        raise ValueError(f"its value is no record of a lock: {error}") from error
     entry = Entry.from_json(json.dumps(values))
     if not holder.revision:
         over = replace(entry, lock_until=min(entry.lock_until, clock))

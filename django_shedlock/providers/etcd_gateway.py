@@ -10,9 +10,16 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from django_shedlock.providers.servers import Clients
+from django_shedlock.providers.servers import Clients, shown_url
 
-EXAMPLE = 'Write it as "http://HOST:2379" or "https://HOST:2379".'
+EXAMPLE = (
+    'Write it as "http://HOST:2379" or "https://HOST:2379", and give a login by the '
+    "options user and password."
+)
+FILES = ("ca_cert", "cert_cert", "cert_key")
+"""The options that are paths of files."""
+TOKEN_REFUSED = {400, 401}
+"""How etcd refuses the token of a login that is over, or older than its users."""
 
 
 class Unanswered(Exception):
@@ -25,23 +32,31 @@ class Members:
     """
     The members of a cluster, which are asked in turn until one answers.
 
-    Each thread has its own client of each. The one that answered last comes first.
+    Each thread has its own client of each. The one that answered last comes first. With
+    a user they share one login, which is renewed when it is over.
     """
 
     def __init__(
-        self, endpoints: str | Sequence[str], timeout: float, options: dict[str, Any]
+        self,
+        endpoints: str | Sequence[str],
+        timeout: float,
+        login: tuple[str | None, str | None],
+        options: dict[str, Any],
     ):
         self.urls = urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
         if not urls:
             raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
-        self._options = {"timeout": timeout / len(urls), "api_path": "/v3/", **options}
+        if None in login and login != (None, None):
+            raise ValueError("user and password belong together: give both, or none")
+        if ("cert_cert" in options) != ("cert_key" in options):
+            raise ValueError("cert_cert and cert_key belong together: give both")
+        self.options = {"timeout": timeout / len(urls), "api_path": "/v3/", **options}
+        self._login, self._token = {"name": login[0], "password": login[1]}, ""
         self._addresses: list[dict[str, Any]] = []
         for url in urls:
-            parts = urlsplit(url)
+            shown, parts = shown_url(url), urlsplit(url)
             is_http = parts.scheme in {"http", "https"} and parts.hostname
-            if not is_http or parts.username is not None or parts.path.strip("/"):
-                # It may hold a password, so the message has only its end.
-                shown = url.rpartition("@")[2]
+            if not is_http or shown != url or parts.path.strip("/"):
                 raise ValueError(f"{shown!r} is no endpoint of etcd. {EXAMPLE}")
             address = {"host": parts.hostname, "port": parts.port or 2379}
             self._addresses.append({"protocol": parts.scheme, **address})
@@ -55,7 +70,11 @@ class Members:
         """Return new clients; an error, such as ``TypeError``, if there can't be."""
         from etcd3gw import Etcd3Client
 
-        return [Etcd3Client(**each, **self._options) for each in self._addresses]
+        clients = [Etcd3Client(**each, **self.options) for each in self._addresses]
+        for client in clients:
+            # No variable replaces our certificates, diverts a request or logs in.
+            client.session.trust_env = False
+        return clients
 
     def ask(self, path: str, request: dict[str, Any]) -> tuple[Any, float]:
         """
@@ -68,28 +87,52 @@ class Members:
         from requests import RequestException
         from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
-        dates: list[str] = []
         for client in clients:
-            client.session.hooks["response"] = [
-                lambda response, **_: dates.append(response.headers["Date"])
-            ]
+            seen: list[Any] = []
             try:
-                answer = client.post(f"{client.base_url}/v3/{path}", json=request)
-            except (Etcd3Exception, RequestException) as error:
+                answer = self._post(client, path, request, seen)
+            except (Etcd3Exception, OSError) as error:
                 # Its context is an error of requests, which holds one of urllib3.
                 causes = getattr(error.__context__, "args", ()) or (None,)
                 reason = getattr(causes[0], "reason", None)
-                unsent = ConnectTimeoutError | NewConnectionError
-                is_uncertain = is_uncertain or not isinstance(reason, unsent)
+                is_unsent = isinstance(reason, ConnectTimeoutError | NewConnectionError)
+                # A certificate that is no file stops requests before.
+                is_file = not isinstance(error, Etcd3Exception | RequestException)
+                is_refused = seen and 400 <= seen[-1].status_code < 500
+                is_uncertain |= not (is_unsent or is_file or is_refused)
                 last = error
             else:
                 clients.sort(key=lambda each: each is not client)
                 # It tells the second, and this host's clock only where in it.
-                second = parsedate_to_datetime(dates[-1]).timestamp()
+                date = parsedate_to_datetime(seen[-1].headers["Date"])
+                second = date.timestamp()
                 return answer, min(max(time.time(), second), second + 1)
         failure = Unanswered(getattr(last, "detail_text", None) or str(last))
         failure.is_uncertain = is_uncertain
         raise failure from last
+
+    def _post(
+        self, client: Any, path: str, request: dict[str, Any], seen: list[Any]
+    ) -> Any:
+        """Return the answer of one member; what it sends is added to ``seen``."""
+        from etcd3gw.exceptions import Etcd3Exception
+
+        def post(path: str, request: dict[str, Any], token: str) -> Any:
+            options = {
+                "headers": {"Authorization": token or None},
+                "hooks": {"response": lambda response, **_: seen.append(response)},
+            }
+            return client.post(f"{client.base_url}/v3/{path}", json=request, **options)
+
+        if self._token or not self._login["name"]:
+            try:
+                return post(path, request, self._token)
+            except Etcd3Exception:
+                is_refused = seen and seen[-1].status_code in TOKEN_REFUSED
+                if not self._token or not is_refused:
+                    raise
+        self._token = post("auth/authenticate", self._login, "")["token"]
+        return post(path, request, self._token)
 
 
 @dataclass(frozen=True)

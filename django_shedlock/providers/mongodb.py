@@ -16,7 +16,7 @@ from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.mongodb_documents import MILLISECOND, Document
-from django_shedlock.providers.servers import Clients, ServerLockProvider
+from django_shedlock.providers.servers import Clients, ServerLockProvider, shown_url
 from django_shedlock.schedules.state import Trigger
 
 DATABASE = "shedlock"
@@ -51,9 +51,9 @@ class MongoLockProvider(ServerLockProvider):
             alias, keep_alive=keep_alive, history_database=history_database
         )
         self._url, self._database, self._name = url, database, collection
-        self._is_srv = url.startswith("mongodb+srv://")
+        self._shown, self._is_srv = shown_url(url), url.startswith("mongodb+srv://")
         limit = parse_duration(timeout) // MILLISECOND
-        self._options = {"timeoutMS": limit, **client_options, "tz_aware": True}
+        self._options = {"timeoutMS": limit, **client_options, **documents.DECODING}
         self.clients = Clients(self._connect, lambda each: each.database.client.close())
 
     @property
@@ -207,23 +207,29 @@ class MongoLockProvider(ServerLockProvider):
         return list(self.collection.aggregate(projected))
 
     def _connect(self) -> Any:
-        from pymongo import MongoClient, WriteConcern
+        from pymongo import MongoClient, ReadPreference, WriteConcern
+        from pymongo.read_concern import ReadConcern
 
         client: Any = MongoClient(self._url, connect=False, **self._options)
         if self._database is None:
             database = client.get_default_database(default=DATABASE)
         else:
             database = client[self._database]
-        majority = WriteConcern("majority")
-        return database.get_collection(self._name, write_concern=majority)
+        # Whatever the URL says: the primary has the newest, and what decides is a
+        # conditional write that a majority confirms.
+        return database.get_collection(
+            self._name,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("local"),
+            write_concern=WriteConcern("majority"),
+        )
 
     def _address(self) -> tuple[str, ...]:
         from pymongo.uri_parser import parse_uri
 
         if self._is_srv:
-            rest = self._url.partition("://")[2].rpartition("@")[2]
-            hosts, _, path = rest.partition("/")
-            places, database = [hosts], path.partition("?")[0]
+            host, _, database = self._shown.partition("://")[2].partition("/")
+            places = [host]
         else:
             parts = parse_uri(self._url, validate=False, warn=False)
             database = parts["database"]

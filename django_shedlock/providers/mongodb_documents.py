@@ -25,6 +25,12 @@ OURS = (
 )
 WITH_CLOCK: dict[str, Any] = {**dict.fromkeys(COMPARED + OURS, 1), "now": NOW}
 """What is read of a document: its fields, and the server's clock."""
+DECODING = {
+    "tz_aware": True,
+    "datetime_conversion": "DATETIME_AUTO",
+    "unicode_decode_error_handler": "replace",
+}
+"""Options of PyMongo by which one foreign document does not spoil all of an answer."""
 CHANGED = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
 Document = dict[str, Any]
 
@@ -70,7 +76,9 @@ def to_document(entry: Entry, before: Document) -> Document:
 
 def parse(document: Document) -> Read:
     """Return the entry of a document, itself, and the clock; or ``ValueError``."""
-    now = seconds(document["now"])
+    now, name = seconds(document["now"]), document["_id"]
+    if not isinstance(name, str) or "\ufffd" in name:
+        raise ValueError(f"its _id {name!r} is no text")
     try:
         lease_end = seconds(document["lockUntil"])
         is_ours = _is_ours(document)
@@ -96,7 +104,7 @@ def parse(document: Document) -> Read:
 def seconds(date: Any) -> float:
     """Return the seconds since 1970 of a date of MongoDB, or of a ``Timestamp``."""
     # Java writes that by its DbTimeMongoLockProvider.
-    moment = date.as_datetime() if hasattr(date, "as_datetime") else date
+    moment = date.as_datetime() if hasattr(date, "inc") else date
     return float(moment.timestamp())
 
 

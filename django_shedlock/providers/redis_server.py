@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from django_shedlock.providers import redis_records as records
-from django_shedlock.providers.servers import Clients
+from django_shedlock.providers.servers import Clients, shown_url
 
 PORTS = {"sentinel": 26379, "cluster": 6379}
 TIMEOUT = 5.0
@@ -46,6 +46,7 @@ class RedisServer:
     ):
         limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         self._url, self._options = url, {**limits, **options}
+        shown_url(url)
         parts = urlsplit(url)
         scheme, _, kind = parts.scheme.partition("+")
         self.kind, self.hosts = kind if kind in PORTS else "", []

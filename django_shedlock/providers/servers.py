@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
@@ -17,6 +19,37 @@ from django_shedlock.threads import renewed_in_child
 
 C = TypeVar("C")
 INSTALL = 'Install it: pip install "django-shedlock[%s]"'
+HOST = r"(?:[\w.%-]+|\[[\da-fA-F:.%]+])(?::\d+)?"
+URL = re.compile(
+    r"(?P<scheme>[a-z][a-z\d+.-]*://)?"
+    r"(?:[!\"$-.0->A-Z^-~]*@)?"  # the login
+    rf"(?P<place>(?:{HOST}(?:,{HOST})*)?(?:/[^?#@]*)?)"
+    r"(?:\?[!\"$-?A-~]*)?",  # the options
+    re.ASCII,
+)
+"""A URL that all libraries read alike. Messages may show its scheme and place."""
+
+
+def shown_url(url: str) -> str:
+    """
+    Return the scheme, the hosts and the path of a URL, for messages.
+
+    Raises ``ValueError``, without a word of the URL, if nobody knows where its password
+    ends: a library would quote a part of it.
+    """
+    if not (found := URL.fullmatch(url)):
+        raise ValueError(
+            "its URL can't be read. A port is a number. Write what is neither a letter "
+            "nor a digit in a user, a password or an option as in %40 for @"
+        )
+    return (found["scheme"] or "") + found["place"]
+
+
+def check_files(options: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ``OSError`` if one of these options names a file that can't be read."""
+    for name in names:
+        if options.get(name):
+            Path(options[name]).open("rb").close()
 
 
 class Clients(Generic[C]):

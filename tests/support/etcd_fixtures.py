@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 
 from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.support.etcd_servers import EtcdServer, etcd_servers
 
-PATIENT = {"timeout": "4m"}
+PATIENT: dict[str, Any] = {"timeout": "4m"}
 prefixes = (f"test {number}/" for number in count())
 
 

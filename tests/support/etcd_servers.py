@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
+from tests.support.certificates import Certificate
 from tests.support.redis_servers import free_port
 from tests.support.standstills import stopped
 from tests.support.waiting import PATIENCE, wait_for
 
 MISSING = "etcd is missing: install Debian's package etcd-server"
+ROOT_PASSWORD = "of the tests"
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "500")
 
 
 class EtcdServer:
-    """One member on loopback, that keeps its data in a folder."""
+    """
+    One member on loopback, that keeps its data in a folder.
 
-    def __init__(self, folder: Path, name: str, *options: str):
+    With a certificate it answers by TLS only.
+    """
+
+    def __init__(self, folder: Path, name: str, tls: Certificate | None = None):
         self.port, self.peer_port = free_port(), free_port()
-        self._folder, self._name, self._options = folder, name, options
+        self._folder, self._name, self._tls = folder, name, tls
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://127.0.0.1:{self.port}"
 
     @property
     def peer_url(self) -> str:
@@ -41,16 +50,52 @@ class EtcdServer:
             advertise = "advertise-client" if kind == "client" else "initial-advertise"
             tail = "urls" if kind == "client" else "peer-urls"
             command += [f"--listen-{kind}-urls", url, f"--{advertise}-{tail}", url]
-        command += ["--initial-cluster", members, *self._options]
+        command += ["--initial-cluster", members]
+        if self._tls:
+            command += ["--cert-file", self._tls.path, "--key-file", self._tls.key]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
 
     def is_healthy(self) -> bool:
         """Return whether it answers, and has a leader."""
         with suppress(requests.RequestException):
-            found = requests.get(f"{self.url}/health", timeout=5).json()
-            return bool(found["health"] == "true")
+            trusted = self._tls.path if self._tls else True
+            found = requests.get(f"{self.url}/health", timeout=5, verify=trusted)
+            return bool(found.json()["health"] == "true")
         return False
+
+    def require_login(self, user: str, password: str, prefix: str) -> None:
+        """Let this user read and write what begins so, and nobody else anything."""
+        begin, end = prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        keys = {"key": _base64(begin), "range_end": _base64(end)}
+        keys["permType"] = "READWRITE"
+        for path, request in (
+            ("user/add", {"name": "root", "password": ROOT_PASSWORD}),
+            ("role/add", {"name": "root"}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("user/add", {"name": user, "password": password}),
+            ("role/add", {"name": "locks"}),
+            ("role/grant", {"name": "locks", "perm": keys}),
+            ("user/grant", {"user": user, "role": "locks"}),
+            ("enable", {}),
+        ):
+            self.set_up(path, request)
+
+    def end_logins(self, user: str, password: str) -> None:
+        """Give the user a password anew, which ends all logins."""
+        root = {"name": "root", "password": ROOT_PASSWORD}
+        token = self.set_up("authenticate", root)["token"]
+        change = {"name": user, "password": password}
+        self.set_up("user/changepw", change, {"Authorization": token})
+
+    def set_up(
+        self, path: str, request: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> Any:
+        """Change who may do what."""
+        url = f"{self.url}/v3/auth/{path}"
+        answer = requests.post(url, json=request, headers=headers, timeout=PATIENCE)
+        answer.raise_for_status()
+        return answer.json()
 
     def end(self) -> None:
         """End it at once."""
@@ -70,11 +115,17 @@ def needs_etcd() -> None:
         pytest.skip(MISSING)
 
 
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
 @contextmanager
-def etcd_servers(folder: Path, count: int) -> Iterator[list[EtcdServer]]:
+def etcd_servers(
+    folder: Path, count: int, tls: Certificate | None = None
+) -> Iterator[list[EtcdServer]]:
     """Run a cluster of so many members."""
     needs_etcd()
-    servers = [EtcdServer(folder / f"m{n}", f"m{n}") for n in range(count)]
+    servers = [EtcdServer(folder / f"m{n}", f"m{n}", tls) for n in range(count)]
     with ExitStack() as ends:
         for server in servers:
             server.start(members_of(servers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from django_shedlock.checks import check_providers, check_stores
@@ -14,9 +15,12 @@ def use(settings: Any, **options: Any) -> None:
     settings.SHEDLOCK_PROVIDERS = {"default": {"BACKEND": BACKEND, "OPTIONS": options}}
 
 
-def test_right_options(settings: Any) -> None:
+def test_right_options(settings: Any, tmp_path: Path) -> None:
     """Nothing is said of them, whether or not a member answers."""
-    use(settings, endpoints=["https://one", "http://[::1]:1"], ca_cert="/ca.pem")
+    (authority := tmp_path / "ca.pem").touch()
+    endpoints = ["https://one", "http://[::1]:1"]
+    login = {"user": "shop", "password": "secret"}
+    use(settings, endpoints=endpoints, ca_cert=str(authority), **login)
     assert check_providers() == []
 
 

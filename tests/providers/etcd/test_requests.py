@@ -17,7 +17,7 @@ from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.providers.etcd_gateway import Members
-from tests.providers.etcd.test_contract import put_record
+from tests.providers.etcd.test_contract import put_record, send
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
 from tests.support.forks import assert_child_connects_anew, forked
@@ -69,10 +69,41 @@ def test_names_are_taken_literally(locks: EtcdLockProvider, name: str) -> None:
     assert status_of(locks, name).remaining
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"no JSON", b'{"locked_by": 1}'])
-def test_unreadable_record(locks: EtcdLockProvider, value: bytes) -> None:
+def numbered(**changed: str) -> bytes:
+    """Return a record with these values, as JSON."""
+    times = dict.fromkeys(("locked_at", "lock_until", "lock_at_least_until"), "1")
+    pairs = {"locked_by": '"me"', **times, **changed}.items()
+    text = ", ".join(f'"{field}": {value}' for field, value in pairs)
+    return f"{{{text}}}".encode()
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"[]",
+        b"no JSON",
+        b'{"locked_by": 1}',
+        b"gr\xfcn",
+        b"[" * 100_000,
+        numbered(lock_until="NaN"),
+        numbered(lock_until="1e999"),
+        numbered(lock_until="null"),
+        numbered(lock_until="1" * 400),
+        numbered(locked_at="[]"),
+        numbered(lease_seconds="1" * 400),
+        numbered(locked_by='"\\ud800"'),
+    ],
+    ids=lambda value: value[-40:].decode(errors="replace"),
+)
+def test_unreadable_record(
+    locks: EtcdLockProvider, value: bytes, *, is_held: bool
+) -> None:
     """It is told, and neither lost nor taken for a free lock."""
     put_record(locks, value)
+    if is_held:
+        send(locks, gateway.put(locks._keys("job")[1], value))
     take_from(locks, configure("other"))
     broken, other = locks.statuses()
     assert broken.unreadable
@@ -82,8 +113,22 @@ def test_unreadable_record(locks: EtcdLockProvider, value: bytes) -> None:
     assert known_value(locks) == value
 
 
-def known_value(locks: EtcdLockProvider) -> bytes:
-    key = locks._keys("job")[0]
+@pytest.mark.parametrize("kind", ["records", "holders"])
+def test_name_that_is_no_text(locks: EtcdLockProvider, kind: str) -> None:
+    """It is one record that can't be read, and the rest is listed."""
+    take_from(locks, configure("other"))
+    key = f"{locks.prefix}{kind}/".encode() + b"gr\xfcn"
+    send(locks, gateway.put(key, known_value(locks, "other")))
+    broken, other = locks.statuses()
+    assert broken.name == "gr\\xfcn"
+    assert broken.unreadable
+    assert not other.unreadable
+    assert set(locks.names()) == {"gr\\xfcn", "other"}
+    assert locks.status(broken.name) is None
+
+
+def known_value(locks: EtcdLockProvider, name: str = "job") -> bytes:
+    key = locks._keys(name)[0]
     steps = [gateway.read(key)]
     result, _ = locks.members.ask("kv/txn", {"success": steps})
     return gateway.answers(result)[key].value

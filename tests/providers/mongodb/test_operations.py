@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+import bson
 import pytest
+from bson.datetime_ms import DatetimeMS
 from pymongo import monitoring
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, WTimeoutError
@@ -37,9 +39,11 @@ class Commands(monitoring.CommandListener):
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.sent: list[Any] = []
 
     def started(self, event: Any) -> None:
         self.names.append(event.command_name)
+        self.sent.append(event.command)
 
     def succeeded(self, event: Any) -> None:
         pass
@@ -85,6 +89,29 @@ def test_operations_of_a_lock(watched: MongoLockProvider, commands: Commands) ->
         assert watched.release(lock)
     with commands.expected("aggregate"):
         watched.statuses()
+
+
+ELSEWHERE = "readPreference=secondary&readConcernLevel=available&w=0&journal=false"
+
+
+def test_url_weakens_nothing(mongodb: dict[str, Any], commands: Commands) -> None:
+    """Reads ask the primary for its newest data, and a majority confirms writes."""
+    url = f"{mongodb['url'].partition('?')[0]}?{ELSEWHERE}"
+    options = {**mongodb, "url": url, "event_listeners": [commands]}
+    locks = MongoLockProvider("default", **options)
+    lock = take_from(locks, configure())
+    assert locks.extend(lock, MINUTE)
+    assert status_of(locks, "job").remaining
+    assert list(locks.names()) == ["job"]
+    assert lock.release()
+    reads = [each for each in commands.sent if {"aggregate", "find"} & {*each}]
+    writes = [each for each in commands.sent if "findAndModify" in each]
+    assert (len(reads), len(writes)) == (2, 3)
+    for each in reads:
+        assert each.get("$readPreference", {"mode": "primary"}) == {"mode": "primary"}
+        assert each.get("readConcern", {"level": "local"}) == {"level": "local"}
+    assert all(each["writeConcern"] == {"w": "majority"} for each in writes)
+    locks.clients.close()
 
 
 def test_operations_of_a_tick(watched: MongoLockProvider, commands: Commands) -> None:
@@ -243,6 +270,52 @@ def test_unreadable_document(locks: MongoLockProvider, wrong: dict[str, Any]) ->
     with pytest.raises(LockProviderError, match="'job'.*can't be read"):
         try_from(locks, configure())
     assert document(locks) == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"_id": b"gr\xfcn"},
+        {"_id": 7},
+        {"lockUntil": float("inf")},
+        {"fencingToken": float("nan")},
+        {"lockedBy": None},
+    ],
+    ids=repr,
+)
+def test_foreign_document(locks: MongoLockProvider, wrong: dict[str, Any]) -> None:
+    """It is one that can't be read, and the rest is listed."""
+    take_from(locks, configure("other"))
+    right = document(locks, "other")
+    locks.collection.insert_one({**right, "_id": "job", **wrong})
+    found = {status.name: bool(status.unreadable) for status in locks.statuses()}
+    assert found.pop("other") is False
+    assert list(found.values()) == [True]
+
+
+@pytest.mark.parametrize("moment", [2**62, -(2**62)])
+def test_instant_that_python_does_not_know(
+    locks: MongoLockProvider, moment: int
+) -> None:
+    """It spoils no answer; the stand-in knows none, either."""
+    take_from(locks, configure())
+    date = DatetimeMS(moment)
+    right = {**locks.read("job")[1], "now": locks.now()}
+    answer = bson.encode({"cursor": [right, {**right, "lockUntil": date}]})
+    one, other = bson.decode(answer, locks.collection.codec_options)["cursor"]
+    assert documents.parse(one)[0]
+    with pytest.raises(ValueError, match="is no document of a lock"):
+        documents.parse(other)
+
+
+def test_name_that_is_no_utf_8(locks: MongoLockProvider) -> None:
+    """It spoils no answer, and is told."""
+    take_from(locks, configure("gr__n"))
+    right = {**locks.read("gr__n")[1], "now": locks.now()}
+    answer = bson.encode(right).replace(b"gr__n", b"gr\xfc\xfcn")
+    found = bson.decode(answer, locks.collection.codec_options)
+    with pytest.raises(ValueError, match="is no text"):
+        documents.parse(found)
 
 
 @contextmanager
