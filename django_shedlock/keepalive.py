@@ -25,7 +25,7 @@ LONGEST_PAUSE = 30.0
 # (and each store has its own, ``LockProvider.heartbeat``), a release for a row, a
 # receiver may take its time, and the end of a lease never waits.
 lease_ends = Timetable("lease ends")
-receivers = Timetable("receivers")
+receivers = Timetable("receivers", retries=False)
 late_releases = Timetable("releases")
 
 
@@ -106,7 +106,7 @@ def release_later(
     def try_release() -> float | None:
         try:
             released = release()
-        except Exception as error:
+        except BaseException as error:  # whatever a provider raises
             text = "Lock %r still could not be released: %s"
             logger.info(text, lock.name, message_of(error))
         else:

@@ -16,6 +16,8 @@ Receivers can't break a job: Django logs what they raise, and the job goes on.
 from __future__ import annotations
 
 import logging
+import traceback
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +25,22 @@ from django.dispatch import Signal, receiver
 
 from django_shedlock.durations import format_duration, format_left
 
-logger = logging.getLogger("django_shedlock")
+
+class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
+    """Logs as its logger does; what a handler raises is printed, and ends nobody."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log it with the caller's place in the code."""
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        try:
+            self.logger.log(level, msg, *args, **kwargs)
+        except Exception:
+            with suppress(Exception):  # there may be no stderr
+                traceback.print_exc()
+
+
+logger = GuardedLogger(logging.getLogger("django_shedlock"), {})
+"""All of the package's: its threads, too, need each call to return."""
 
 STARTS = {
     "scheduler": (logging.DEBUG, ""),

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from django.db import close_old_connections, connections
 
-from django_shedlock.clocks import uptime
+from django_shedlock.clocks import SHORTEST_PAUSE, uptime
 from django_shedlock.signals import logger
 
 IDLE = 1.0
 """Seconds without work for which a connection is worth keeping open."""
 LONGEST_WAIT = 1.0
 """Seconds between two looks at what is due: waits stand still in a suspended host."""
+RETRY = 1.0
+"""Seconds after which work that raised is called again."""
 
 T = TypeVar("T")
 
@@ -109,12 +113,13 @@ class Timetable:
     """
     Calls work as soon as it is due, one after the other, in one daemon thread.
 
-    The thread starts with the first work, ends after the last, and is replaced when
-    more work is added if it died. Nothing that work raises ends it.
+    The thread starts with the first work, and ends after the last. Nothing else ends
+    it, whatever is raised. Work that raises is called again soon, if it ``retries``.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, *, retries: bool = True):
         self.name = name
+        self._retries = retries
         self.forget()
         renewed_in_child(self)
 
@@ -154,26 +159,32 @@ class Timetable:
             self._changed.wait_for(lambda: key not in self._entries, timeout)
 
     def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            try:
+                goes_on = self._call_next()
+            except BaseException:  # SystemExit, too: other work needs the thread
+                with suppress(BaseException):
+                    logger.exception("Work of the timetable %r failed.", self.name)
+                time.sleep(SHORTEST_PAUSE)
+        connections.close_all()
+
+    def _call_next(self) -> bool:
+        found = self._next()
+        if found is None:
+            return False
+        key, entry = found
+        due = uptime() + RETRY if self._retries else None
         try:
-            while found := self._next():
-                key, entry = found
-                try:
-                    due = entry.work()
-                except BaseException:  # SystemExit, too: other work needs the thread
-                    logger.exception("%r failed, and is not called again.", entry.work)
-                    due = None
-                with self._changed:
-                    if due is not None:
-                        entry.due = due
-                    elif self._entries.get(key) is entry:
-                        del self._entries[key]
-                        self._changed.notify_all()
+            due = entry.work()
         finally:
             with self._changed:
-                # Perhaps the next add() has started another one already.
-                if self._thread is threading.current_thread():
-                    self._thread = None
-            connections.close_all()
+                if due is not None:
+                    entry.due = due
+                elif self._entries.get(key) is entry:
+                    del self._entries[key]
+                    self._changed.notify_all()
+        return True
 
     def _next(self) -> tuple[Hashable, TimedWork] | None:
         """Wait for the next work that is due; ``None`` ends the thread."""

@@ -40,7 +40,12 @@ from django_shedlock.keepalive import (
 )
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.signals import lock_extended, lock_lost, lock_released
+from django_shedlock.signals import (
+    lock_extended,
+    lock_lost,
+    lock_released,
+    logger,
+)
 from django_shedlock.test import force_release, is_held, locked_in_memory
 from django_shedlock.test.contract.harness import force_extend, status_of
 from tests.support.clocks import SleepingClock
@@ -720,6 +725,34 @@ def test_refused_release_is_tried_again(
     assert len(asked) == 4
     assert outcomes == [(True, None)]
     assert re.search(r"'job' was released, \d+\.\d s late", caplog.text)
+
+
+def log_raises(*args: object, **options: object) -> NoReturn:
+    raise ConnectionError("no server")
+
+
+def test_refused_release_is_tried_again_though_nobody_can_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A handler that raises keeps no lock from its release."""
+    monkeypatch.setattr(logger.logger, "handle", log_raises)
+    refuse_releases(monkeypatch, 3)
+    with hold("job", lock_at_most_for=LEASE):
+        pass
+    wait_for(lambda: not is_held("job"))
+
+
+def test_end_of_the_lease_is_told_though_nobody_can_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a watcher that raises nor the log of that costs another lock its end."""
+    monkeypatch.setattr(logger.logger, "handle", log_raises)
+    options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}
+    with hold("a", **options) as a, hold("b", **options) as b, a.watched_by(log_raises):
+        for lock in (a, b):
+            force_release(lock.name)
+            end_own_count(lock)
+            assert lock.lost.wait(PATIENCE)
 
 
 def test_release_that_is_refused_until_the_lease_ends_is_given_up(

@@ -281,3 +281,51 @@ def test_release_of_a_lost_lock_is_not_logged_as_a_release(
     with caplog.at_level(logging.DEBUG, "django_shedlock"), hold("job"):
         force_release("job")
     assert [r.levelname for r in caplog.records] == ["DEBUG", "WARNING"]
+
+
+class Raising(logging.Handler):
+    """Raises, as a handler does whose server is gone."""
+
+    def __init__(self, error: BaseException):
+        super().__init__()
+        self.error = error
+
+    def emit(self, record: logging.LogRecord) -> NoReturn:
+        raise self.error
+
+
+@contextmanager
+def logging_to(handler: logging.Handler) -> Iterator[None]:
+    signals.logger.logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        signals.logger.logger.removeHandler(handler)
+
+
+def test_handler_that_raises_breaks_no_job(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it raised is printed, as Python's own handlers print their errors."""
+    with logging_to(Raising(Broken("no server"))):
+        with hold("job") as lock:
+            force_release("job")
+        assert lock.is_lost
+    assert "Broken: no server" in capsys.readouterr().err
+
+
+def test_interrupt_while_something_is_logged_is_no_error() -> None:
+    """Ctrl-C ends what it should end."""
+    with logging_to(Raising(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        signals.logger.warning("slow")
+
+
+def test_log_names_the_place_that_logs(caplog: pytest.LogCaptureFixture) -> None:
+    """Not the guard around the logger."""
+    signals.logger.warning("here")
+    signals.logger.log(logging.WARNING, "and here")
+    try:
+        raise Broken
+    except Broken:
+        signals.logger.exception("and there")
+    names = {record.funcName for record in caplog.records}
+    assert names == {"test_log_names_the_place_that_logs"}
+    assert caplog.records[-1].exc_info

@@ -94,10 +94,11 @@ def test_later_entry_takes_the_place_of_one_with_its_key(timetable: Timetable) -
 
 
 @pytest.mark.parametrize("error", [SystemExit, RuntimeError])
-def test_entry_that_raises_costs_no_other(
-    timetable: Timetable, error: type[BaseException], caplog: pytest.LogCaptureFixture
+def test_work_that_raises_costs_no_other(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is called no more, and the log says so."""
+    """It is called no more if its timetable does not retry, and the log says so."""
+    timetable = Timetable("of a test", retries=False)
 
     def fail() -> NoReturn:
         raise error("no more")
@@ -105,43 +106,65 @@ def test_entry_that_raises_costs_no_other(
     other = Often()
     timetable.add("other", other)
     timetable.add("bad", Often(fail))
-    wait_for(lambda: "bad" not in timetable._entries)
+    wait_for(lambda: "bad" not in timetable)
     assert other.goes_on()
-    assert "is not called again" in caplog.text
+    timetable.remove("other")
+    assert "Work of the timetable 'of a test' failed" in caplog.text
 
 
-def test_dead_thread_is_replaced(
-    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+def test_work_that_raises_is_called_again(timetable: Timetable) -> None:
+    """What went wrong once, as memory that was short, costs no lock its lease."""
+    calls: list[BaseException] = []
+
+    def fail_twice() -> None:
+        if len(calls) < 2:
+            calls.append(MemoryError())
+            raise calls[-1]
+
+    often = Often(fail_twice)
+    timetable.add("bad", often)
+    wait_for(lambda: often.calls > 2)
+
+
+@pytest.mark.parametrize("error", [SystemExit, MemoryError])
+def test_thread_with_work_is_ended_by_nothing(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """What was in a thread that died goes on with the next entry."""
-    first, second = Often(), Often()
-    with monkeypatch.context() as deadly:
-        deadly.setattr(Timetable, "_next", list)
-        timetable.add("first", first)
-        wait_for(lambda: not threads_of(timetable))
-    timetable.add("second", second)
-    assert first.goes_on()
-    assert second.goes_on()
+    """Not by what the package's own code raises either, nor by the log of that."""
+    often, real = Often(), Timetable._next
+    fails = [error(), error()]
+
+    def fail_first(self: Timetable) -> Any:
+        if fails:
+            raise fails.pop()
+        return real(self)
+
+    def fail(*args: object, **options: object) -> NoReturn:
+        raise error
+
+    timetable.add("job", often, uptime() + 3600)
+    monkeypatch.setattr(Timetable, "_next", fail_first)
+    monkeypatch.setattr(threads.logger, "exception", fail)
+    timetable.add("first", Often())
+    timetable.add("job", often)
+    wait_for(lambda: not fails)
+    assert often.goes_on()
 
 
 def test_thread_that_can_not_be_started_adds_nothing(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who asks is told, what was there stays, and the next one tries again."""
-    first, refused, last = Often(), Often(), Often()
+    """Who asks is told, and the next one tries again."""
+    refused, last = Often(), Often()
 
     def refuse(thread: threading.Thread) -> NoReturn:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as full:
-        full.setattr(Timetable, "_next", list)
-        timetable.add("first", first)
-        wait_for(lambda: not threads_of(timetable))
         full.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start"):
             timetable.add("refused", refused)
     timetable.add("last", last)
-    assert first.goes_on()
     assert last.goes_on()
     assert refused.calls == 0
 

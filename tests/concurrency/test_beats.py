@@ -1,4 +1,4 @@
-"""Beats of locks whose rows open transactions keep: they wait for none of them."""
+"""Beats of locks whose rows others keep, and of a process whose log fails."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from django.db import OperationalError, transaction
+from django.db.models import F
 
 from django_shedlock import Lock, hold
+from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.errors import is_lock_timeout
-from tests.support.leases import beat_now, is_kept_alive, lease_end
+from tests.support.leases import (
+    age_own_count,
+    beat_now,
+    is_kept_alive,
+    lease_end,
+    next_beat,
+)
+from tests.support.processes import Parent, worker
 from tests.support.threads import running_threads
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -96,3 +105,45 @@ def test_each_database_says_in_its_way_that_a_row_is_taken() -> None:
     assert is_lock_timeout(mysql)
     assert is_lock_timeout(oracle)
     assert not is_lock_timeout(OperationalError("ORA-03113: end-of-file"))
+
+
+class Raising(logging.Handler):
+    """Raises, as a handler does whose server is gone."""
+
+    def emit(self, record: logging.LogRecord) -> NoReturn:
+        raise ConnectionError("no server")
+
+
+def keep_alive_without_log(parent: Parent) -> bool:
+    """Keep two locks alive, one of them blocked, while each log call raises."""
+    package = logging.getLogger("django_shedlock")
+    package.setLevel(logging.DEBUG)
+    package.addHandler(Raising())
+    options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}
+    with hold("blocked", **options) as blocked, hold("kept", **options) as kept:
+        parent.say("held")
+        parent.wait()
+        for _ in range(4):
+            LockRecord.objects.filter(name="kept").update(
+                lock_until=F("lock_until") - LEASE * 0.8
+            )
+            age_own_count(kept, LEASE * 0.8)
+            beat_now(blocked)
+            wait_for(lambda: next_beat(blocked) > timedelta(0))
+            beat_now(kept)
+            wait_for(lambda: kept.remaining() > LEASE * 0.8)
+        parent.say("kept alive" if is_kept_alive(blocked) else "given up")
+    return kept.lost.is_set()
+
+
+@pytest.mark.servers_only
+@pytest.mark.django_db(transaction=True)
+def test_handler_that_raises_ends_no_heartbeat() -> None:
+    """Locks outlive several leases, in a process that can't log."""
+    with worker(keep_alive_without_log) as holder:
+        assert holder.heard() == "held"
+        with transaction.atomic():
+            LockRecord.objects.filter(name="blocked").update(locked_by=F("locked_by"))
+            holder.send()
+            assert holder.heard() == "kept alive"
+        assert not holder.result()
