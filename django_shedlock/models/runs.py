@@ -16,6 +16,8 @@ from django_shedlock.models.records import RELEASED, LockRecord, LockRecordQuery
 
 BAD = [outcome for outcome in RunOutcome if outcome.is_bad]
 BAD_OR_RUNNING = [*BAD, RunOutcome.RUNNING]
+NEWS = timedelta(days=1)
+"""For so long a loss is told of, however later runs ended."""
 SAMPLE = 100
 """Old runs that are looked at to find out whether anybody prunes."""
 
@@ -72,8 +74,9 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         """
         Only the ``name`` of each lock of the provider whose last ended run was bad.
 
-        ``newest`` is the key of its last run with one bad outcome; the newest of all
-        comes first. A lock is there once for each outcome since its last success.
+        And of each that was lost not long ago, as jobs may have overlapped. ``newest``
+        is the key of its last run with one bad outcome; the newest of all comes first.
+        A lock is there once for each outcome since its last success, and for a loss.
         """
         successes = LockRun.objects.using(self.db).filter(
             name=OuterRef("name"), provider=provider, outcome=RunOutcome.SUCCEEDED
@@ -89,6 +92,10 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
             names: Any = runs.order_by().values("name")
             names = names.annotate(newest=models.Max("pk")).alias(success=success)
             parts.append(names.filter(newest__gt=F("success")))
+        since = fields.StatementNow() - NEWS
+        lost = self.filter(Q(finished__gte=since) | Q(lost_at__gte=since))
+        lost = lost.filter(outcome=RunOutcome.LOST, provider=provider).order_by()
+        parts.append(lost.values("name").annotate(newest=models.Max("pk")))
         found: QuerySet[LockRun, Any] = parts[0].union(*parts[1:], all=True)
         return found.order_by("-newest")  # type: ignore[misc]
 

@@ -15,8 +15,9 @@ from django.utils.translation import pgettext
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
-from django_shedlock.console.monitoring.findings import Kind, is_unusual
+from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.monitoring.summaries import is_unusual
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.asking import open_requests
 from django_shedlock.durations import format_seconds, rough_length

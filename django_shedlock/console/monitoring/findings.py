@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -9,10 +10,10 @@ from enum import StrEnum
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.monitoring.summaries import (
     MOST_FAILURES,
-    SHORT_RUN,
     LockSummary,
+    is_unusual,
 )
-from django_shedlock.console.monitoring.traces import Trace
+from django_shedlock.console.monitoring.traces import Trace, process_of
 from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.states import (
@@ -88,17 +89,19 @@ class Finding:
 def findings_of(
     provider: LockProvider,
     summary: LockSummary,
-    trace: Trace | None,
+    traces: Mapping[int, Trace],
     grace: timedelta,
     held_for: timedelta | None,
 ) -> list[Finding]:
     """
     Return what an operator should look at in this lock, the most urgent first.
 
-    ``trace`` is that of its last run, if this was bad.
+    ``traces`` has its last run, if this was bad, and its last loss.
     """
     status = summary.status
-    told: list[Told | None] = [None if trace is None else _bad_end(summary, trace)]
+    known = dict.fromkeys(filter(None, (summary.last_run, summary.last_loss)))
+    bad = [traces[key] for key in known if key in traces]
+    told: list[Told | None] = [_bad_end(summary, trace) for trace in bad]
     if status is not None and status.unreadable:
         sentence = (
             f"Its record can't be read ({status.unreadable}). Correct or delete "
@@ -107,7 +110,7 @@ def findings_of(
         told = [(Kind.UNREADABLE, sentence, [])]
     elif status is not None:
         told += [
-            _overdue(status, trace, grace),
+            _overdue(status, bad, grace),
             _expired(status),
             _long(status, summary, grace, held_for),
             _paused(status),
@@ -129,12 +132,7 @@ Told = tuple[Kind, str, list[str]]
 """The kind of a finding, its sentence, and the words of the command that helps."""
 
 
-def process_of(locked_by: str) -> str:
-    """Return the ``host:pid`` of this acquisition; of Java's, all that it tells."""
-    return locked_by.rpartition(":")[0] or locked_by
-
-
-def _overdue(status: LockStatus, trace: Trace | None, grace: timedelta) -> Told | None:
+def _overdue(status: LockStatus, bad: Sequence[Trace], grace: timedelta) -> Told | None:
     since = status.overdue_since(grace)
     if since is None:
         return None
@@ -155,11 +153,12 @@ def _overdue(status: LockStatus, trace: Trace | None, grace: timedelta) -> Told 
     late = rough_length(aware(status.clock) - since)
     missed = f"the tick of {local_text(since)}{schedule}"
     sentence = f"Late by {late}: {missed} has not succeeded. {why}"
-    suspect = trace.run.locked_by if trace and trace.may_run else ""
+    suspects = [trace.run.locked_by for trace in bad if trace.may_run]
     if status.state is LockState.EXPIRED:
-        suspect = status.locked_by
-    if suspect:
-        sentence += f" Its last run may still go on in process {process_of(suspect)}."
+        suspects.append(status.locked_by)
+    if suspects:
+        process = process_of(suspects[0])
+        sentence += f" Its last run may still go on in process {process}."
         return Kind.OVERDUE, sentence, ["show", status.name]
     if not status.may_catch_up(grace):
         return Kind.OVERDUE, sentence, ["trigger", status.name]
@@ -221,10 +220,14 @@ def _paused(status: LockStatus) -> Told | None:
 def _bad_end(summary: LockSummary, trace: Trace) -> Told | None:
     status, outcome = summary.status, summary.last_outcome
     is_expired = status is not None and status.state is LockState.EXPIRED
-    if is_expired and outcome is RunOutcome.ABANDONED:
+    which, again, last = "Its last run", "", ""
+    if trace.run.pk != summary.last_run:
+        which, outcome = "An earlier run", RunOutcome.LOST
+        if not trace.is_news:
+            return None
+    elif is_expired and outcome is RunOutcome.ABANDONED:
         return None  # the finding that its lock has expired says the same
-    again, last = "", ""
-    if summary.failures > 1:
+    elif summary.failures > 1:
         limit = "at least " if summary.failures == MOST_FAILURES else ""
         again = f", and {limit}{summary.failures} runs in a row have not succeeded"
     if summary.last_success is not None:
@@ -236,24 +239,16 @@ def _bad_end(summary: LockSummary, trace: Trace) -> Told | None:
         end = "has not reported its end, and does not hold its lock any more"
     else:
         when = f"at {local_text(lost_at)}, " if lost_at else ""
-        end, remedy = f"lost its lock {when}before it ended", OVERLAPPED
-        remedy += "." if trace.release else f": {LONGER}"
+        end = f"lost its lock {when}before it ended"
+        remedy = (
+            "It may have run twice at the same time. If its lease was too short, give "
+            "it a longer lock_at_most_for, or keep_alive=True."
+        )
     if trace.may_run:
         process = process_of(trace.run.locked_by)
         remedy = (
             f"It may still run: make sure that its process {process} is gone, before "
             "its job runs again."
         )
-    sentence = f"Its last run {end}{again}.{trace.released}{last} {remedy}"
+    sentence = f"{which} {end}{again}.{trace.released}{last} {remedy}"
     return Kind(str(outcome)), sentence, ["history", summary.name]
-
-
-OVERLAPPED = "It may have run twice at the same time"
-LONGER = "give it a longer lock_at_most_for, or keep_alive=True."
-
-
-def is_unusual(status: LockStatus, usual: timedelta | None) -> bool:
-    """Return whether a job has been running for much longer than usual."""
-    if usual is None or status.state is not LockState.RUNNING:
-        return False
-    return status.held_for > max(SHORT_RUN, UNUSUAL * usual)

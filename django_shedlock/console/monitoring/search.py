@@ -167,12 +167,12 @@ class Search:
         self, provider: LockProvider, summaries: Sequence[LockSummary]
     ) -> dict[str, list[Finding]]:
         found: dict[str, list[Finding]] = {}
-        bad = [each.last_run for each in summaries if each.last_outcome in BAD]
+        bad = {each.last_run for each in summaries if each.last_outcome in BAD}
+        bad |= {each.last_loss for each in summaries}
         traces = traces_of(provider, filter(None, bad))
         for summary in summaries:
-            trace = traces.get(summary.last_run or 0)
-            findings = findings_of(provider, summary, trace, self.grace, self.held_for)
-            if findings:
+            times = self.grace, self.held_for
+            if findings := findings_of(provider, summary, traces, *times):
                 found[summary.name] = findings
         return found
 

@@ -16,7 +16,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.console.monitoring.traces import read_history
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockStatus, RunOutcome
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRunQuerySet
 from django_shedlock.models.last_runs import with_usual_duration
 from django_shedlock.models.runs import BAD_OR_RUNNING
@@ -27,6 +27,8 @@ MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
 SHORT_RUN = timedelta(minutes=1)
 """A job that has run for less than this needs no look."""
+UNUSUAL = 3
+"""A job that runs this many times longer than usual may be stuck."""
 BATCH = 10_000
 """Locks per statement: SQLite limits the number of parameters."""
 
@@ -48,6 +50,8 @@ class LockSummary:
     usual_duration: timedelta | None = None
     last_run: int | None = None
     """Its key."""
+    last_loss: int | None = None
+    """The key of the newest run that lost its lock."""
     last_outcome: RunOutcome | None = None
     last_duration: timedelta | None = None
     last_exception_type: str = ""
@@ -82,11 +86,14 @@ def summarize(
         name, newest_by, outcome = map(last.pop, ("name", "newest_by", "last_outcome"))
         status = found[name].status if name in found else None
         if _ran_since(status, newest_by):
-            last = {key: last[key] for key in ("last_success", "usual_duration")}
+            last = {key: last[key] for key in KNOWN_STILL}
         else:
             last["last_outcome"] = RunOutcome(outcome) if outcome else None
         found[name] = LockSummary(name, status, **last)
     return [found[name] for name in sorted(found)]
+
+
+KNOWN_STILL = ("last_success", "usual_duration", "last_loss")
 
 
 def _ran_since(status: LockStatus | None, newest_by: str) -> bool:
@@ -98,6 +105,13 @@ def _ran_since(status: LockStatus | None, newest_by: str) -> bool:
     return is_settled and status.locked_by != newest_by
 
 
+def is_unusual(status: LockStatus, usual: timedelta | None) -> bool:
+    """Return whether a job has been running for much longer than usual."""
+    if usual is None or status.state is not LockState.RUNNING:
+        return False
+    return status.held_for > max(SHORT_RUN, UNUSUAL * usual)
+
+
 def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
     """
     Return the names whose last ended run was bad, the newest first.
@@ -107,8 +121,8 @@ def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
     """
 
     def read(runs: LockRunQuerySet) -> list[str]:
-        # A name is there once for each outcome.
-        reach = None if limit is None else limit * len(BAD_OR_RUNNING)
+        # A name is there once for each outcome, and for a loss.
+        reach = None if limit is None else limit * (len(BAD_OR_RUNNING) + 1)
         found = runs.last_bad(provider.alias)[:reach]
         return list(dict.fromkeys(each["name"] for each in found))[:limit]
 
@@ -229,6 +243,7 @@ def _last_runs(
         "usual_duration",
         newest_by=F("locked_by"),
         last_run=last(ended, "pk"),
+        last_loss=last(same.filter(outcome=RunOutcome.LOST), "pk"),
         last_outcome=last(ended, "current_outcome"),
         last_duration=last(ended, "duration"),
         last_exception_type=Coalesce(last(ended, "exception_type"), Value("")),

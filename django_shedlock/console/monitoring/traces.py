@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from django.db import Error
 
-from django_shedlock.clocks import local_text
+from django_shedlock.clocks import aware, local_text
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRun
-from django_shedlock.models.runs import LockRunQuerySet
+from django_shedlock.models.runs import NEWS, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
@@ -37,6 +38,14 @@ class Trace:
         return self.run.finished is None and not is_failure
 
     @property
+    def is_news(self) -> bool:
+        """Whether it is a loss of which one has to know, however later runs ended."""
+        moment = self.run.finished or self.run.lost_at
+        if moment is None or self.run.outcome != RunOutcome.LOST:
+            return False
+        return aware(vars(self.run)["clock"]) - aware(moment) < NEWS
+
+    @property
     def released(self) -> str:
         """Who released its lock by force, when and why; empty if nobody did."""
         if self.release is None:
@@ -45,6 +54,11 @@ class Trace:
         because = f", because: {why!r}" if why else ""
         at = local_text(self.release.began)
         return f" {who} released its lock by force at {at}{because}."
+
+
+def process_of(locked_by: str) -> str:
+    """Return the ``host:pid`` of this acquisition; of Java's, all that it tells."""
+    return locked_by.rpartition(":")[0] or locked_by
 
 
 def traces_of(provider: LockProvider, keys: Iterable[int]) -> Mapping[int, Trace]:
@@ -60,7 +74,8 @@ def traces_of(provider: LockProvider, keys: Iterable[int]) -> Mapping[int, Trace
     def read(runs: LockRunQuerySet) -> list[Trace]:
         found: list[Trace] = []
         for some in parts:
-            bad = list(runs.filter(pk__in=some).defer("exception_traceback"))
+            rows = runs.filter(pk__in=some).defer("exception_traceback")
+            bad = list(rows.annotate(clock=DatabaseNow()))
             releases = _releases(runs.db, provider, bad)
             found += [Trace(run, releases.get(run.locked_by)) for run in bad]
         return found

@@ -265,7 +265,7 @@ def test_bad_end_links_to_its_run(*, may_see_runs: bool) -> None:
     [
         ("", 308),
         ("?p=2", 308),
-        ("?attention=any", 5),
+        ("?attention=any", 6),
         ("?state=free", 304),
         ("?state=running", 2),
         ("?state=running&attention=any", 1),

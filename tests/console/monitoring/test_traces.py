@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_shedlock import LockLost, hold
+from django_shedlock import LockLost, execute, hold
+from django_shedlock.console.monitoring.search import Search
+from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
+from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_lost
 from tests.support.bridges import bridge
 from tests.support.commands import call
-from tests.support.lateness import be_overdue
+from tests.support.lateness import DAY, be_overdue
 from tests.support.leases import beat_now, end_lease
 from tests.support.locks import LEASE, add_run, expire, take
 from tests.support.operators import LIST
@@ -174,3 +179,65 @@ def test_finding_of_another_acquisition_names_no_operator(outcome: RunOutcome) -
     assert call("release", "job", "--force", "--reason", "the pod is gone")[0] == 0
     add_run("job", outcome)
     assert "the pod is gone" not in call("check")[1]
+
+
+def overlap() -> None:
+    """Let a run lose its lock to another one, which succeeds, and then end."""
+    with hold("job", lock_at_most_for=LEASE):
+        assert call("release", "job", "--force", "--reason", "by mistake")[0] == 0
+        with worker(run_through) as other:
+            other.result()
+
+
+def run_through(parent: Parent) -> None:
+    """Be the other worker."""
+    execute(lambda: None, "job")
+
+
+def test_overlap_is_told_though_the_other_run_succeeded() -> None:
+    """That is what a lock is against: neither success hides it for a day."""
+    overlap()
+    execute(lambda: None, "job")
+    checked = told()
+    assert "An earlier run lost its lock before it ended." in checked
+    assert "because: 'by mistake'" in checked
+    assert "It may have run twice at the same time." in checked
+    assert call("list", "--attention")[1].startswith("NAME")
+    LockRun.objects.filter(outcome="lost").update(finished=DatabaseNow() - DAY)
+    assert call("check")[:2] == (0, "No findings.\n")
+
+
+def test_unfinished_overlap_is_told_by_when_it_was_noticed() -> None:
+    """A worker that goes on without its lock has no end to count from."""
+    take("job").release()
+    add_run("job", RunOutcome.LOST, lost_at=DatabaseNow())
+    add_run("job")
+    assert "It may still run: make sure that its process web-1:7" in told()
+    LockRun.objects.filter(outcome="lost").update(lost_at=DatabaseNow() - DAY)
+    assert call("check")[0] == 0
+
+
+def test_old_loss_is_told_until_a_run_succeeds() -> None:
+    """As any bad end is."""
+    take("job").release()
+    long_ago = DatabaseNow() - 9 * DAY
+    add_run("job", RunOutcome.LOST, started=long_ago, finished=long_ago)
+    assert "Its last run lost its lock" in told()
+    add_run("job")
+    assert call("check")[0] == 0
+
+
+def test_losses_cost_as_many_statements_as_one_failure() -> None:
+    """However many locks were lost, and whatever followed."""
+    counts = []
+    add_run("failed", RunOutcome.FAILED)
+    for number in range(3):
+        for loss in range(10 * number):
+            name = f"job-{number}-{loss}"
+            add_run(name, RunOutcome.LOST, finished=DatabaseNow())
+            add_run(name)
+        with CaptureQueriesContext(connection) as queries:
+            found = Search().attention(get_provider()).findings
+        counts.append(len(queries))
+        assert len(found) == 1 + sum(10 * each for each in range(number + 1))
+    assert counts == [7] * 3
