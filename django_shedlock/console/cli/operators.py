@@ -49,6 +49,12 @@ class ActionCommand(Subcommand):
     def run(
         self, provider: LockProvider, *, name: str, reason: str, **options: Any
     ) -> None:
+        if not provider.is_shared:
+            raise base.WrongCall(
+                f"The provider {provider.alias!r} keeps its locks in the memory of "
+                f"each process: `shedlock {self.name}` finds none of another process, "
+                "and changes nothing. Keep them in a store that all processes share."
+            )
         chosen = {option.name: options[option.name] for option in self.action.options}
         for option in self.action.options:
             if option.label:
