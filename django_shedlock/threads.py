@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from django.db import close_old_connections, connections
@@ -22,6 +23,8 @@ IDLE = 1.0
 """Seconds without work for which a connection is worth keeping open."""
 LONGEST_WAIT = 1.0
 """Seconds between two looks at what is due: waits stand still in a suspended host."""
+FEW = 64
+"""Entries of a heap that may be left over without a look at how many there are."""
 RETRY = 1.0
 """Seconds after which work that raised is called again."""
 
@@ -101,12 +104,13 @@ Work = Callable[[], float | None]
 """Returns when it is due again, by ``uptime()``; ``None`` if never."""
 
 
-@dataclass(eq=False)
-class TimedWork:
-    """Work of a timetable, and when it is due."""
+class TimedWork(NamedTuple):
+    """Work of a timetable, in the order in which it is due, and then was added."""
 
-    work: Work
     due: float
+    number: int
+    key: Hashable
+    work: Work
 
 
 class Timetable:
@@ -127,6 +131,9 @@ class Timetable:
         """Forget the work: a forked child must not do its parent's."""
         self._changed = threading.Condition()
         self._entries: dict[Hashable, TimedWork] = {}
+        self._heap: list[TimedWork] = []
+        """The entries, and some that were removed or replaced since."""
+        self._numbers = count()
         self._thread: threading.Thread | None = None
 
     def add(self, key: Hashable, work: Work, due: float = 0) -> None:
@@ -141,14 +148,20 @@ class Timetable:
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()  # it waits for the condition, and then finds the work
                 self._thread = thread
-            self._entries[key] = TimedWork(work, due)
-            self._changed.notify_all()
+            entry = TimedWork(due, next(self._numbers), key, work)
+            heappush(self._heap, entry)
+            self._entries[key] = entry
+            if len(self._heap) > 2 * len(self._entries) + FEW:
+                self._heap = sorted(self._entries.values())
+            if self._heap[0] is entry:
+                self._changed.notify_all()
 
     def remove(self, key: Hashable) -> None:
         """Call the work with this key no more."""
         with self._changed:
             self._entries.pop(key, None)
-            self._changed.notify_all()
+            if not self._entries:
+                self._changed.notify_all()
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
@@ -170,35 +183,39 @@ class Timetable:
         connections.close_all()
 
     def _call_next(self) -> bool:
-        found = self._next()
-        if found is None:
+        entry = self._next()
+        if entry is None:
             return False
-        key, entry = found
         due = uptime() + RETRY if self._retries else None
         try:
             due = entry.work()
         finally:
             with self._changed:
-                if due is not None:
-                    entry.due = due
-                elif self._entries.get(key) is entry:
-                    del self._entries[key]
+                is_current = self._is_current(entry)
+                if is_current and due is not None:
+                    self.add(entry.key, entry.work, due)
+                elif is_current:
+                    del self._entries[entry.key]
                     self._changed.notify_all()
         return True
 
-    def _next(self) -> tuple[Hashable, TimedWork] | None:
+    def _is_current(self, entry: TimedWork) -> bool:
+        return self._entries.get(entry.key) is entry
+
+    def _next(self) -> TimedWork | None:
         """Wait for the next work that is due; ``None`` ends the thread."""
         is_idle = False
         while True:
             with self._changed:
-                if not self._entries:
+                while self._heap and not self._is_current(self._heap[0]):
+                    heappop(self._heap)
+                if not self._heap:
                     # Under the condition, so that the next add() starts a thread.
                     self._thread = None
                     return None
-                key, entry = min(self._entries.items(), key=lambda item: item[1].due)
-                pause = entry.due - uptime()
+                pause = self._heap[0].due - uptime()
                 if pause <= 0:
-                    return key, entry
+                    return self._heap[0]
                 if pause <= IDLE or is_idle:
                     self._changed.wait(min(pause, LONGEST_WAIT))
                     continue

@@ -169,6 +169,64 @@ def test_thread_that_can_not_be_started_adds_nothing(
     assert refused.calls == 0
 
 
+class Due(float):
+    """An instant that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: float) -> bool:
+        Due.compared += 1
+        return float(self) < float(other)
+
+    def __eq__(self, other: object) -> bool:
+        Due.compared += 1
+        return isinstance(other, float) and float(self) == float(other)
+
+    __hash__ = float.__hash__
+
+
+@pytest.fixture
+def full(timetable: Timetable) -> Timetable:
+    """A timetable with thousands of entries, none of which is due."""
+    soon = uptime() + 3600
+    for number in range(2000):
+        timetable.add(number, Often(), Due(soon + number))
+    return timetable
+
+
+def test_thousands_of_entries_are_not_looked_through(full: Timetable) -> None:
+    """One more entry, its call and its end cost some comparisons."""
+    Due.compared = 0
+    for _ in range(20):
+        full.add("one more", lambda: None, Due(0))
+        full.wait_until_done("one more", PATIENCE)
+        assert "one more" not in full
+    assert 0 < Due.compared < 20 * 100
+
+
+def test_entry_that_is_not_the_first_wakes_up_nobody(
+    full: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread would only find that nothing is due."""
+    woken: list[str] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(full._changed, "notify_all", lambda: woken.append("up"))
+        full.add("one more", Often(), Due(uptime() + 7200))
+        full.remove("one more")
+    assert woken == []
+
+
+def test_removed_entries_do_not_pile_up(timetable: Timetable) -> None:
+    """Each lock adds an entry, and removes it long before it is due."""
+    later = uptime() + 3600
+    for number in range(10):
+        timetable.add(number, Often(), later)
+    for number in range(10, 1000):
+        timetable.add(number, Often(), later + number)
+        timetable.remove(number)
+    assert len(timetable._heap) <= 2 * len(timetable._entries) + threads.FEW + 1
+
+
 def test_connection_that_closes_slowly_holds_up_nobody(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
