@@ -177,9 +177,11 @@ def _setting_problem(setting: conf.Setting[Any]) -> str | None:
         value = setting.value
         if setting.types == conf.DURATION and parse_duration(value) < ZERO:
             return f"{setting.name} = {value!r}: it must not be negative."
+        if setting.types == conf.FUNCTION and not callable(setting.function):
+            return f"{setting.name} = {value!r}: it is no function."
     except ImproperlyConfigured as error:
         return str(error)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         return f"{setting.name}: {error}."
     return None
 

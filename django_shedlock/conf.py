@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from django_shedlock.durations import Duration
 
@@ -39,8 +40,15 @@ class Setting(Generic[T]):
             )
         return value
 
+    @property
+    def function(self) -> Any:
+        """The function, or the one at a dotted path; raises ``ImportError``."""
+        value = self.value
+        return import_string(value) if isinstance(value, str) else value
+
 
 DURATION = (timedelta, int, float, str)
+FUNCTION: tuple[Any, ...] = (str, Callable)
 
 PROVIDERS = Setting[dict[str, dict[str, Any]]](
     "SHEDLOCK_PROVIDERS",
@@ -62,6 +70,11 @@ NAMESPACE = Setting[str]("SHEDLOCK_NAMESPACE", (str,), "")
 TABLE = Setting[str]("SHEDLOCK_TABLE", (str,), "shedlock")
 ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
 HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
+HISTORY_SCRUB = Setting[Callable[[str], str] | str](
+    "SHEDLOCK_HISTORY_SCRUB",
+    FUNCTION,
+    "django_shedlock.history.journal.without_secrets",
+)
 HISTORY_RETENTION = Setting[Duration]("SHEDLOCK_HISTORY_RETENTION", DURATION, "30d")
 GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION, "5m")
 REQUEST_LIFETIME = Setting[Duration]("SHEDLOCK_REQUEST_LIFETIME", DURATION, "1h")
@@ -69,7 +82,7 @@ CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](
     "SHEDLOCK_METRICS_LABEL",
-    (str, Callable),  # type: ignore[arg-type]
+    FUNCTION,
     "django_shedlock.contrib.prometheus.own_name",
 )
 METRICS_MAX_LOCKS = Setting[int]("SHEDLOCK_METRICS_MAX_LOCKS", (int,), 1000)

@@ -57,6 +57,8 @@ def test_sound_project_has_nothing_to_say() -> None:
         ({"SHEDLOCK_PROVIDERS": []}, "SHEDLOCK_PROVIDERS"),
         ({"SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR": "1 hour"}, "'1 hour' is not a duration"),
         ({"SHEDLOCK_HISTORY_RETENTION": -5}, "-5: it must not be negative"),
+        ({"SHEDLOCK_HISTORY_SCRUB": "shop.hide"}, "SHEDLOCK_HISTORY_SCRUB: No module"),
+        ({"SHEDLOCK_HISTORY_SCRUB": "os.sep"}, "'os.sep': it is no function"),
     ],
 )
 def test_e001_setting_of_a_wrong_type(settings: Any, text: str) -> None:

@@ -19,7 +19,7 @@ from django.dispatch import receiver
 from django_shedlock import conf
 from django_shedlock.exceptions import message_of
 from django_shedlock.fields import DatabaseNow, storable
-from django_shedlock.history.journal import Journal, fitting, texts
+from django_shedlock.history.journal import Journal, fitting, scrubbed, texts
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.states import RunOutcome, is_success
@@ -166,8 +166,10 @@ def exception_columns(exception: BaseException | None) -> dict[str, str]:
     except Exception as error:
         traceback = f"(no traceback: {type(error).__name__} was raised)"
     return {
-        **fitting(exception_type=name, exception_message=message_of(exception)),
-        "exception_traceback": storable(traceback)[-LONGEST_TRACEBACK:],
+        **fitting(
+            exception_type=name, exception_message=scrubbed(message_of(exception))
+        ),
+        "exception_traceback": storable(scrubbed(traceback))[-LONGEST_TRACEBACK:],
     }
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
 
+import psycopg
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, OperationalError, connection, transaction
@@ -108,6 +109,66 @@ def test_long_cause_is_cut_off() -> None:
         job()
     run = LockRun.objects.get()
     assert (run.operator, run.reason) == ("a" * 255, "b" * 2000)
+
+
+DSN = "host=127.0.0.1 port=1 dbname=shop user=app password='s3 cr3t'"
+
+
+def ask_the_shop() -> None:
+    try:
+        psycopg.connect("postgresql://app:s3cr3t@127.0.0.1:1/shop")
+    except psycopg.OperationalError as error:
+        raise Broken(f"Nor does {DSN}") from error
+
+
+def test_history_keeps_no_password() -> None:
+    """Not that of a driver's error, nor of its cause, nor of the lines of source."""
+    with pytest.raises(Broken):
+        execute(ask_the_shop, "job")
+    run = LockRun.objects.get()
+    assert "user=app password=*****" in run.exception_message
+    assert "postgresql://app:******" in run.exception_traceback
+    assert "psycopg.OperationalError: " in run.exception_traceback
+    kept = run.exception_message + run.exception_traceback
+    assert not any(secret in kept for secret in ("s3cr3t", "s3 cr3t"))
+
+
+def test_project_scrubs_what_the_history_keeps() -> None:
+    """By a function of its own, or by its path."""
+    for scrub in (scrub_names, f"{__name__}.scrub_names"):
+        with override_settings(SHEDLOCK_HISTORY_SCRUB=scrub):
+            with pytest.raises(Broken):
+                execute(fail_for_alice, "job")
+        run = LockRun.objects.latest("pk")
+        assert run.exception_message == "no mail to (somebody)"
+        assert "Broken: no mail to (somebody)" in run.exception_traceback
+
+
+def scrub_names(text: str) -> str:
+    return text.replace("alice", "(somebody)")
+
+
+def fail_for_alice() -> None:
+    raise Broken("no mail to alice")
+
+
+def test_function_that_fails_leaves_the_text_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The run is recorded all the same, and the log tells why its text is missing."""
+    for scrub in (lambda text: 1 / 0, "no.such.function"):
+        with override_settings(SHEDLOCK_HISTORY_SCRUB=scrub):
+            with pytest.raises(Broken):
+                execute(fail_for_alice, "job")
+        run = LockRun.objects.latest("pk")
+        assert (run.outcome, run.exception_message, run.exception_traceback) == (
+            "failed",
+            "",
+            "",
+        )
+        assert run.exception_type.endswith("Broken")
+        assert "SHEDLOCK_HISTORY_SCRUB failed: a text is left out." in caplog.text
+        caplog.clear()
 
 
 def test_failed_run_has_its_traceback() -> None:

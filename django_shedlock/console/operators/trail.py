@@ -18,7 +18,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.history.journal import Journal, fitting, texts
+from django_shedlock.history.journal import Journal, fitting, scrubbed, texts
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.lock import new_identity
 from django_shedlock.locks.states import LockStatus
@@ -124,7 +124,7 @@ class Trail:
                 self.provider.history_database,
                 row,
                 {"name": name},
-                {"result": result.value, **fitting(detail=detail)},
+                {"result": result.value, **fitting(detail=scrubbed(detail))},
             )
 
     def claim(self, row: int, name: str) -> bool:

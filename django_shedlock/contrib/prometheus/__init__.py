@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from django.utils.module_loading import import_string
-
 from django_shedlock import conf
 from django_shedlock.signals import logger
 
@@ -21,10 +19,8 @@ def own_name(name: str) -> str:
 
 def label_of(name: str) -> str:
     """Return the label that ``SHEDLOCK_METRICS_LABEL`` gives to this name."""
-    chosen = conf.METRICS_LABEL.value
     try:
-        function = import_string(chosen) if isinstance(chosen, str) else chosen
-        return str(function(name))
+        return str(conf.METRICS_LABEL.function(name))
     except Exception as error:  # whatever the project's function raises
         logger.warning("SHEDLOCK_METRICS_LABEL failed for lock %r: %s", name, error)
         return UNLABELLED
