@@ -3,52 +3,117 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from dataclasses import dataclass
+
+from asgiref.local import Local
 
 from django_shedlock import conf
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, NoActiveLock, message_of
 from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import is_success
 from django_shedlock.signals import logger
-from django_shedlock.threads import closing, outside_event_loop
+from django_shedlock.threads import closing, outside_event_loop, renewed_in_child
 
-# Never reset by token: asyncio may exit a context manager in another context.
-_active_locks: ContextVar[tuple[Lock, ...]] = ContextVar(
-    "django_shedlock_active_locks", default=()
-)
 
-_held: set[Lock] = set()
+class Body:
+    """
+    A body that may be inside a lock, of which there may be several at once.
+
+    A task may outlive the body that started it. The lock is held until the last of
+    them leaves it.
+    """
+
+    def __init__(self) -> None:
+        self.lock: Lock | None = None
+        """The lock that it is or was inside."""
+
+    def enter(self, lock: Lock) -> None:
+        """Go into a lock that was acquired for this body."""
+        with _held.mutex:
+            self.lock = lock
+            _held.insides[lock] = _Inside(self, {self})
+
+    def reenter(self, provider: str, name: str) -> Lock | None:
+        """Go into the lock of this name under which the calling code runs, if any."""
+        for lock in _locks_here():
+            if (lock.provider.alias, lock.name) == (provider, name) and lock.is_active:
+                with _held.mutex:  # else the last one could leave meanwhile
+                    if lock in _held.insides:
+                        self.lock = lock
+                        _held.insides[lock].bodies.add(self)
+                        return lock
+        return None
+
+    def leave(
+        self, error: BaseException | None
+    ) -> tuple[Lock | None, BaseException | None]:
+        """
+        Go out of the lock; return it if it has to be released, and what it failed with.
+
+        That is so if nobody is inside any more. The run fails if the body that acquired
+        the lock ended with an error, or one that outlived it. What an interrupt has
+        stopped can be called again.
+        """
+        lock = self.lock
+        if lock is None:
+            return None, error
+        with _held.mutex:
+            inside = _held.insides.get(lock)
+            if inside is None:
+                return lock, error
+            inside.bodies.discard(self)
+            if inside.first not in inside.bodies and is_success(inside.failure):
+                inside.failure = error
+            if inside.bodies:
+                return None, error
+            del _held.insides[lock]
+            return lock, inside.failure
+
+
+@dataclass
+class _Inside:
+    first: Body
+    bodies: set[Body]
+    failure: BaseException | None = None
+
+
+class _Held:
+    # A forked child holds nothing, and may inherit a mutex that is locked for ever.
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.mutex = threading.RLock()  # a signal's handler may hold a lock
+        self.insides: dict[Lock, _Inside] = {}
+        # Of a thread or task. Only asgiref takes it along to other threads: where a new
+        # thread inherits its context, as in free-threaded builds, it is empty.
+        self.here = Local()
+
+
+_held = renewed_in_child(_Held())
+
+
+def _locks_here() -> tuple[Lock, ...]:
+    locks: tuple[Lock, ...] = getattr(_held.here, "locks", ())
+    return locks
 
 
 @contextmanager
-def activated(lock: Lock, *, is_acquired: bool = False) -> Iterator[None]:
-    """
-    Make ``lock`` the current one of this thread or task while the body runs.
-
-    With ``is_acquired`` it also counts among those that this process holds.
-    """
+def activated(lock: Lock) -> Iterator[None]:
+    """Make ``lock`` the current one of this thread or task while the body runs."""
+    _held.here.locks = (*_locks_here(), lock)
     try:
-        if is_acquired:
-            _held.add(lock)
-        _active_locks.set((*_active_locks.get(), lock))
         yield
     finally:
-        if is_acquired:
-            _held.discard(lock)
-        locks = _active_locks.get()
+        # Not what it was before: asyncio may exit this in another context.
+        locks = _locks_here()
         if lock in locks:
             innermost = len(locks) - 1 - locks[::-1].index(lock)
-            _active_locks.set(locks[:innermost] + locks[innermost + 1 :])
-
-
-def find_active_lock(provider: str, name: str) -> Lock | None:
-    """Return the lock of this name that the calling code holds already, if any."""
-    for lock in _active_locks.get():
-        if (lock.provider.alias, lock.name) == (provider, name) and lock.is_active:
-            return lock
-    return None
+            _held.here.locks = locks[:innermost] + locks[innermost + 1 :]
 
 
 def current_lock() -> Lock:
@@ -57,8 +122,9 @@ def current_lock() -> Lock:
 
     Raises ``NoActiveLock`` if there is none.
     """
-    for lock in reversed(_active_locks.get()):
-        if lock.is_ours:
+    is_enabled = conf.ENABLED.value
+    for lock in reversed(_locks_here()):
+        if lock.is_ours and (lock in _held.insides or not is_enabled):
             return lock
     raise NoActiveLock(
         "This code runs under no lock. Call it in a job with @scheduler_lock, or "
@@ -100,9 +166,8 @@ def extend_active_lock(
 def locks_held() -> list[Lock]:
     """Return the locks that this process holds, in the order of their names."""
     # copy() is atomic, so other threads do not disturb it.
-    return sorted(
-        (lock for lock in _held.copy() if lock.is_active), key=lambda lock: lock.name
-    )
+    held = (lock for lock in _held.insides.copy() if lock.is_active)
+    return sorted(held, key=lambda lock: lock.name)
 
 
 def release_all() -> list[Lock]:

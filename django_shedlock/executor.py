@@ -19,9 +19,10 @@ from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_shedlock import conf
-from django_shedlock.active import activated, find_active_lock
+from django_shedlock.active import Body, activated
 from django_shedlock.cancellation import cancelled_when_lost
 from django_shedlock.clocks import Backoff
 from django_shedlock.durations import format_duration
@@ -32,7 +33,7 @@ from django_shedlock.exceptions import (
     LockProviderError,
     message_of,
 )
-from django_shedlock.keepalive import guarded, late_releases, release_later
+from django_shedlock.keepalive import guard, late_releases, release_later, unguard
 from django_shedlock.locks.configuration import (
     LockConfiguration,
     LockOptions,
@@ -42,9 +43,9 @@ from django_shedlock.locks.configuration import (
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.unlocked import UnlockedProvider
 from django_shedlock.signals import lock_acquired, lock_not_acquired, logger
+from django_shedlock.threads import outside_event_loop
 
 T = TypeVar("T")
 
@@ -217,34 +218,38 @@ def attempt(
     While it waits for the lock it calls ``sleep``, for a second at most at a time.
     """
     configuration = request.configuration()
-    active = _without_store(request, configuration)
-    if active is not None:
-        with activated(active):
-            yield active
+    if not conf.ENABLED.value:
+        with activated(unlocked := _unlocked(request, configuration)):
+            yield unlocked
         return
-    provider = get_provider(request.provider)
-    provider.check_configuration(configuration)
-    backoff = Backoff(request.wait)
-    lock, holder = Lock(provider, configuration), None
-    is_acquired = False
+    body, holder = Body(), None
+    lock: Lock | None = None
     try:
-        holder = provider.acquire(lock)
-        while holder and (pause := next_pause(backoff, holder)) is not None:
-            (sleep or time.sleep)(pause)
-            lock, holder = Lock(provider, configuration), None
+        lock = body.reenter(request.provider, configuration.name)
+        if lock is None:
+            provider = get_provider(request.provider)
+            provider.check_configuration(configuration)
+            backoff = Backoff(request.wait)
+            lock = Lock(provider, configuration)
             holder = provider.acquire(lock)
+            while holder and (pause := next_pause(backoff, holder)) is not None:
+                (sleep or time.sleep)(pause)
+                lock, holder = Lock(provider, configuration), None
+                holder = provider.acquire(lock)
         if holder is None:
-            is_acquired = True
-            with activated(lock, is_acquired=True), guarded(lock, request.keep_alive):
-                lock_acquired.send_robust(type(provider), lock=lock)
-                _refuse_if_lost(lock)
+            with activated(lock):
+                if body.lock is None:
+                    body.enter(lock)
+                    guard(lock, request.keep_alive)
+                    lock_acquired.send_robust(type(lock.provider), lock=lock)
+                    _refuse_if_lost(lock)
                 yield lock
-            _release(lock, None)
+            _leave(body, None)
             return
     except BaseException as error:
-        if is_acquired:
-            _release(lock, error)
-        elif holder is None:
+        if body.lock is not None:
+            _leave(body, error)
+        elif lock is not None and holder is None:
             _release_if_acquired(lock, error)
         raise
     lock_not_acquired.send_robust(
@@ -257,53 +262,52 @@ def attempt(
 async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     """See attempt()."""
     configuration = request.configuration()
-    active = _without_store(request, configuration)
-    if active is not None:
-        with activated(active), guarded(active, is_async=True):
-            async with cancelled_when_lost(active):
-                yield active
-        return
-    provider = get_provider(request.provider)
-    provider.check_configuration(configuration)
-    backoff = Backoff(request.wait)
-    lock = Lock(provider, configuration)
-    holder = await _aacquire(provider, lock)
-    while holder is not None and not backoff.is_over:
-        # In a thread, since it may read the holder.
-        if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
-            break
-        await asyncio.sleep(pause)
-        lock = Lock(provider, configuration)
-        holder = await _aacquire(provider, lock)
-    if holder is not None:
-        await lock_not_acquired.asend_robust(
-            type(provider),
-            configuration=configuration,
-            holder=holder,
-            provider=provider,
-        )
-        yield holder
-        return
-    try:
-        guard = guarded(lock, request.keep_alive, is_async=True)
-        with activated(lock, is_acquired=True), guard:
-            await lock_acquired.asend_robust(type(provider), lock=lock)
-            _refuse_if_lost(lock)
-            async with cancelled_when_lost(lock):
-                yield lock
-    except BaseException as error:
-        await _arelease(lock, error)
-        raise
-    await _arelease(lock, None)
-
-
-def _without_store(
-    request: LockRequest, configuration: LockConfiguration
-) -> Lock | None:
     if not conf.ENABLED.value:
-        provider = UnlockedProvider(request.provider)
-        return Lock(provider, configuration, lease_end=math.inf)
-    return find_active_lock(request.provider, configuration.name)
+        with activated(unlocked := _unlocked(request, configuration)):
+            yield unlocked
+        return
+    body, holder = Body(), None
+    try:
+        lock = body.reenter(request.provider, configuration.name)
+        if lock is None:
+            provider = get_provider(request.provider)
+            provider.check_configuration(configuration)
+            backoff = Backoff(request.wait)
+            lock = Lock(provider, configuration)
+            holder = await _aacquire(lock)
+            while holder is not None and not backoff.is_over:
+                # In a thread, since it may read the holder.
+                if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
+                    break
+                await asyncio.sleep(pause)
+                lock = Lock(provider, configuration)
+                holder = await _aacquire(lock)
+        if holder is None:
+            with activated(lock):
+                if body.lock is None:
+                    body.enter(lock)
+                    guard(lock, request.keep_alive, is_async=True)
+                    await lock_acquired.asend_robust(type(lock.provider), lock=lock)
+                    _refuse_if_lost(lock)
+                else:
+                    guard(lock, is_async=True)
+                async with cancelled_when_lost(lock):
+                    yield lock
+    except BaseException as error:
+        await _aleave(body, error)
+        raise
+    if holder is None:
+        await _aleave(body, None)
+        return
+    await lock_not_acquired.asend_robust(
+        type(provider), configuration=configuration, holder=holder, provider=provider
+    )
+    yield holder
+
+
+def _unlocked(request: LockRequest, configuration: LockConfiguration) -> Lock:
+    provider = UnlockedProvider(request.provider)
+    return Lock(provider, configuration, lease_end=math.inf)
 
 
 def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
@@ -325,9 +329,9 @@ def _refuse_if_lost(lock: Lock) -> None:
         )
 
 
-async def _aacquire(provider: LockProvider, lock: Lock) -> LockHolder | None:
+async def _aacquire(lock: Lock) -> LockHolder | None:
     # Shielded: a cancelled caller would leave a lock behind that nobody releases.
-    acquiring = asyncio.ensure_future(provider.aacquire(lock))
+    acquiring = asyncio.ensure_future(lock.provider.aacquire(lock))
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError as cancellation:
@@ -358,6 +362,8 @@ def _release_if_acquired(
     lock: Lock, error: BaseException, wait: float = INTERRUPTION_TIMEOUT
 ) -> None:
     # The acquisition had no answer, but the store may have carried it out.
+    if isinstance(error, SynchronousOnlyOperation):  # Django refused to send it
+        return
     if isinstance(error, LockProviderError):
         if not error.is_uncertain:
             return
@@ -366,17 +372,32 @@ def _release_if_acquired(
     release_later(lock, release, was_acquired=False, wait=wait)
 
 
-def _release(lock: Lock, error: BaseException | None) -> None:
+def _leave(body: Body, error: BaseException | None) -> None:
+    lock, error = body.leave(error)
+    if lock is None:
+        return
+    unguard(lock)
     if lock in late_releases:  # it was interrupted, and goes on there
         return
+    release = partial(lock.release, error)
     try:
-        lock.release(error)
+        try:
+            release()
+        except SynchronousOnlyOperation:  # re-entered in an event loop
+            outside_event_loop(release)
     except Exception as failure:
         _report_failed_release(lock, error, failure)
     except BaseException:  # Ctrl-C, perhaps before the UPDATE
         # In a thread, where no signal's handler interrupts it.
-        release_later(lock, partial(lock.release, error), wait=INTERRUPTION_TIMEOUT)
+        release_later(lock, release, wait=INTERRUPTION_TIMEOUT)
         raise
+
+
+async def _aleave(body: Body, error: BaseException | None) -> None:
+    lock, error = body.leave(error)
+    if lock is not None:
+        unguard(lock)
+        await _arelease(lock, error)
 
 
 async def _arelease(lock: Lock, error: BaseException | None) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
@@ -133,32 +132,29 @@ def release_later(
         late_releases.wait_until_done(lock, wait)
 
 
-@contextmanager
-def guarded(
+def guard(
     lock: Lock, keep_alive: bool | None = False, *, is_async: bool = False
-) -> Iterator[None]:
+) -> None:
     """
-    Extend the lease while the body runs, if it is to be kept alive.
+    Extend the lease until ``unguard()``, if it is to be kept alive.
 
-    With ``None`` the provider decides. In such a body, and in one that ``is_async``,
-    tell of the loss of the lock as soon as its lease ends.
+    With ``None`` the provider decides. For such a lock, and for a body that
+    ``is_async``, tell of the loss of the lock as soon as its lease ends.
     """
     if keep_alive is None:
         keep_alive = lock.provider.keeps_alive
-    is_known = lock in lease_ends or math.isinf(lock.lease_end)
-    is_watched = (keep_alive or is_async) and not is_known
-    try:
-        if keep_alive:
-            beat = Beat(lock)
-            lock.provider.heartbeat.add(lock, beat, uptime() + beat.interval)
-        if is_watched:
-            lease = lock.configuration.lock_at_most_for
-            notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
-            watch = partial(watch_lease, lock, notice)
-            lease_ends.add(lock, watch, lock.lease_end - notice)
-        yield
-    finally:
-        if keep_alive:
-            lock.provider.heartbeat.remove(lock)
-        if is_watched:
-            lease_ends.remove(lock)
+    if keep_alive:
+        beat = Beat(lock)
+        lock.provider.heartbeat.add(lock, beat, uptime() + beat.interval)
+    if (keep_alive or is_async) and lock not in lease_ends:
+        lease = lock.configuration.lock_at_most_for
+        notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
+        watch = partial(watch_lease, lock, notice)
+        lease_ends.add(lock, watch, lock.lease_end - notice)
+
+
+def unguard(lock: Lock) -> None:
+    """Extend its lease no more, and tell nobody of its end."""
+    for timetable in (lock.provider.heartbeat, lease_ends):
+        if lock in timetable:
+            timetable.remove(lock)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.test import override_settings
 from django.utils.asyncio import async_unsafe
 
@@ -29,10 +29,23 @@ from django_shedlock import (
     locks_held,
     release_all,
 )
+from django_shedlock.active import Body, activated
+from django_shedlock.locks.configuration import make_request
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.signals import lock_released
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
-from tests.support.leases import end_lease, end_own_count
+from tests.support.leases import (
+    end_lease,
+    end_own_count,
+    is_kept_alive,
+    is_watched,
+)
+from tests.support.threads import run_threads, running_threads
 from tests.support.waiting import PATIENCE
+
+ROUNDS = 50
+THREADS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +57,11 @@ def in_memory() -> Iterator[None]:
 def runs_at_once() -> bool:
     """Whether the calling code may run the job, which somebody else holds."""
     return execute(lambda: None, "job").was_executed
+
+
+async def aruns_at_once() -> bool:
+    """See runs_at_once()."""
+    return await sync_to_async(runs_at_once)()
 
 
 def test_no_active_lock_outside() -> None:
@@ -114,6 +132,23 @@ def test_disabled_locks_are_never_missed() -> None:
     extend_active_lock("1m")
     with hold("job") as lock:
         assert current_lock() is lock
+        assert locks_held() == []
+
+
+def test_disabled_lock_counts_for_nothing_when_locks_are_enabled() -> None:
+    """A test may turn them on inside a body that runs unlocked, and asks again."""
+    with override_settings(SHEDLOCK_ENABLED=False):
+        outer = hold("job")
+        outer.__enter__()
+    for step in (assert_locked, current_lock, extend_active_lock):
+        with pytest.raises(NoActiveLock):
+            step()
+    with hold("job") as lock:
+        assert is_held("job")
+        assert locks_held() == [lock]
+    with held_elsewhere("job"):
+        assert not runs_at_once()
+    outer.__exit__(None, None, None)
 
 
 def test_released_lock_does_not_count_in_an_inherited_context() -> None:
@@ -127,7 +162,7 @@ def test_released_lock_does_not_count_in_an_inherited_context() -> None:
 
 
 def test_task_of_the_body_is_under_its_lock() -> None:
-    """What an async body starts and awaits belongs to it, also in threads."""
+    """What an async body starts and awaits belongs to it, also in asgiref's threads."""
 
     async def part() -> Lock:
         assert_locked()
@@ -136,10 +171,36 @@ def test_task_of_the_body_is_under_its_lock() -> None:
     async def main() -> None:
         async with ahold("job") as lock:
             assert await asyncio.create_task(part()) is lock
-            assert await asyncio.to_thread(current_lock) is lock
+            assert await sync_to_async(current_lock)() is lock
             assert await sync_to_async(runs_at_once)()
+            assert await sync_to_async(runs_at_once, thread_sensitive=False)()
+            assert await sync_to_async(async_to_sync(part))() is lock
 
     asyncio.run(main())
+    with hold("job") as lock:
+        assert async_to_sync(part)() is lock
+
+
+def test_thread_is_under_no_lock_because_it_inherits_the_context() -> None:
+    """As free-threaded builds let it; asyncio.to_thread() starts such a thread, too."""
+    results: list[bool] = []
+
+    def other() -> None:
+        with pytest.raises(NoActiveLock):
+            current_lock()
+        results.append(runs_at_once())
+
+    async def main() -> None:
+        async with ahold("job"):
+            await sync_to_async(list, thread_sensitive=False)()  # which marks a thread
+            await asyncio.to_thread(other)
+
+    with hold("job"):
+        thread = threading.Thread(target=copy_context().run, args=(other,))
+        thread.start()
+        thread.join()
+    asyncio.run(main())
+    assert results == [False, False]
 
 
 def test_task_that_outlives_the_body_is_under_no_lock() -> None:
@@ -164,22 +225,30 @@ def test_task_that_outlives_the_body_is_under_no_lock() -> None:
     assert not asyncio.run(main())
 
 
-def test_thread_that_outlives_the_body_is_under_no_lock() -> None:
-    """So it is with a thread that got a copy of the context."""
-    released = threading.Event()
+def test_thread_of_asgiref_that_outlives_the_body_is_under_no_lock() -> None:
+    """Its caller was cancelled, and does not wait for it."""
+    begun, released = threading.Event(), threading.Event()
     results: list[bool] = []
 
     def left_behind() -> None:
         assert_locked()
-        released.wait(PATIENCE)
+        begun.set()
+        assert released.wait(PATIENCE)
+        with pytest.raises(NoActiveLock):
+            assert_locked()
         results.append(runs_at_once())
 
-    with hold("job"):
-        thread = threading.Thread(target=copy_context().run, args=(left_behind,))
-        thread.start()
-    with held_elsewhere("job"):
-        released.set()
-        thread.join()
+    async def main() -> None:
+        async with ahold("job"):
+            task = asyncio.create_task(
+                sync_to_async(left_behind, thread_sensitive=False)()
+            )
+            assert await asyncio.to_thread(begun.wait, PATIENCE)
+        with held_elsewhere("job"):
+            released.set()
+            await task
+
+    asyncio.run(main())
     assert results == [False]
 
 
@@ -205,6 +274,273 @@ def test_body_that_ends_in_another_context_leaves_nothing() -> None:
             current_lock()
 
     asyncio.run(main())
+
+
+class Ends:
+    """What the receivers of lock_released are told: of one end, at the very end."""
+
+    def __init__(self) -> None:
+        self.told: list[BaseException | None] = []
+
+    def __call__(self, *, exception: BaseException | None, **kwargs: Any) -> None:
+        self.told.append(exception)
+
+
+@pytest.fixture
+def ends() -> Iterator[list[BaseException | None]]:
+    receiver = Ends()
+    lock_released.connect(receiver)
+    yield receiver.told
+    lock_released.disconnect(receiver)
+
+
+class Part:
+    """A task of a body, which asks for the body's lock, and stays inside."""
+
+    def __init__(self, error: Exception | None = None):
+        self.inside, self.go_on = asyncio.Event(), asyncio.Event()
+        self._error = error
+
+    async def run(self, inner: Part | None = None) -> None:
+        async with ahold("job"):
+            if inner is not None:
+                task = asyncio.create_task(inner.run())
+                await inner.inside.wait()
+            self.inside.set()
+            await self.go_on.wait()
+            if self._error is not None:
+                raise self._error
+        if inner is not None:
+            assert not task.done()
+            inner.go_on.set()
+            await task
+
+    async def run_synchronous(self) -> None:
+        with hold("job"):
+            self.inside.set()
+            await self.go_on.wait()
+
+
+async def start(part: Part, *arguments: Any) -> asyncio.Task[None]:
+    """Start the task in a body, which ends at once."""
+    async with ahold("job", keep_alive=True):
+        task = asyncio.create_task(part.run(*arguments))
+        await part.inside.wait()
+    return task
+
+
+def test_last_body_to_leave_releases(ends: list[BaseException | None]) -> None:
+    """The body does not wait for its task, which keeps the lock and its beats."""
+
+    async def main() -> None:
+        part = Part()
+        task = await start(part)
+        [lock] = locks_held()
+        assert lock.is_active
+        assert is_kept_alive(lock)
+        assert is_watched(lock)
+        with pytest.raises(NoActiveLock):
+            current_lock()
+        assert not await aruns_at_once()
+        assert ends == []
+        part.go_on.set()
+        await task
+        assert not is_kept_alive(lock)
+        assert not is_watched(lock)
+        assert ends == [None]
+        assert locks_held() == []
+        assert await aruns_at_once()
+
+    asyncio.run(main())
+
+
+def test_task_of_a_task_keeps_the_lock(ends: list[BaseException | None]) -> None:
+    """Whoever is inside may let others in, after the first has left, too."""
+
+    async def main() -> None:
+        part, inner = Part(), Part()
+        task = await start(part, inner)
+        part.go_on.set()
+        await task
+        assert len(ends) == 1
+        assert not is_held("job")
+
+    asyncio.run(main())
+
+
+def test_synchronous_body_may_be_the_last_to_leave(
+    monkeypatch: pytest.MonkeyPatch,
+    ends: list[BaseException | None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In an event loop Django refuses the release, so another thread sends it."""
+    real = MemoryLockProvider.release
+    monkeypatch.setattr(
+        MemoryLockProvider, "release", async_unsafe("no query in a loop")(real)
+    )
+
+    async def main() -> None:
+        part = Part()
+        async with ahold("job"):
+            task = asyncio.create_task(part.run_synchronous())
+            await part.inside.wait()
+        assert is_held("job")
+        part.go_on.set()
+        await task
+
+    asyncio.run(main())
+    assert not is_held("job")
+    assert ends == [None]
+    assert caplog.text == ""
+
+
+def test_task_may_leave_a_lock_of_a_synchronous_body(
+    ends: list[BaseException | None],
+) -> None:
+    """The loop goes on when the body has ended."""
+    part, loop = Part(), asyncio.new_event_loop()
+    with hold("job"):
+        task = loop.create_task(part.run())
+        loop.run_until_complete(part.inside.wait())
+    assert is_held("job")
+    part.go_on.set()
+    loop.run_until_complete(task)
+    loop.close()
+    assert not is_held("job")
+    assert ends == [None]
+
+
+def test_run_fails_with_a_body_that_outlives_the_first(
+    ends: list[BaseException | None],
+) -> None:
+    """Nobody else could tell that the work was not done."""
+    error = ValueError("by the task")
+
+    async def main() -> None:
+        part = Part(error)
+        task = await start(part)
+        part.go_on.set()
+        with pytest.raises(ValueError, match="by the task"):
+            await task
+
+    asyncio.run(main())
+    assert ends == [error]
+
+
+def test_run_fails_with_its_first_body(ends: list[BaseException | None]) -> None:
+    """What is left behind may end well; the lock is kept until then."""
+    error = ValueError("by the body")
+
+    async def main() -> None:
+        part = Part()
+        with pytest.raises(ValueError, match="by the body"):
+            async with ahold("job"):
+                task = asyncio.create_task(part.run())
+                await part.inside.wait()
+                raise error
+        assert is_held("job")
+        part.go_on.set()
+        await task
+
+    asyncio.run(main())
+    assert ends == [error]
+
+
+def test_failure_that_the_first_body_handles_is_none(
+    ends: list[BaseException | None],
+) -> None:
+    """A body that ends before the first one is that one's own matter."""
+    with hold("job"):
+        with pytest.raises(ValueError, match="handled"), hold("job"):
+            raise ValueError("handled")
+    assert ends == [None]
+
+
+def test_cancelled_task_leaves_the_lock(ends: list[BaseException | None]) -> None:
+    """As at the end of the loop, which waits for nobody."""
+
+    async def main() -> None:
+        await start(Part())
+        assert is_held("job")
+
+    asyncio.run(main())
+    assert not is_held("job")
+    assert [type(error) for error in ends] == [asyncio.CancelledError]
+
+
+def test_explicit_release_ends_it_for_all(ends: list[BaseException | None]) -> None:
+    """Who is inside then is under no lock, and frees nobody else's at its end."""
+
+    async def main() -> None:
+        part = Part()
+        async with ahold("job") as lock:
+            task = asyncio.create_task(part.run())
+            await part.inside.wait()
+            assert lock.release()
+        with held_elsewhere("job"):
+            part.go_on.set()
+            await task
+            assert is_held("job")
+
+    asyncio.run(main())
+    assert len(ends) == 1
+
+
+def test_lost_lock_cancels_the_task_that_kept_it() -> None:
+    """It is watched for as long as somebody is inside."""
+
+    async def main() -> None:
+        task = await start(Part())
+        [lock] = locks_held()
+        end_lease(lock)
+        with pytest.raises(LockLost, match="'job' was lost"):
+            await asyncio.wait_for(task, PATIENCE)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_lock_that_the_last_has_left_lets_nobody_in(number: int) -> None:
+    """Whoever comes while it is released acquires it in the ordinary way."""
+    lock = Lock(get_provider(), make_request("job", {}).configuration())
+    leaving, entering, together = Body(), Body(), threading.Barrier(2)
+    leaving.enter(lock)
+    steps: list[Callable[[], Lock | None]] = [
+        lambda: leaving.leave(None)[0],
+        lambda: entering.reenter("default", "job"),
+    ]
+    told: list[Lock | None] = []
+
+    def step() -> None:
+        with activated(lock):
+            mine = steps.pop()
+            together.wait(PATIENCE)
+            told.append(mine())
+
+    run_threads(2, step)
+    assert told.count(lock) == 1  # it was the last to leave, or another one is inside
+    assert entering.leave(None)[0] is entering.lock
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_one_of_those_that_leave_at_once_is_the_last(number: int) -> None:
+    """Of all threads that leave at once, one has to release the lock."""
+    lock = Lock(get_provider(), make_request("job", {}).configuration())
+    first, inside = Body(), threading.Barrier(THREADS + 1)
+    first.enter(lock)
+    told: list[Lock | None] = []
+
+    def enter_and_leave() -> None:
+        body = Body()
+        with activated(lock):
+            assert body.reenter("default", "job") is lock
+        inside.wait(PATIENCE)
+        told.append(body.leave(None)[0])
+
+    with running_threads(THREADS, enter_and_leave):
+        inside.wait(PATIENCE)
+        told.append(first.leave(None)[0])
+    assert told.count(lock) == 1
 
 
 def test_locks_held_in_the_order_of_their_names() -> None:

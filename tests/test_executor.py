@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 from django.test import override_settings
+from django.utils.asyncio import async_unsafe
 
 from django_shedlock import (
     InvalidLockConfiguration,
@@ -855,6 +857,22 @@ def test_acquisition_that_surely_failed_is_not_released(
     monkeypatch.setattr(MemoryLockProvider, "acquire", fail)
     with pytest.raises(LockProviderError, match="no connection"):
         execute(list, "job", lock_at_most_for="1h")
+    assert not late_releases._entries
+
+
+def test_acquisition_that_django_refuses_is_not_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In an event loop it sends nothing, so nobody waits or asks the store later."""
+    monkeypatch.setattr(
+        MemoryLockProvider, "acquire", async_unsafe("no query in a loop")(list)
+    )
+
+    async def main() -> None:
+        with pytest.raises(SynchronousOnlyOperation, match="no query in a loop"):
+            execute(list, "job", lock_at_most_for="1h")
+
+    asyncio.run(main())
     assert not late_releases._entries
 
 

@@ -81,6 +81,11 @@ def is_kept_alive(lock: Lock) -> bool:
     return lock in lock.provider.heartbeat
 
 
+def is_watched(lock: Lock) -> bool:
+    """Return whether somebody is told when its lease ends."""
+    return lock in lease_ends._entries
+
+
 def next_beat(lock: Lock) -> timedelta:
     """Return in how much time the next beat of the lock is due."""
     return timedelta(seconds=_due(lock) - uptime())
