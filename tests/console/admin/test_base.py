@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
@@ -12,6 +13,7 @@ from django.db import OperationalError, connections
 from django.test import Client, override_settings
 from django.urls import reverse
 
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionResult, LockAction, LockRecordQuerySet
 from django_shedlock.providers import get_provider
@@ -74,6 +76,25 @@ def test_page_says_that_the_database_failed(
         assert "The database “default” of the locks failed" in page
         assert "no such table: &lt;shedlock&gt;" in page
         assert "did `python manage.py migrate` run on it?" in page
+
+
+@pytest.mark.django_db
+def test_page_says_what_the_store_said(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the provider has its sentence already: nothing is added to it."""
+
+    def fail(self: Any, *arguments: Any) -> None:
+        raise LockProviderError("Could not read <the locks> in database 'default'.")
+
+    monkeypatch.setattr(DatabaseLockProvider, "statuses", fail)
+    answer = viewer.get(reverse(LIST))
+    page = answer.content.decode()
+    assert answer.status_code == 503
+    assert "The locks can&#x27;t be read" in page
+    assert "The database “default” of the locks failed" in page
+    said = "Could not read &lt;the locks&gt; in database &#x27;default&#x27;."
+    assert re.search(rf">\s*{re.escape(said)}\s*<", page)
 
 
 @pytest.mark.servers_only

@@ -47,6 +47,9 @@ from tests.support.waiting import PATIENCE
 pytestmark = pytest.mark.django_db(transaction=True)
 
 DAY = timedelta(days=1)
+MEMORY = {
+    "default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"},
+}
 PACKAGE = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
 BaseTaskBackend: Any = importlib.import_module(
     f"{PACKAGE}.backends.base"
@@ -187,6 +190,22 @@ def test_paused_job_is_not_run() -> None:
 def test_what_cannot_be_started_is_refused(name: str, why: str) -> None:
     """No request waits for what will never be carried out."""
     assert why in ask(name).detail
+    assert not LockAction.objects.exists()
+
+
+def test_provider_without_a_database_refuses_each_request() -> None:
+    """For every lock, with the reason: nothing could keep the request."""
+    with override_settings(SHEDLOCK_PROVIDERS=MEMORY):
+        memory = get_provider()
+        names = ["report", "typo"]
+        why = "its provider has no database for the request"
+        assert RUN.obstacles(memory, names) == dict.fromkeys(names, why)
+        assert WITHDRAW.obstacles(memory, names) == dict.fromkeys(
+            names, "nobody asks for a run of its job"
+        )
+        answer = ask()
+    assert answer.result is ActionResult.REFUSED
+    assert answer.detail == f"The job of lock 'report' was not started: {why}."
     assert not LockAction.objects.exists()
 
 
