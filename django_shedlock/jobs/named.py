@@ -19,6 +19,8 @@ from typing import Any
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.apps import apps
 from django.core.management import CommandError, call_command
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.executor import aexecute_request, execute_request
@@ -49,13 +51,44 @@ class NamedJob:
     start: Starter | None
 
 
-def named_jobs(provider: str) -> Iterator[NamedJob]:
-    """Return the jobs whose locks this provider keeps, from all ``job_sources``."""
+def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[NamedJob]:
+    """
+    Return the jobs whose locks this provider keeps, from all ``job_sources``.
+
+    Sources that fail are logged, and added to ``failed``.
+    """
     for source in job_sources:
         try:
             yield from (job for job in source() if job.provider == provider)
         except Exception:  # the other sources' jobs are overdue, too
             logger.exception("Not all jobs of %s are known.", source.__qualname__)
+            if failed is not None:
+                failed.append(source)
+
+
+_known: dict[str, tuple[str, ...]] = {}
+
+
+def known_names(provider: str) -> tuple[str, ...]:
+    """
+    Return the names of the jobs whose locks this provider keeps.
+
+    They are looked for once, as this imports the project's modules. After a source has
+    failed it is asked again.
+    """
+    failed: list[Any] = []
+    names = _known.get(provider)
+    if names is None:
+        names = tuple(job.name for job in named_jobs(provider, failed))
+        if not failed:
+            _known[provider] = names
+    return names
+
+
+@receiver(setting_changed)
+def forget_names(**kwargs: Any) -> None:
+    """Look for the jobs again after ``override_settings``."""
+    _known.clear()
 
 
 def named_job(request: LockRequest, start: Starter | None) -> NamedJob:

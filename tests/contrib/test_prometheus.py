@@ -29,7 +29,6 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.console.monitoring.search import known_names
 from django_shedlock.contrib.prometheus import OTHERS, receivers
 from django_shedlock.contrib.prometheus.views import MetricsView, StoreCollector
 from django_shedlock.fields import DatabaseNow
@@ -366,7 +365,6 @@ def test_locks_are_counted_by_state(most: int) -> None:
 def test_metrics_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The locks that need somebody come first, then the jobs of the project."""
     incident()
-    known_names.cache_clear()
     with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=6), only_jobs_of():
         known = scheduler_lock("free 2")(lambda: None)
         with counted_records(monkeypatch) as read:
@@ -379,7 +377,6 @@ def test_metrics_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stored()["shedlock_locks_left_out", ""] == 6
     assert stored()["shedlock_locks_left_out", ""] == 0
     assert callable(known)
-    known_names.cache_clear()
 
 
 def test_locks_that_need_nobody_hide_no_failure() -> None:

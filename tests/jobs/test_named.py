@@ -7,15 +7,20 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import checks
+from django_shedlock.jobs import named
 from django_shedlock.jobs.named import (
+    NamedJob,
     decorated_modules,
+    forget_names,
     import_decorated_modules,
+    known_names,
     named_jobs,
 )
 from django_shedlock.jobs.registry import registered_jobs
@@ -81,6 +86,32 @@ def test_skip_of_a_job_by_name_is_told(name: str) -> None:
             assert not start(Start())
         assert start(Start())
     assert ran == [name], jobs
+
+
+def test_source_that_failed_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it had to say is not unknown until a restart; a success is kept."""
+    found = NamedJob("cron", "default", None, None)
+    answers: list[Any] = [OSError("not yet"), [found], [], []]
+
+    def source() -> Iterator[NamedJob]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        yield from answer
+
+    with scheduled_jobs() as jobs:
+        assert jobs
+        monkeypatch.setattr(named, "job_sources", [source, *named.job_sources])
+        forget_names()
+        assert {"cron", "report"} - {*known_names("default")} == {"cron"}
+        assert {"cron", "report"} - {*known_names("default")} == set()
+        assert "cron" in known_names("default")
+        with override_settings(CRONJOBS=[]):
+            assert "cron" not in known_names("default")
+    forget_names()
+    assert caplog.text.count("Not all jobs of") == 1
 
 
 def test_packages_of_tests_are_left_alone() -> None:

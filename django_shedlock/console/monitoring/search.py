@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 
 from django.core.exceptions import ImproperlyConfigured
@@ -24,7 +24,7 @@ from django_shedlock.console.monitoring.traces import traces_of
 from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.jobs.named import named_jobs
+from django_shedlock.jobs.named import known_names
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import NOT_FREE, LockState
 from django_shedlock.models.runs import BAD
@@ -236,9 +236,3 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
         summarize(provider, chosen, found),
         {state: states[state] for state in LockState},
     )
-
-
-@cache
-def known_names(alias: str) -> tuple[str, ...]:
-    """Return the names of the project's jobs; once, as it imports their modules."""
-    return tuple(job.name for job in named_jobs(alias))
