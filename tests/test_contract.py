@@ -120,3 +120,10 @@ def test_failure_without_a_name_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     for call in ("acquire", "extend", "release"):
         with pytest.raises(AssertionError):
             Faults().test_unreachable_store({}, OF_A_LOCK[call])
+
+
+def test_clock_without_a_store_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A health check that asks it would be green while no job with a lock runs."""
+    monkeypatch.setattr(Faults, "backend", broken.AsksNoStoreForTheTime)
+    with pytest.raises(pytest.fail.Exception):
+        Faults().test_unreachable_clock({})

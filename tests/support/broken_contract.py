@@ -179,3 +179,12 @@ class FailsWithoutNames(MemoryLockProvider):
 
     def read(self, name: str) -> tuple[Entry | None, Entry | None]:
         raise LockProviderError("It failed.")
+
+
+class AsksNoStoreForTheTime(MemoryLockProvider):
+    """Its store fails, and its clock goes on: it is the host's."""
+
+    is_shared = True
+
+    def read(self, name: str) -> tuple[Entry | None, Entry | None, float]:
+        raise LockProviderError(f"No answer of lock {name!r} ({self.alias!r}).")

@@ -68,3 +68,9 @@ class FaultContract(Contract):
         provider = self.backend("away", **unreachable_options)
         with pytest.raises(LockProviderError, match="'away'"):
             list(provider.statuses())
+
+    def test_unreachable_clock(self, unreachable_options: Options) -> None:
+        """Health checks ask the clock, so it must not be one that needs no store."""
+        provider = self.backend("away", **unreachable_options)
+        with pytest.raises(LockProviderError, match="'away'"):
+            provider.now()
