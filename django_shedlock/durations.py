@@ -51,6 +51,17 @@ def parse_duration(value: Duration) -> timedelta:
     return duration
 
 
+def option_duration(option: str, value: Duration) -> timedelta:
+    """Return an option's duration; ``ValueError`` if it is below a millisecond."""
+    try:
+        duration = parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
+    if duration < UNITS["ms"]:
+        raise ValueError(f"{option}={value!r} is too short: give it 1ms or more")
+    return duration
+
+
 @lru_cache
 def _parse_text(text: str) -> timedelta | None:
     parts = PART.findall(text)

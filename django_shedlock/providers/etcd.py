@@ -12,7 +12,7 @@ from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
 
-from django_shedlock.durations import Duration, parse_duration
+from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import Place
@@ -69,8 +69,10 @@ class EtcdLockProvider(ServerLockProvider):
         super().__init__(
             alias, keep_alive=keep_alive, history_database=history_database
         )
+        if not isinstance(prefix, str):
+            raise ValueError(f"prefix={prefix!r} is no text")
         self.prefix = prefix
-        seconds = parse_duration(timeout).total_seconds()
+        seconds = option_duration("timeout", timeout).total_seconds()
         self.members = Members(endpoints, seconds, (user, password), client_options)
         self._records = f"{prefix}records/".encode()
         self._holders = f"{prefix}holders/".encode()

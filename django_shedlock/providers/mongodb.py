@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django_shedlock.durations import Duration, parse_duration
+from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
@@ -52,7 +52,7 @@ class MongoLockProvider(ServerLockProvider):
         )
         self._url, self._database, self._name = url, database, collection
         self._shown, self._is_srv = shown_url(url), url.startswith("mongodb+srv://")
-        limit = parse_duration(timeout) // MILLISECOND
+        limit = option_duration("timeout", timeout) // MILLISECOND
         self._options = {"timeoutMS": limit, **client_options, **documents.DECODING}
         self.clients = Clients(self._connect, lambda each: each.database.client.close())
 

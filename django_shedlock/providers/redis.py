@@ -8,9 +8,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django.core.checks import CheckMessage, Warning
+from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage
 
-from django_shedlock.durations import Duration, parse_duration
+from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
@@ -64,10 +65,12 @@ class RedisLockProvider(ServerLockProvider):
         super().__init__(
             alias, keep_alive=keep_alive, history_database=history_database
         )
+        if not isinstance(prefix, str):
+            raise ValueError(f"prefix={prefix!r} is no text")
         self.prefix = prefix
-        wait = wait_replicas, parse_duration(wait_timeout)
-        kept = parse_duration(retention)
-        self.server = redis_server.RedisServer(url, client_options, kept, wait)
+        wait = wait_replicas, option_duration("wait_timeout", wait_timeout)
+        kept = option_duration("retention", retention)
+        self.server = redis_server.RedisServer(url, client_options, kept, wait, prefix)
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.acquire(). It is one round trip; with a schedule two."""
@@ -75,13 +78,10 @@ class RedisLockProvider(ServerLockProvider):
             if lock.configuration.schedule is not None:
                 return super().acquire(lock)
             with self.asking("acquire", lock.name):
-                request = self._key(lock.name), *records.acquiring(lock)
+                request = lock.name, *records.acquiring(lock)
                 holder = self.server.run(*request, is_confirmed=True)
         except LockProviderError as error:
-            if isinstance(error.__cause__, redis_server.Unconfirmed):
-                lock.lock_at_least_for = ZERO  # no body ran
-                with suppress(LockProviderError):
-                    error.is_uncertain = not self.release(lock, succeeded=False)
+            self._undo(lock, error)
             raise
         return None if holder == 1 else _holder(*holder)
 
@@ -90,16 +90,18 @@ class RedisLockProvider(ServerLockProvider):
             return await super().aacquire(lock)
         try:
             with self.asking("acquire", lock.name):
-                request = self._key(lock.name), *records.acquiring(lock)
+                request = lock.name, *records.acquiring(lock)
                 holder = await self.server.arun(*request, is_confirmed=True)
         except LockProviderError as error:
-            if isinstance(error.__cause__, redis_server.Unconfirmed):
-                lock.lock_at_least_for = ZERO  # no body ran
-                with suppress(LockProviderError):
-                    released = await self.arelease(lock, succeeded=False)
-                    error.is_uncertain = not released
+            await sync_to_async(self._undo)(lock, error)
             raise
         return None if holder == 1 else _holder(*holder)
+
+    def _undo(self, lock: Lock, error: LockProviderError) -> None:
+        if isinstance(error.__cause__, redis_server.Unconfirmed):
+            lock.lock_at_least_for = ZERO  # no body ran
+            with suppress(LockProviderError):
+                error.is_uncertain = not self.release(lock, succeeded=False)
 
     def extend(
         self,
@@ -110,9 +112,8 @@ class RedisLockProvider(ServerLockProvider):
         is_beat: bool = False,
     ) -> bool:
         with self.asking("extend", lock.name):
-            durations = lock_at_most_for, lock_at_least_for
-            request = self._key(lock.name), *records.extending(lock, *durations)
-            return bool(self.server.run(*request, is_confirmed=True))
+            request = records.extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(self.server.run(lock.name, *request, is_confirmed=True))
 
     async def aextend(
         self,
@@ -121,36 +122,33 @@ class RedisLockProvider(ServerLockProvider):
         lock_at_least_for: timedelta | None = None,
     ) -> bool:
         with self.asking("extend", lock.name):
-            durations = lock_at_most_for, lock_at_least_for
-            request = self._key(lock.name), *records.extending(lock, *durations)
-            return bool(await self.server.arun(*request, is_confirmed=True))
+            request = records.extending(lock, lock_at_most_for, lock_at_least_for)
+            return bool(await self.server.arun(lock.name, *request, is_confirmed=True))
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). A change of a tick is one round trip more."""
         if (succeeded and lock.tick is not None) or lock.former_ticks is not None:
             return super().release(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            request = self._key(lock.name), *records.releasing(lock)
-            return bool(self.server.run(*request))
+            return bool(self.server.run(lock.name, *records.releasing(lock)))
 
     async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
         if (succeeded and lock.tick is not None) or lock.former_ticks is not None:
             return await super().arelease(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            request = self._key(lock.name), *records.releasing(lock)
-            return bool(await self.server.arun(*request))
+            return bool(await self.server.arun(lock.name, *records.releasing(lock)))
 
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
-            seconds, rest, found = self.server.run(self._key(name), records.READ)
+            seconds, rest, found = self.server.run(name, records.READ)
         if isinstance(found, list):
             found = dict(zip(found[::2], found[1::2], strict=True))
         return records.parse(found, int(seconds) + int(rest) / 1e6)
 
     def write(self, name: str, entry: Entry, version: str) -> bool:
         with self.asking("change", name):
-            request = self._key(name), *records.writing(entry, version)
+            request = name, *records.writing(entry, version)
             is_confirmed = not entry.is_released  # a lost one only keeps it longer
             return bool(self.server.run(*request, is_confirmed=is_confirmed))
 
@@ -162,7 +160,7 @@ class RedisLockProvider(ServerLockProvider):
         def read() -> Read:
             entry, mark, now = self.read(lock.name)
             # Another mark, so it changes nothing, and fails if somebody has.
-            request = self._key(lock.name), records.WRITE, mark, "another"
+            request = lock.name, records.WRITE, mark, "another"
             with self.asking("confirm", lock.name):
                 is_same = self.server.run(*request, is_confirmed=True)
             return entry if is_same else None, mark, now
@@ -197,7 +195,7 @@ class RedisLockProvider(ServerLockProvider):
             with self.asking("read", None):
                 with self.server.clients.get().pipeline(transaction=False) as pipeline:
                     for name in batch:
-                        pipeline.hgetall(self._key(name))
+                        pipeline.hgetall(self.server.key(name))
                     hashes = pipeline.execute(raise_on_error=False)
                 for found in hashes:
                     if isinstance(found, Exception) and "WRONGTYPE" not in str(found):
@@ -207,7 +205,7 @@ class RedisLockProvider(ServerLockProvider):
                 yield shown, partial(records.parse, found, now, name)
 
     def record_of(self, name: str) -> str:
-        return f"its key {self._key(name).decode()!r} in Redis"
+        return f"its key {self.server.key(name).decode()!r} in Redis"
 
     def place(self) -> Place | None:
         with suppress(Exception):  # check() tells what is wrong with the options
@@ -234,24 +232,10 @@ class RedisLockProvider(ServerLockProvider):
         return text + advice, was_sent and isinstance(error, lost)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
-        """See LockProvider.check_store(). It also asks whether keys may be deleted."""
-        if messages := super().check_store(databases):
-            return messages
-        memory = self.server.clients.get().info("memory")
-        policy = memory.get("maxmemory_policy", "noeviction")
-        if not memory.get("maxmemory") or policy == "noeviction":
-            return []
-        text = (
-            f"The Redis server of SHEDLOCK_PROVIDERS[{self.alias!r}] deletes keys to "
-            f"make room (maxmemory-policy {policy}). Locks may be among them."
-        )
-        hint = "Set maxmemory-policy to noeviction, or use another server."
-        return [Warning(text, hint=hint, id="shedlock.W016")]
-
-    def _key(self, name: str | bytes) -> bytes:
-        text = name if isinstance(name, bytes) else name.encode()
-        # The braces let a cluster keep all that belongs to a lock on one server.
-        return b"%s{%s}" % (self.prefix.encode(), text)
+        """See LockProvider.check_store(). It also asks who may lose keys."""
+        wrong = super().check_store(databases)
+        where = f"SHEDLOCK_PROVIDERS[{self.alias!r}]"
+        return wrong or list(self.server.warnings(where))
 
 
 def _holder(locked_by: bytes, left: int) -> LockHolder:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 from hashlib import sha1
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
+from django.core.checks import CheckMessage, Warning
+
+from django_shedlock.durations import UNITS, option_duration
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers.servers import Clients, shown_url
 
@@ -34,7 +37,7 @@ class RedisServer:
     one server, which redis-py finds by itself. ``options`` are those of redis-py. A
     record stays for ``retention`` after its lease. ``wait`` is for how many replicas
     a change waits, and how long; if fewer have it then, it raises ``Unconfirmed``.
-    Raises ``ValueError`` if the URL names no server.
+    Raises ``ValueError`` if the URL names no server, or an option can't work.
     """
 
     def __init__(
@@ -43,11 +46,20 @@ class RedisServer:
         options: dict[str, Any],
         retention: timedelta,
         wait: tuple[int, timedelta],
+        prefix: str,
     ):
         limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         self._url, self._options = url, {**limits, **options}
+        self._prefix = prefix.encode()
         shown_url(url)
         parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query))
+        if {**options, **query}.get("decode_responses"):
+            raise ValueError("decode_responses=True breaks the reading: leave it out")
+        for name in limits:
+            limit = float(query[name]) if name in query else self._options[name]
+            if limit is not None:
+                self._options[name] = option_duration(name, limit).total_seconds()
         scheme, _, kind = parts.scheme.partition("+")
         self.kind, self.hosts = kind if kind in PORTS else "", []
         user, _, places = parts.netloc.rpartition("@")
@@ -65,17 +77,16 @@ class RedisServer:
         if scheme == "rediss":
             self._login["ssl"] = True
         self.replicas, timeout = wait
-        if self.replicas < 0:
-            raise ValueError(f"wait_replicas={wait[0]} is no number of replicas")
+        if type(self.replicas) is not int or self.replicas < 0:
+            raise ValueError(f"wait_replicas={self.replicas!r}: give it 0, 1 or more")
         if self.replicas and self.kind == "cluster":
             raise ValueError("wait_replicas does not work with a cluster: leave it out")
-        millisecond = timedelta(milliseconds=1)
         self._scripts = {}
         for script in records.SCRIPTS:
-            text = script.replace("RETENTION", str(retention // millisecond))
+            text = script.replace("RETENTION", str(retention // UNITS["ms"]))
             sha = sha1(text.encode()).hexdigest()  # noqa: S324
             self._scripts[script] = text, sha
-        self._wait = ("WAIT", self.replicas, timeout // millisecond)
+        self._wait = ("WAIT", self.replicas, timeout // UNITS["ms"])
         self.clients = Clients(self.connect, lambda client: client.close())
         self._of_loops: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
@@ -99,27 +110,27 @@ class RedisServer:
         sentinel = library.Sentinel(self.hosts, sentinel_kwargs=of_sentinel, **options)
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
-    def run(
-        self, key: bytes, script: str, *request: Any, is_confirmed: bool = False
-    ) -> Any:
-        """Return the script's answer, once the replicas have it if ``is_confirmed``."""
-        client, (text, sha) = self.clients.get(), self._scripts[script]
+    def run(self, name: str, *request: Any, is_confirmed: bool = False) -> Any:
+        """
+        Return the answer to a script and its arguments, for the lock of this name.
+
+        If it ``is_confirmed``, the replicas have what it did.
+        """
+        client, (quick, full) = self.clients.get(), self._commands(name, *request)
         from redis.exceptions import NoScriptError
 
         if is_confirmed and self.replicas:
             # On one connection, since WAIT counts what that has written.
             with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command("EVAL", text, 1, key, *request)
+                pipeline.execute_command(*full)
                 pipeline.execute_command(*self._wait)
                 return self._confirmed(*pipeline.execute(raise_on_error=False))
         try:
-            return client.execute_command("EVALSHA", sha, 1, key, *request)
+            return client.execute_command(*quick)
         except NoScriptError:  # the server has not seen it since it began
-            return client.execute_command("EVAL", text, 1, key, *request)
+            return client.execute_command(*full)
 
-    async def arun(
-        self, key: bytes, script: str, *request: Any, is_confirmed: bool = False
-    ) -> Any:
+    async def arun(self, name: str, *request: Any, is_confirmed: bool = False) -> Any:
         """Return what ``run()`` does."""
         loop = asyncio.get_running_loop()
         if loop not in self._of_loops:
@@ -127,19 +138,28 @@ class RedisServer:
             living = _living(made)
             await anext(living)
             self._of_loops[loop] = made, living
-        client, (text, sha) = self._of_loops[loop][0], self._scripts[script]
+        client, (quick, full) = self._of_loops[loop][0], self._commands(name, *request)
         from redis.exceptions import NoScriptError
 
         if is_confirmed and self.replicas:
             async with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command("EVAL", text, 1, key, *request)
+                pipeline.execute_command(*full)
                 pipeline.execute_command(*self._wait)
-                answers = await pipeline.execute(raise_on_error=False)
-                return self._confirmed(*answers)
+                return self._confirmed(*await pipeline.execute(raise_on_error=False))
         try:
-            return await client.execute_command("EVALSHA", sha, 1, key, *request)
+            return await client.execute_command(*quick)
         except NoScriptError:
-            return await client.execute_command("EVAL", text, 1, key, *request)
+            return await client.execute_command(*full)
+
+    def _commands(self, name: str, script: str, *values: Any) -> tuple[Any, Any]:
+        (text, sha), rest = self._scripts[script], (1, self.key(name), *values)
+        return ("EVALSHA", sha, *rest), ("EVAL", text, *rest)
+
+    def key(self, name: str | bytes) -> bytes:
+        """Return the key of a lock; a name that is no UTF-8 is bytes."""
+        text = name if isinstance(name, bytes) else name.encode()
+        # The braces let a cluster keep all that belongs to a lock on one server.
+        return b"%s{%s}" % (self._prefix, text)
 
     def _confirmed(self, answer: Any, replicas: Any) -> Any:
         for each in (answer, replicas):
@@ -151,6 +171,23 @@ class RedisServer:
                 "count. See wait_replicas and wait_timeout."
             )
         return answer
+
+    def warnings(self, of: str) -> Iterator[CheckMessage]:
+        """Ask each server with locks whether it keeps them; return what is wrong."""
+        client, is_cluster = self.clients.get(), self.kind == "cluster"
+        for node in client.get_primaries() if is_cluster else [None]:
+            info = client.info(target_nodes=node) if node else client.info()
+            where = f"A Redis server of {of}" + (f" ({node.name})" if node else "")
+            if info["role"] != "master":
+                text = f"{where} is a replica, which refuses locks, or loses them."
+                hint = "Let `url` name the master, or the sentinels that know it."
+                yield Warning(text, hint=hint, id="shedlock.W017")
+            policy = info.get("maxmemory_policy", "noeviction")
+            if info.get("maxmemory") and policy != "noeviction":
+                text = f"{where} deletes keys to make room (maxmemory-policy {policy})."
+                text += " Locks may be among them."
+                hint = "Set maxmemory-policy to noeviction, or use another server."
+                yield Warning(text, hint=hint, id="shedlock.W016")
 
     def place(self) -> tuple[str, ...]:
         """Return where the keys are, without a password. A cluster is not asked."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from django_shedlock.checks import check_providers, check_stores
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.redis import RedisLockProvider
-from tests.support.redis_servers import RedisServer
+from tests.support.locks import configure, try_from
+from tests.support.redis_servers import RedisServer, follow, redis_servers
 
 BACKEND = "django_shedlock.providers.redis.RedisLockProvider"
 
@@ -100,10 +104,41 @@ def test_w016_server_that_deletes_keys(settings: Any, server: RedisServer) -> No
     assert "volatile-lru" in message.msg
 
 
-def test_cluster_is_asked(settings: Any, running_cluster: list[RedisServer]) -> None:
-    """One of its servers answers for all."""
+def test_w016_each_server_of_a_cluster(
+    settings: Any, running_cluster: list[RedisServer]
+) -> None:
+    """Each keeps locks, and the warning says which of them deletes keys."""
     use(settings, url=f"redis+cluster://127.0.0.1:{running_cluster[0].port}")
     assert check_stores() == []
+    for server in running_cluster:
+        server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lfu")
+        server.ask("CONFIG", "SET", "maxmemory", "1gb")
+        try:
+            [message] = check_stores()
+        finally:
+            server.ask("CONFIG", "SET", "maxmemory", "0")
+            server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        assert message.id == "shedlock.W016"
+        assert f"'default'] (127.0.0.1:{server.port}) deletes" in message.msg
+
+
+@pytest.mark.parametrize("is_writable", [False, True], ids=["read-only", "writable"])
+def test_w017_replica(settings: Any, tmp_path: Path, *, is_writable: bool) -> None:
+    """It refuses each lock, or its master's copy overwrites them."""
+    with redis_servers(tmp_path, 2, "--repl-diskless-sync-delay", "0") as servers:
+        master, replica = servers
+        follow(replica, master.port)
+        if is_writable:
+            replica.ask("CONFIG", "SET", "replica-read-only", "no")
+        use(settings, url=master.url)
+        assert check_stores() == []
+        use(settings, url=replica.url)
+        [message] = check_stores()
+        assert message.id == "shedlock.W017"
+        assert "'default'] is a replica" in message.msg
+        if not is_writable:
+            with pytest.raises(LockProviderError, match="'job'.*name the master"):
+                try_from(get_provider(), configure())
 
 
 def test_provider_without_a_url() -> None:

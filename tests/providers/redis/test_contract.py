@@ -18,7 +18,7 @@ from tests.support.redis_servers import PATIENT, RedisServer, free_port
 
 def shift(provider: Any, name: str, by: timedelta) -> None:
     """Make the lock that much older, as its record tells."""
-    client, key = provider.server.clients.get(), provider._key(name)
+    client, key = provider.server.clients.get(), provider.server.key(name)
     for field in ("at", "until", "least"):
         if client.hexists(key, field):
             client.hincrby(key, field, -(by // timedelta(microseconds=1)))
