@@ -24,8 +24,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 CommandT = TypeVar("CommandT", bound=type[BaseCommand])
 
-WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local")
-"""Methods of tasks of queues: django.tasks and RQ, Celery, Dramatiq, Huey, djhuey."""
+WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local", "defer")
+"""Of tasks of django.tasks and RQ, Celery, Dramatiq, Huey, djhuey, Procrastinate."""
 
 
 class LockDecorator(Protocol):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
 from django_shedlock import Lock
 from django_shedlock.clocks import uptime
-from django_shedlock.keepalive import Beat, lease_ends
+from django_shedlock.keepalive import Beat, guard, lease_ends, unguard
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.threads import Timetable
 from tests.support.waiting import wait_for
@@ -84,6 +86,16 @@ def is_kept_alive(lock: Lock) -> bool:
 def is_watched(lock: Lock) -> bool:
     """Return whether somebody is told when its lease ends."""
     return lock in lease_ends._entries
+
+
+@contextmanager
+def kept_alive(lock: Lock) -> Iterator[None]:
+    """Let the heartbeat extend the lease, as while a body runs."""
+    guard(lock, keep_alive=True)
+    try:
+        yield
+    finally:
+        unguard(lock)
 
 
 def next_beat(lock: Lock) -> timedelta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import os
 import socket
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import (
     InterfaceError,
     OperationalError,
@@ -25,13 +27,14 @@ from django.db import (
     transaction,
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 
 from django_shedlock import LockProviderError, aexecute, execute, hold
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.keepalive import guarded
+from django_shedlock.keepalive import late_releases
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockState
 from django_shedlock.models import LockRecord, LockRun
@@ -41,7 +44,7 @@ from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.signals import lock_acquired
 from django_shedlock.test import is_held
-from tests.support.leases import beat_now, end_own_count, lease_end
+from tests.support.leases import beat_now, end_own_count, kept_alive, lease_end
 from tests.support.locks import (
     MINUTE,
     configure,
@@ -669,7 +672,7 @@ def test_many_locks_are_kept_alive_on_one_connection(
     ends = [lease_end(lock) for lock in locks]
     with ExitStack() as stack:
         for lock in locks:
-            stack.enter_context(guarded(lock, keep_alive=True))
+            stack.enter_context(kept_alive(lock))
         for lock in locks:
             beat_now(lock)
         wait_for(
@@ -865,7 +868,7 @@ def test_heartbeat_draws_from_no_pool() -> None:
     provider = DatabaseLockProvider("default")
     lock = take_from(provider, configure())
     connections["default"].close()
-    with pool_in_use(), guarded(lock, keep_alive=True):
+    with pool_in_use(), kept_alive(lock):
         end = lease_end(lock)
         beat_now(lock)
         assert wait_for(lambda: lease_end(lock) > end)
@@ -915,3 +918,23 @@ def test_async_body_holds_a_lock_of_the_database() -> None:
 
     assert async_to_sync(aexecute)(body, "job").value is True
     assert not is_held("job")
+
+
+@committed
+def test_hold_in_an_event_loop_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django refuses it, so there is no lock to release, now or later."""
+    real, sent = CursorWrapper.execute, []
+
+    def execute(self: CursorWrapper, sql: str, params: Any = None) -> Any:
+        sent.append(sql)
+        return real(self, sql, params)
+
+    async def main() -> None:
+        for _ in range(5):
+            with pytest.raises(SynchronousOnlyOperation):
+                hold("job", lock_at_most_for="1h").__enter__()
+
+    monkeypatch.setattr(CursorWrapper, "execute", execute)
+    asyncio.run(main())
+    assert sent == []
+    assert not late_releases._entries
