@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import described
@@ -16,10 +17,16 @@ from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.providers.mongodb_documents import MILLISECOND, Document
-from django_shedlock.providers.servers import Clients, ServerLockProvider, shown_url
+from django_shedlock.providers.servers import (
+    Clients,
+    ServerLockProvider,
+    check_files,
+    shown_url,
+)
 from django_shedlock.schedules.state import Trigger
 
 DATABASE = "shedlock"
+FILES = ("tlsCAFile", "tlsCertificateKeyFile")
 
 
 class MongoLockProvider(ServerLockProvider):
@@ -172,12 +179,17 @@ class MongoLockProvider(ServerLockProvider):
 
     def try_options(self) -> None:
         self._address()
-        if not self._is_srv:  # for that, PyMongo may ask the name server
+        if self._is_srv:  # for that, PyMongo may ask the name server
+            of_url = dict(parse_qsl(urlsplit(self._url).query))
+            check_files({**of_url, **self._options}, FILES)
+        else:
             self._connect().database.client.close()
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from pymongo import errors
 
+        if isinstance(error, OSError):  # PyMongo lets out what it can't read of FILES
+            return described(error), False
         if not isinstance(error, errors.PyMongoError):
             return None
         # What PyMongo knows of each server fills a page.

@@ -20,8 +20,9 @@ from django_shedlock.providers import redis_records as records
 from django_shedlock.providers import redis_server
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read
-from django_shedlock.providers.servers import ServerLockProvider
+from django_shedlock.providers.servers import ServerLockProvider, check_files
 
+FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 BATCH = 500
 """Locks that are read at once."""
 ADVICE = {
@@ -215,7 +216,9 @@ class RedisLockProvider(ServerLockProvider):
 
     def try_options(self) -> None:
         if self.server.kind != "cluster":  # whose client asks at once
-            self.server.clients.get().connection_pool.make_connection()
+            pool = self.server.clients.get().connection_pool
+            pool.make_connection()
+            check_files(pool.connection_kwargs, FILES)
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from redis import exceptions as of_redis

@@ -47,6 +47,7 @@ KINDS = {
     ),
 }
 
+MISSING = "'/no/such.pem'"
 WRONG = {
     "redis": [
         ({}, "'url'"),
@@ -57,6 +58,8 @@ WRONG = {
         ({"url": "redis+other://localhost"}, "redis://"),
         ({"url": "redis://localhost", "hots": 1}, "'hots'"),
         ({"url": "redis://:secret@localhost@localhost"}, "%40"),
+        ({"url": "rediss://localhost?ssl_ca_certs=/no/such.pem"}, MISSING),
+        ({"url": "rediss://localhost", "ssl_certfile": "/no/such.pem"}, MISSING),
         ({"url": "redis+sentinel://:/secret@localhost/jobs"}, "%40"),
         ({"url": "redis://localhost", "retention": "soon"}, "'soon'"),
         ({"url": "redis://localhost", "retention": "-60s"}, "retention: '-60s'"),
@@ -90,7 +93,7 @@ WRONG = {
         ({"endpoints": "http://me:secret@host"}, "'http://host' is no endpoint"),
         ({"endpoints": "http://host?password=secret"}, "'http://host' is no endpoint"),
         ({"endpoints": "http://host", "password": "secret"}, "belong together"),
-        ({"endpoints": "http://host", "ca_cert": "/no/such.pem"}, "'/no/such.pem'"),
+        ({"endpoints": "http://host", "ca_cert": "/no/such.pem"}, MISSING),
         ({"endpoints": "http://localhost", "timeout": "soon"}, "'soon'"),
         ({"endpoints": "http://localhost", "timeout": 0}, "timeout=0 is too short"),
         ({"endpoints": "http://localhost", "timeout": "-5s"}, "timeout: '-5s'"),
@@ -107,6 +110,9 @@ WRONG = {
         ({"url": "mongodb://localhost", "timeout": "0.5ms"}, "timeout='0.5ms'"),
         ({"url": "mongodb://localhost", "timeout": -5}, "timeout=-5 is too short"),
         ({"url": "mongodb://localhost", "hots": 1}, "hots"),
+        ({"url": "mongodb://localhost", "tlsCAFile": "/no/such.pem"}, MISSING),
+        ({"url": "mongodb+srv://a.b.c", "tlsCAFile": "/no/such.pem"}, MISSING),
+        ({"url": "mongodb+srv://a.b.c/?tlsCAFile=/no/such.pem"}, MISSING),
         ({"url": "mongodb://localhost", "database": "a b"}, "' '"),
         ({"url": "mongodb://localhost", "collection": ""}, "cannot be empty"),
     ],

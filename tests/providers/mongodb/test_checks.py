@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from django_shedlock.checks import check_providers, check_stores
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.mongodb import MongoLockProvider
+from tests.support.locks import configure, try_from
 
 BACKEND = "django_shedlock.providers.mongodb.MongoLockProvider"
 
@@ -24,6 +27,16 @@ def test_right_options(settings: Any, url: str) -> None:
     """Nothing is said of them, whether or not a server answers; none is asked."""
     use(settings, url=url, appname="shop")
     assert check_providers() == []
+
+
+@pytest.mark.parametrize("option", ["tlsCAFile", "tlsCertificateKeyFile"])
+def test_missing_file(option: str) -> None:
+    """A lock's error names it, and the lock; nothing was sent."""
+    options: dict[str, Any] = {"url": "mongodb://a", option: "/no/such.pem"}
+    locks = MongoLockProvider("default", **options)
+    with pytest.raises(LockProviderError, match="'job' in MongoDB.*/no/such.pem") as no:
+        try_from(locks, configure())
+    assert not no.value.is_uncertain
 
 
 def test_server_that_answers(settings: Any, mongodb: dict[str, Any]) -> None:
