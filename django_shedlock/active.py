@@ -139,14 +139,8 @@ def assert_locked() -> None:
     Raises ``NoActiveLock`` if there is no lock, ``LockLost`` if it was lost. With
     ``SHEDLOCK_ENABLED = False`` it raises nothing.
     """
-    if not conf.ENABLED.value:
-        return
-    lock = current_lock()
-    if lock.is_lost:
-        raise LockLost(
-            f"Lock {lock.name!r} is no longer held by {lock.locked_by}. "
-            "Another worker may be running the same job."
-        )
+    if conf.ENABLED.value:
+        current_lock().assert_locked()
 
 
 def extend_active_lock(

@@ -28,10 +28,10 @@ class LockLost(ShedLockError):
 
 class NoActiveLock(ShedLockError):
     """
-    This code runs under no lock.
+    This code runs under no lock, or not under this one any more.
 
-    You meet it in ``assert_locked()``, ``current_lock()`` and
-    ``extend_active_lock()``. Call them inside a job with ``@scheduler_lock``, or
+    You meet it in ``assert_locked()``, ``current_lock()``, ``extend_active_lock()`` and
+    ``Lock.assert_locked()``. Call them inside a job with ``@scheduler_lock``, or
     inside ``with hold(...)``, in the same thread or task.
     """
 

@@ -108,6 +108,20 @@ def test_assert_locked_after_the_lease() -> None:
             assert_locked()
 
 
+def test_lock_is_asked_by_itself() -> None:
+    """Whether this one is still held, from whatever code, also below another one."""
+    with hold("job") as lock, hold("inner"):
+        lock.assert_locked()
+        end_lease(lock)
+        assert_locked()
+        with pytest.raises(LockLost, match=f"'job' is no longer .* {lock.locked_by}"):
+            lock.assert_locked()
+    with hold("other") as other:
+        pass
+    with pytest.raises(NoActiveLock, match="'other' is not held here: this process"):
+        other.assert_locked()
+
+
 def test_extend_active_lock_counts_from_now() -> None:
     """The lease counts from now, and never gets shorter."""
     with hold("job", lock_at_most_for="1m") as lock:

@@ -148,6 +148,8 @@ def record_end(
     if released:
         is_good = is_success(exception)
         outcome = RunOutcome.SUCCEEDED if is_good else RunOutcome.FAILED
+    if outcome is RunOutcome.SUCCEEDED:
+        exception = None  # an exit with status 0 is a success
     end = {"outcome": outcome.value, "duration": took, **exception_columns(exception)}
     using, is_lost = lock.provider.history_database, lock.lost.is_set()
     RUNS.finish(using, row, {**values, "ago": took}, end, is_urgent=is_lost)

@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 
 from django_shedlock.clocks import uptime
 from django_shedlock.durations import Duration
-from django_shedlock.exceptions import LockLost, LockProviderError
+from django_shedlock.exceptions import LockLost, LockProviderError, NoActiveLock
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockState, LockStatus, is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
@@ -86,6 +86,24 @@ class Lock:
     def is_ours(self) -> bool:
         """Whether this process acquired the lock, and did not release it."""
         return not self._released and self._pid == os.getpid()
+
+    def assert_locked(self) -> None:
+        """
+        Do nothing if the lock is still held, as far as this process can know.
+
+        Raises ``LockLost`` if it was lost, ``NoActiveLock`` if this process released
+        it, or never acquired it.
+        """
+        if self.is_lost:
+            raise LockLost(
+                f"Lock {self.name!r} is no longer held by {self.locked_by}. "
+                "Another worker may be running the same job."
+            )
+        if not self.is_ours:
+            raise NoActiveLock(
+                f"Lock {self.name!r} is not held here: this process released it, or is "
+                "a child of the process that acquired it. Acquire it again."
+            )
 
     def remaining(self) -> timedelta:
         """

@@ -225,6 +225,9 @@ def test_exit_status_decides(code: object, outcome: str) -> None:
     with pytest.raises(SystemExit), hold("job"):
         sys.exit(code)  # type: ignore[arg-type]
     assert outcomes() == [outcome]
+    told = LockRun.objects.get()
+    kept = (told.exception_type, told.exception_message, told.exception_traceback)
+    assert any(kept) is (outcome == "failed")
 
 
 def test_lost_run_is_recorded() -> None:

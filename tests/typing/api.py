@@ -102,6 +102,7 @@ def synchronous() -> None:
         lock.extend("10m", lock_at_least_for=30)
         lock.extend(lock_at_least_for=timedelta(seconds=1))
         lock.fence()
+        lock.assert_locked()
         assert_type(lock.release(), bool)
         assert_type(current_lock(), Lock)
     assert_type(execute(lambda: 7, "a"), TaskResult[int])

@@ -98,14 +98,18 @@ class Listing(base.Subcommand):
                 lines.append(terminal.table(self.style, rows))
                 if any(found):
                     lines.append("There are more locks: see --limit.")
-                if count := len(selection.findings):
-                    have = "1 lock has" if count == 1 else f"{count} locks have"
-                    advice = f"`{PROGRAM} check` says what to do."
-                    lines.append(f"{have} findings. {advice}")
             elif name or state or attention:
                 lines.append("There are no such locks.")
             else:
                 lines.append("There are no locks yet.")
+            inside = sum(map(wanted.accepts_name, selection.findings))
+            outside = len(selection.findings) - inside
+            if inside and locks:
+                advice = f"`{PROGRAM} check` says what to do."
+                lines.append(f"{_have(inside, '')} findings. {advice}")
+            if outside:
+                advice = f"see `{PROGRAM} list --attention`."
+                lines.append(f"{_have(outside, 'other ')} findings: {advice}")
             self.write(before + "\n".join(lines))
 
         if watch is None:
@@ -120,6 +124,10 @@ class Listing(base.Subcommand):
                     self.write(str(error).strip())
                 self.stdout.flush()
                 time.sleep(watch.total_seconds())
+
+
+def _have(count: int, other: str) -> str:
+    return f"1 {other}lock has" if count == 1 else f"{count} {other}locks have"
 
 
 Lock = tuple[LockStatus, RunOutcome | None]

@@ -249,6 +249,12 @@ def test_list_begins_with_what_needs_somebody() -> None:
         [],
     ]
     assert "\n2 locks have findings." in run("list")
+    assert "other" not in run("list")
+    told = run("list", "f*").splitlines()[-2:]
+    assert told[0].startswith("1 lock has findings. `python manage.py shedlock check`")
+    assert told[1].startswith("1 other lock has findings: see `python manage.py shed")
+    assert run("list", "a").splitlines()[-1].startswith("2 other locks have findings:")
+    assert run("list", "none*").startswith("There are no such locks.\n2 other locks")
     LockRecord.objects.exclude(name="a").delete()
     LockRun.objects.all().delete()
     assert run("list", "--attention") == "There are no such locks.\n"
