@@ -11,18 +11,21 @@ from functools import partial
 from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.exceptions import LockLost, LockProviderError, message_of
 from django_shedlock.locks.lock import Lock
+from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.signals import logger
-from django_shedlock.threads import Timetable, run_in_background
+from django_shedlock.threads import Timetable
 
 ASK_BEFORE_END = timedelta(seconds=5)
 """How long before its end at the most the store is asked if a lease was extended."""
+SLACK = timedelta(seconds=1)
+"""The store's lease is longer than the holder's count by what the acquisition took."""
 LONGEST_PAUSE = 30.0
 """Seconds between two tries of a late release at the most."""
 
-# Note [Four timetables]
-# Each has a thread, so that no work waits for other work: a beat waits for its store
-# (and each store has its own, ``LockProvider.heartbeat``), a release for a row, a
-# receiver may take its time, and the end of a lease never waits.
+# Note [A timetable each]
+# Each has a thread, so that no work waits for other work: a beat and a question wait
+# for their store (so each provider has its own ``heartbeat`` and ``questions``), a
+# release for a row, a receiver may take its time, and the end of a lease never waits.
 lease_ends = Timetable("lease ends")
 receivers = Timetable("receivers", retries=False)
 late_releases = Timetable("releases")
@@ -51,8 +54,8 @@ class Beat:
             left = self._lock.remaining().total_seconds()
             text = "Lock %r could not be extended, and is lost in %.1f s: %s"
             # A transaction that has its row, as after fence(), keeps others out, too.
-            is_blocked = isinstance(error, LockProviderError) and error.is_blocked
-            level = logging.INFO if is_blocked else logging.WARNING
+            is_calm = getattr(error, "is_blocked", False)
+            level = logging.INFO if is_calm else logging.WARNING
             if failure is not None:
                 logger.log(level, text, self._lock.name, left, failure)
             if failure is not error:
@@ -69,8 +72,8 @@ def watch_lease(lock: Lock, notice: float) -> float | None:
     """
     Tell that the lock is lost once its lease is over; return when to look next.
 
-    ``notice`` seconds before, the store is asked in another thread: an operator may
-    have extended the lease without this process knowing.
+    ``notice`` seconds before, the store is asked in another thread, with others that
+    end soon: an operator may have extended the lease without this process knowing.
     """
     if lock.is_lost:
         lock.declare_lost(in_background=True)
@@ -82,8 +85,22 @@ def watch_lease(lock: Lock, notice: float) -> float | None:
         return end - notice
     # Without an answer the lease ends as it is known here.
     with suppress(RuntimeError):  # no room for a thread
-        run_in_background(lock.refresh)
+        questions, soon = lock.provider.questions, uptime() + notice / 10
+        questions.add(lock, partial(ask, lock.provider), soon)
     return end
+
+
+def ask(provider: LockProvider) -> None:
+    """Ask the store, with one statement, which leases that end soon were extended."""
+    locks = {
+        lock.locked_by: lock for lock in provider.questions.take_all() if lock.is_active
+    }
+    names = {lock.name for lock in locks.values()}
+    with suppress(LockProviderError):
+        for status in provider.statuses(LockQuery(names=names)) if names else ():
+            lock = locks.get(status.locked_by)
+            if lock and status.remaining > lock.remaining() + SLACK:
+                lock.refresh()
 
 
 def release_later(

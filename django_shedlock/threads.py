@@ -14,17 +14,13 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from django_shedlock.clocks import SHORTEST_PAUSE, uptime
 from django_shedlock.signals import logger
 
-IDLE = 1.0
-"""Seconds without work for which a connection is worth keeping open."""
 LONGEST_WAIT = 1.0
 """Seconds between two looks at what is due: waits stand still in a suspended host."""
-FEW = 64
-"""Entries of a heap that may be left over without a look at how many there are."""
 RETRY = 1.0
 """Seconds after which work that raised is called again."""
 
@@ -151,7 +147,7 @@ class Timetable:
             entry = TimedWork(due, next(self._numbers), key, work)
             heappush(self._heap, entry)
             self._entries[key] = entry
-            if len(self._heap) > 2 * len(self._entries) + FEW:
+            if len(self._heap) > 2 * len(self._entries):
                 self._heap = sorted(self._entries.values())
             if self._heap[0] is entry:
                 self._changed.notify_all()
@@ -162,6 +158,13 @@ class Timetable:
             self._entries.pop(key, None)
             if not self._entries:
                 self._changed.notify_all()
+
+    def take_all(self) -> list[Any]:
+        """Return the keys of all work, and call it no more."""
+        with self._changed:
+            keys = list(self._entries)
+            self._entries.clear()
+        return keys
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
@@ -180,7 +183,6 @@ class Timetable:
                 with suppress(BaseException):
                     logger.exception("Work of the timetable %r failed.", self.name)
                 time.sleep(SHORTEST_PAUSE)
-        connections.close_all()
 
     def _call_next(self) -> bool:
         entry = self._next()
@@ -188,7 +190,7 @@ class Timetable:
             return False
         due = uptime() + RETRY if self._retries else None
         try:
-            due = entry.work()
+            due = closing(entry.work)
         finally:
             with self._changed:
                 is_current = self._is_current(entry)
@@ -204,9 +206,8 @@ class Timetable:
 
     def _next(self) -> TimedWork | None:
         """Wait for the next work that is due; ``None`` ends the thread."""
-        is_idle = False
-        while True:
-            with self._changed:
+        with self._changed:
+            while True:
                 while self._heap and not self._is_current(self._heap[0]):
                     heappop(self._heap)
                 if not self._heap:
@@ -216,12 +217,4 @@ class Timetable:
                 pause = self._heap[0].due - uptime()
                 if pause <= 0:
                     return self._heap[0]
-                if pause <= IDLE or is_idle:
-                    self._changed.wait(min(pause, LONGEST_WAIT))
-                    continue
-            # Not under the condition, which each add() needs.
-            is_idle = True
-            try:
-                close_old_connections()
-            except Exception as error:
-                logger.warning("An idle connection could not be closed: %s", error)
+                self._changed.wait(min(pause, LONGEST_WAIT))

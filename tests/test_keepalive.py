@@ -454,9 +454,8 @@ def test_lease_that_ends_while_the_store_is_asked_is_told(
 ) -> None:
     """The process may stand still at that very moment, for longer than the lease."""
     with hold("job", lock_at_most_for=LEASE) as lock:
-        monkeypatch.setattr(
-            keepalive, "run_in_background", lambda work: end_own_count(lock)
-        )
+        questions = get_provider().questions
+        monkeypatch.setattr(questions, "add", lambda *_: end_own_count(lock))
         end_own_count(lock, after=ASK_BEFORE_END)
         notice = ASK_BEFORE_END.total_seconds()
         assert watch_lease(lock, notice)
@@ -469,7 +468,8 @@ def test_store_is_asked_once_before_each_end_of_the_lease(
 ) -> None:
     """A lease that was extended meanwhile has another end, and another question."""
     asked: list[object] = []
-    monkeypatch.setattr(keepalive, "run_in_background", asked.append)
+    questions = get_provider().questions
+    monkeypatch.setattr(questions, "add", lambda *entry: asked.append(entry))
     with hold("job", lock_at_most_for="1m") as lock:
         notice = ASK_BEFORE_END.total_seconds()
         work = partial(watch_lease, lock, notice)
@@ -481,6 +481,26 @@ def test_store_is_asked_once_before_each_end_of_the_lease(
         later = end_own_count(lock, after=2 * ASK_BEFORE_END)
         assert work() == later - notice
         assert len(asked) == 1
+
+
+def test_end_of_the_lease_does_not_wait_for_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that does not answer whether the lease is longer delays nothing."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hang(*args: object) -> Iterator[NoReturn]:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+        return iter(())
+
+    monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
+    with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
+        end_own_count(lock, after=ASK_BEFORE_END)
+        assert asked.wait(PATIENCE)
+        end_own_count(lock)
+        assert lock.lost.wait(PATIENCE)
+        go_on.set()
 
 
 def test_end_of_an_inner_body_leaves_the_lease_watched() -> None:

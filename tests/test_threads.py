@@ -224,42 +224,42 @@ def test_removed_entries_do_not_pile_up(timetable: Timetable) -> None:
     for number in range(10, 1000):
         timetable.add(number, Often(), later + number)
         timetable.remove(number)
-    assert len(timetable._heap) <= 2 * len(timetable._entries) + threads.FEW + 1
+    assert len(timetable._heap) <= 2 * len(timetable._entries)
 
 
-def test_connection_that_closes_slowly_holds_up_nobody(
+def test_connections_of_work_are_closed_after_it(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the idle thread closes its connections, others add and remove entries."""
+    """A thread that waits keeps no place at the server; nobody waits meanwhile."""
     closing, closed = threading.Event(), threading.Event()
 
     def close_slowly() -> None:
         closing.set()
         assert closed.wait(PATIENCE)
 
-    monkeypatch.setattr(threads, "close_old_connections", close_slowly)
-    timetable.add("late", Often(), uptime() + 3600)
+    monkeypatch.setattr(threads.connections, "close_all", close_slowly)
+    timetable.add("first", lambda: None)
     assert closing.wait(PATIENCE)
     with running_threads(1, lambda: timetable.add("other", Often())):
-        wait_for(lambda: "other" in timetable._entries)
+        wait_for(lambda: "other" in timetable)
         closed.set()
 
 
-def test_connection_that_can_not_be_closed_is_logged(
+def test_connection_that_can_not_be_closed_ends_nothing(
     timetable: Timetable,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It ends no thread."""
+    """It is logged, and the work is called again."""
 
     def fail() -> NoReturn:
         raise RuntimeError("stuck")
 
-    monkeypatch.setattr(threads, "close_old_connections", fail)
     often = Often()
-    timetable.add("late", Often(), uptime() + 3600)
-    wait_for(lambda: "could not be closed: stuck" in caplog.text)
-    timetable.add("often", often)
+    with monkeypatch.context() as broken:
+        broken.setattr(threads.connections, "close_all", fail)
+        timetable.add("often", often)
+        wait_for(lambda: "RuntimeError: stuck" in caplog.text)
     assert often.goes_on()
 
 

@@ -128,7 +128,7 @@ class LockProvider(ABC):
         self.alias = alias
         self.keeps_alive = keep_alive
         self.history_database = history_database
-        self.heartbeat = Timetable("keep alive")
+        self.heartbeat, self.questions = Timetable("keep alive"), Timetable("questions")
 
     @abstractmethod
     def acquire(self, lock: Lock) -> LockHolder | None:

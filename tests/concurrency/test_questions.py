@@ -1,0 +1,98 @@
+"""What many leases that end at about the same time ask of their store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.backends.signals import connection_created
+
+from django_shedlock import Lock, keepalive
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.keepalive import guarded
+from django_shedlock.models import LockRecord
+from django_shedlock.providers import get_provider
+from django_shedlock.test.contract.harness import force_extend
+from tests.support.leases import end_own_count
+from tests.support.locks import configure, take_from
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
+
+MANY = 300
+LEASE = timedelta(minutes=10)
+NOTICE = timedelta(seconds=20)
+"""Before the end of a lease its store is asked."""
+
+
+class Noted:
+    """The threads that were started, the connections opened, and what was sent."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.connections: list[Any] = []
+        self.statements: list[str] = []
+
+    def connect(self, *, connection: Any, **kwargs: Any) -> None:
+        self.connections.append(connection)
+        connection.execute_wrappers.append(self.send)
+
+    def send(self, execute: Any, sql: str, *rest: Any) -> Any:
+        self.statements.append(sql)
+        return execute(sql, *rest)
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
+    found, start = Noted(), threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        found.threads.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    connection_created.connect(found.connect)
+    yield found
+    connection_created.disconnect(found.connect)
+
+
+@contextmanager
+def watched_locks() -> Iterator[list[Lock]]:
+    """Hold so many locks, as async jobs do."""
+    provider = get_provider()
+    with ExitStack() as stack:
+        locks = []
+        for number in range(MANY):
+            configuration = configure(f"job {number}", lock_at_most_for=LEASE)
+            lock = take_from(provider, configuration)
+            stack.callback(lock.release)
+            stack.enter_context(guarded(lock, is_async=True))
+            locks.append(lock)
+        yield locks
+
+
+def test_store_is_asked_about_hundreds_of_leases_at_once(
+    noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread asks on one connection, and learns which of them were extended."""
+    monkeypatch.setattr(keepalive, "ASK_BEFORE_END", NOTICE)
+    with watched_locks() as locks:
+        LockRecord.objects.update(lock_until=DatabaseNow() + NOTICE)
+        extended = locks[0], locks[-1]
+        for lock in extended:
+            assert force_extend(lock.provider, lock.name, LEASE)
+        del noted.threads[:], noted.connections[:], noted.statements[:]
+        for lock in locks:
+            end_own_count(lock, after=NOTICE)
+        for lock in extended:
+            wait_for(lambda: lock.remaining() > LEASE / 2)  # noqa: B023
+        reads = [sql for sql in noted.statements if sql.startswith("SELECT")]
+        # Two leases are longer, and are read for sure. A slow machine asks twice.
+        assert 3 <= len(reads) <= 6
+        assert set(noted.threads) == {"django_shedlock questions"}
+        assert 1 <= len(noted.connections) <= 3
+        assert len(noted.threads) <= 3
