@@ -169,16 +169,14 @@ class RedisLockProvider(ServerLockProvider):
         return self._status(lock.name, read)
 
     def names(self) -> Iterable[str]:
-        return {name.decode(errors="backslashreplace") for name in self._names()}
-
-    def _names(self) -> set[bytes]:
+        """See EntryLockProvider.names(). What is no UTF-8 is escaped as surrogates."""
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
         begin = len(self.prefix.encode()) + 1
         with self.asking("list", None):
             keys = self.server.clients.get().scan_iter(
                 match=f"{pattern}{{*}}", count=BATCH
             )
-            return {key[begin:-1] for key in keys}
+            return {key[begin:-1].decode(errors="surrogateescape") for key in keys}
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the server's."""
@@ -190,7 +188,7 @@ class RedisLockProvider(ServerLockProvider):
         self, names: Collection[str] | None
     ) -> Iterator[tuple[str, Callable[[], Read]]]:
         """See EntryLockProvider.read_all(). Each ``BATCH`` is one round trip."""
-        ordered = sorted(self._names() if names is None else map(str.encode, names))
+        ordered = sorted(self.names() if names is None else names)
         for start in range(0, len(ordered), BATCH):
             batch, now = ordered[start : start + BATCH], self.clock()
             with self.asking("read", None):
@@ -202,8 +200,9 @@ class RedisLockProvider(ServerLockProvider):
                     if isinstance(found, Exception) and "WRONGTYPE" not in str(found):
                         raise found
             for name, found in zip(batch, hashes, strict=True):
-                shown = name.decode(errors="backslashreplace")
-                yield shown, partial(records.parse, found, now, name)
+                raw = name.encode(errors="surrogateescape")
+                shown = raw.decode(errors="backslashreplace")
+                yield shown, partial(records.parse, found, now, raw)
 
     def record_of(self, name: str) -> str:
         return f"its key {self.server.key(name).decode()!r} in Redis"

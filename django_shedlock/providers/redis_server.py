@@ -50,7 +50,7 @@ class RedisServer:
     ):
         limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         self._url, self._options = url, {**limits, **options}
-        self._prefix = prefix.encode()
+        self._prefix = prefix
         shown_url(url)
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
@@ -111,11 +111,7 @@ class RedisServer:
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
     def run(self, name: str, *request: Any, is_confirmed: bool = False) -> Any:
-        """
-        Return the answer to a script and its arguments, for the lock of this name.
-
-        If it ``is_confirmed``, the replicas have what it did.
-        """
+        """Return a script's answer, once the replicas have it if ``is_confirmed``."""
         client, (quick, full) = self.clients.get(), self._commands(name, *request)
         from redis.exceptions import NoScriptError
 
@@ -155,11 +151,10 @@ class RedisServer:
         (text, sha), rest = self._scripts[script], (1, self.key(name), *values)
         return ("EVALSHA", sha, *rest), ("EVAL", text, *rest)
 
-    def key(self, name: str | bytes) -> bytes:
-        """Return the key of a lock; a name that is no UTF-8 is bytes."""
-        text = name if isinstance(name, bytes) else name.encode()
+    def key(self, name: str) -> bytes:
+        """Return the key of a lock."""
         # The braces let a cluster keep all that belongs to a lock on one server.
-        return b"%s{%s}" % (self._prefix, text)
+        return f"{self._prefix}{{{name}}}".encode(errors="surrogateescape")
 
     def _confirmed(self, answer: Any, replicas: Any) -> Any:
         for each in (answer, replicas):

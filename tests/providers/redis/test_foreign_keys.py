@@ -100,7 +100,6 @@ def test_name_that_is_no_utf_8(locks: RedisLockProvider, server: RedisServer) ->
     assert (good.name, good.unreadable) == ("grün", "")
     assert bad.name == "j\\xffb"
     assert "can't decode byte 0xff" in bad.unreadable
-    assert set(locks.names()) == {"grün", "j\\xffb"}
     [found] = locks.statuses(LockQuery(names={"j\\xffb", "nobody"}))
     assert found.unreadable == bad.unreadable
 
