@@ -20,6 +20,7 @@ from django_shedlock.providers.entries import Entry, Read, readable_number
 from django_shedlock.providers.etcd_gateway import Known, Members, Unanswered
 from django_shedlock.providers.servers import ServerLockProvider, check_files
 
+FILES = ("ca_cert", "cert_cert", "cert_key")
 ROUNDING = 1
 """Seconds that are added to a lease: two members' clocks tell a second, no more."""
 
@@ -73,7 +74,8 @@ class EtcdLockProvider(ServerLockProvider):
             raise ValueError(f"prefix={prefix!r} is no text")
         self.prefix = prefix
         seconds = option_duration("timeout", timeout).total_seconds()
-        self.members = Members(endpoints, seconds, (user, password), client_options)
+        options = {**client_options, "user": user, "password": password}
+        self.members = Members(endpoints, seconds, options)
         self._records = f"{prefix}records/".encode()
         self._holders = f"{prefix}holders/".encode()
 
@@ -163,7 +165,7 @@ class EtcdLockProvider(ServerLockProvider):
 
     def try_options(self) -> None:
         self.members.connect()
-        check_files(self.members.options, gateway.FILES)
+        check_files(self.members.options, FILES)
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         if isinstance(error, Unanswered):

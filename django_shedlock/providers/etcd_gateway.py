@@ -13,13 +13,10 @@ from urllib.parse import urlsplit
 from django_shedlock.providers.servers import Clients, shown_url
 
 EXAMPLE = (
-    'Write it as "http://HOST:2379" or "https://HOST:2379", and give a login by the '
-    "options user and password."
+    'Write it as "https://HOST:2379", and a login as the options user and password.'
 )
-FILES = ("ca_cert", "cert_cert", "cert_key")
-"""The options that are paths of files."""
-TOKEN_REFUSED = {400, 401}
-"""How etcd refuses the token of a login that is over, or older than its users."""
+REFUSED = {400, 401, 403}
+"""The statuses of what etcd did not do: other errors may come after it was done."""
 
 
 class Unanswered(Exception):
@@ -37,21 +34,17 @@ class Members:
     """
 
     def __init__(
-        self,
-        endpoints: str | Sequence[str],
-        timeout: float,
-        login: tuple[str | None, str | None],
-        options: dict[str, Any],
+        self, endpoints: str | Sequence[str], timeout: float, options: dict[str, Any]
     ):
         self.urls = urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
         if not urls:
             raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
-        if None in login and login != (None, None):
-            raise ValueError("user and password belong together: give both, or none")
-        if ("cert_cert" in options) != ("cert_key" in options):
-            raise ValueError("cert_cert and cert_key belong together: give both")
+        for pair in (("user", "password"), ("cert_cert", "cert_key")):
+            if len({options.get(each) is None for each in pair}) > 1:
+                raise ValueError(f"{' and '.join(pair)} belong together: give both")
+        self._login = {"name": options.pop("user"), "password": options.pop("password")}
+        self._token = ""
         self.options = {"timeout": timeout / len(urls), "api_path": "/v3/", **options}
-        self._login, self._token = {"name": login[0], "password": login[1]}, ""
         self._addresses: list[dict[str, Any]] = []
         for url in urls:
             shown, parts = shown_url(url), urlsplit(url)
@@ -97,15 +90,15 @@ class Members:
                 reason = getattr(causes[0], "reason", None)
                 is_unsent = isinstance(reason, ConnectTimeoutError | NewConnectionError)
                 # A certificate that is no file stops requests before.
-                is_file = not isinstance(error, Etcd3Exception | RequestException)
-                is_refused = seen and 400 <= seen[-1].status_code < 500
-                is_uncertain |= not (is_unsent or is_file or is_refused)
+                is_unsent |= not isinstance(error, Etcd3Exception | RequestException)
+                is_refused = seen and seen[-1].status_code in REFUSED
+                is_uncertain = is_uncertain or not (is_unsent or is_refused)
                 last = error
             else:
                 clients.sort(key=lambda each: each is not client)
                 # It tells the second, and this host's clock only where in it.
-                date = parsedate_to_datetime(seen[-1].headers["Date"])
-                second = date.timestamp()
+                date = seen[-1].headers["Date"]
+                second = parsedate_to_datetime(date).timestamp()
                 return answer, min(max(time.time(), second), second + 1)
         failure = Unanswered(getattr(last, "detail_text", None) or str(last))
         failure.is_uncertain = is_uncertain
@@ -118,18 +111,16 @@ class Members:
         from etcd3gw.exceptions import Etcd3Exception
 
         def post(path: str, request: dict[str, Any], token: str) -> Any:
-            options = {
-                "headers": {"Authorization": token or None},
-                "hooks": {"response": lambda response, **_: seen.append(response)},
-            }
-            return client.post(f"{client.base_url}/v3/{path}", json=request, **options)
+            url = f"{client.base_url}/v3/{path}"
+            headers = {"Authorization": token or None}
+            hooks = {"response": lambda response, **_: seen.append(response)}
+            return client.post(url, json=request, headers=headers, hooks=hooks)
 
         if self._token or not self._login["name"]:
             try:
                 return post(path, request, self._token)
-            except Etcd3Exception:
-                is_refused = seen and seen[-1].status_code in TOKEN_REFUSED
-                if not self._token or not is_refused:
+            except Etcd3Exception:  # the login may be over, or older than its user
+                if not self._token or not seen or seen[-1].status_code not in REFUSED:
                     raise
         self._token = post("auth/authenticate", self._login, "")["token"]
         return post(path, request, self._token)
