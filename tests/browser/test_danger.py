@@ -22,20 +22,28 @@ CONFIRM = ".submit-row input[type=submit]"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_release_is_red(browser: Any, live_server: Any, theme: str) -> None:
-    """The button on a lock's page, and the one that confirms; extending is not."""
+def test_only_what_confirms_a_release_is_filled(
+    browser: Any, live_server: Any, theme: str
+) -> None:
+    """What leads there has a red text: it is not the loudest, and not the first."""
     console = Console(browser, live_server.url)
     console.log_in(*ALL)
     take("billing")
     console.open(CHANGE, "billing")
-    assert is_red(colours(console, RELEASE, theme))
-    assert not is_red(colours(console, EXTEND, theme))
+    release, extend = (colours(console, each, theme) for each in (RELEASE, EXTEND))
+    assert is_quiet(console, release)
+    assert is_reddish(release[1])
+    assert not is_quiet(console, extend)
+    buttons = console.texts(".shedlock-actions button")
+    assert buttons == ["Extend…", "Release…"]
     console.open(LIST)
     console.choose("release_selected", "billing")
     assert is_red(colours(console, CONFIRM, theme))
     expire("billing")
     console.open(LIST)
-    assert is_red(colours(console, CURE, theme))
+    cure = colours(console, CURE, theme)
+    assert is_quiet(console, cure)
+    assert is_reddish(cure[1])
     take("search")
     console.open(LIST)
     console.choose("extend_selected", "search")
@@ -48,7 +56,9 @@ Colour = tuple[float, ...]
 def colours(console: Console, selector: str, theme: str) -> list[Colour]:
     """Return the colours of the background and of the text."""
     script = """
-        document.documentElement.dataset.theme = arguments[0];
+        if (arguments[0]) {
+            document.documentElement.dataset.theme = arguments[0];
+        }
         arguments[1].style.transition = "none";
         const style = getComputedStyle(arguments[1]);
         return [style.backgroundColor, style.color];
@@ -65,6 +75,16 @@ def colours(console: Console, selector: str, theme: str) -> list[Colour]:
 def is_red(found: list[Colour]) -> bool:
     red, green, blue = found[0]
     return red > 3 * max(green, blue)
+
+
+def is_reddish(colour: Colour) -> bool:
+    red, green, blue = colour
+    return red > 1.3 * max(green, blue)
+
+
+def is_quiet(console: Console, found: list[Colour]) -> bool:
+    """Whether the background is that of the page."""
+    return contrast(found[0], colours(console, "body", "")[0]) < 1.1
 
 
 def contrast(one: Colour, other: Colour) -> float:

@@ -16,7 +16,8 @@ from django_shedlock.schedules.state import Trigger
 from tests.browser.test_console import Console
 from tests.support.lateness import HOUR
 from tests.support.locks import add_run, pause
-from tests.support.operators import ALL, LIST, RUNS
+from tests.support.operators import ACTIONS, ALL, CHANGE, LIST, RUNS
+from tests.support.pages import add_action
 from tests.support.scenes import MINUTE, STUCK, bad_morning
 
 pytestmark = [
@@ -66,7 +67,8 @@ for (const cell of document.querySelectorAll(selector)) {
     const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
         const text = texts.currentNode;
-        for (const match of text.data.matchAll(/\d+[dhms][\ddhms.]*|\d\d:\d\d:\d\d/g)) {
+        const wanted = /\d+[dhms][\ddhms.]*|\d\d:\d\d-\d\d:\d\d/g;
+        for (const match of text.data.matchAll(wanted)) {
             const places = Array.from(match[0], (_, index) => {
                 const range = document.createRange();
                 range.setStart(text, match.index + index);
@@ -115,7 +117,7 @@ return Array.from(document.querySelectorAll("#result_list .field-since"), (cell)
         texts.push(walker.currentNode);
     }
     const duration = /\d+[dhms]/;
-    const clock = /\d\d:\d\d:\d\d/;
+    const clock = /\d\d:\d\d-\d\d:\d\d/;
     return [duration, clock].map((wanted) =>
         left(texts.find((text) => wanted.test(text.data)), wanted),
     );
@@ -209,7 +211,7 @@ def test_name_has_room_beside_the_sidebar(screen: Screen) -> None:
 
 
 def test_arabic_keeps_the_order_of_durations_and_times(screen: Screen) -> None:
-    """In 2h5m and 21:05:00 the first digit is on the left, and 2h5m is read first."""
+    """In 2h5m and 21:05-06:00 the first digit is on the left; 2h5m is read first."""
     screen.resize(390)
     with override_settings(LANGUAGE_CODE="ar"):
         screen.open(LIST)
@@ -260,13 +262,58 @@ def test_filters_are_folded(screen: Screen) -> None:
 
 def test_entry_of_cronjobs_is_shown_short(screen: Screen) -> None:
     """The whole name is a tooltip, and on the lock's page."""
-    pause("cron:shop.imports.jobs.nightly")
+    call = 'django.core.management.call_command("nightly")'
+    pause(f"cron:{call}")
     screen.open(LIST)
     link = screen.browser.find_element("link text", "cron:nightly")
     title = link.find_element("css selector", "bdi").get_attribute("title")
-    assert title == "cron:shop.imports.jobs.nightly"
+    assert title == f"cron:{call}"
     link.click()
     screen.until(lambda: title in screen.text("#content"))
+
+
+def test_functions_of_two_apps_are_told_apart(screen: Screen) -> None:
+    """Where there is no room for the path, it goes on below, after a dot."""
+    names = {"cron:shop.jobs.nightly", "cron:billing.jobs.nightly"}
+    for name in names:
+        pause(name)
+    screen.open(LIST)
+    assert names <= set(screen.texts("th.field-shown_name"))
+
+
+def test_sentence_is_not_cut(screen: Screen) -> None:
+    """A finding is read to its end, which says what to do, without a click."""
+    screen.open(LIST)
+    told = screen.lock(STUCK).text
+    assert "If it hangs, end its process, then release the lock." in told
+    assert "python manage.py shedlock release" not in told
+    hidden = """
+        return Array.from(document.querySelectorAll(".shedlock-findings summary span"))
+            .filter((box) => box.scrollWidth > box.clientWidth + 1
+                || box.scrollHeight > box.clientHeight + 1).length
+    """
+    assert screen.run(hidden) == 0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("page", [LIST, RUNS, ACTIONS, CHANGE])
+def test_no_header_breaks_inside_a_word(
+    screen: Screen, page: str, language: str
+) -> None:
+    """At 1280 pixels each word of a table's head is on one line, and in its cell."""
+    screen.resize(1280)
+    add_action(LONG, operator=HOST, reason="x" * 90, detail="x" * 90)
+    with override_settings(LANGUAGE_CODE=language):
+        screen.open(page, *([LONG] if page == CHANGE else []))
+    words = screen.run(BROKEN, "thead th")
+    assert len(words) > 3
+    assert [each["word"] for each in words if each["isBroken"]] == []
+    wide = """
+        return Array.from(document.querySelectorAll("thead th"))
+            .filter((cell) => cell.scrollWidth > cell.clientWidth + 1)
+            .map((cell) => cell.textContent.trim())
+    """
+    assert screen.run(wide) == []
 
 
 def test_refresh_keeps_what_is_unfolded(screen: Screen) -> None:

@@ -96,10 +96,10 @@ class OperatorActions(ConsoleAdmin):
     """
 
     def offered(self, request: HttpRequest) -> Mapping[str, Action]:
-        """Return the actions that the user may do, by their names in forms."""
+        """Return the actions that the user may do, by name; dangerous ones last."""
         return {
             action.name: action
-            for action in ACTIONS.values()
+            for action in sorted(ACTIONS.values(), key=lambda each: each.is_dangerous)
             if request.user.has_perm(f"django_shedlock.{action.permission}")
         }
 

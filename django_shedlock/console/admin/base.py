@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, ShowFacets
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.paginator import Paginator
 from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext, pgettext_lazy
@@ -21,10 +24,11 @@ from django_shedlock.console.admin import labels
 from django_shedlock.console.admin.filters import (
     admin_provider,
     database_providers,
+    history_databases,
     page_of,
 )
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.models import ActionResult, LockRecord
+from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
 from django_shedlock.providers.database.errors import describe
 
 FEW_LOCKS = 3
@@ -36,6 +40,11 @@ LEVELS = {
 }
 Told = tuple[ActionResult, str, str]
 """The result of an action on a lock, the lock's name, and the sentence about it."""
+LEADS = {
+    LockRun: pgettext_lazy("shedlock", "Runs"),
+    LockAction: pgettext_lazy("shedlock", "Operators' actions"),
+}
+"""What is known of a lock's past, instead of Django's log."""
 
 
 def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +129,38 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
         if worst > messages.SUCCESS:
             parts.append(told[levels.index(worst)][2])
         self.message_user(request, " ".join(parts), worst)
+
+    def leads(self, request: HttpRequest, row: Any) -> list[tuple[Any, str]]:
+        """Return titles and addresses of the runs and actions of the row's lock."""
+        query = {"name__exact": row.name}
+        if len(history_databases()) > 1:
+            query["provider"] = getattr(row, "provider", admin_provider(request).alias)
+        site, found = self.admin_site, []
+        for model, title in LEADS.items():
+            name = f"{model._meta.app_label}_{model._meta.model_name}"
+            permission = f"{model._meta.app_label}.view_{model._meta.model_name}"
+            if site.is_registered(model) and request.user.has_perm(permission):
+                page = reverse(f"admin:{name}_changelist", current_app=site.name)
+                found.append((title, f"{page}?{urlencode(query)}"))
+        return found
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        context["shedlock_leads"] = self.leads(request, kwargs["obj"])
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @tells_failure
+    def history_view(self, request: HttpRequest, object_id: str, *args: Any) -> Any:
+        """Lead to the trail, or the runs: Django's log knows of neither."""
+        row = self.get_object(request, unquote(object_id))
+        for _, page in reversed(self.leads(request, row) if row else []):
+            return HttpResponseRedirect(page)
+        return super().history_view(request, object_id, *args)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: jobs write the rows."""

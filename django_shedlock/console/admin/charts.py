@@ -27,6 +27,10 @@ LEAST = 2.0
 """The shortest bar, in percent, can still be seen."""
 MARGIN = 25
 """A bar that is further from the left edge, in percent, has no date there."""
+USUALLY = 0.95
+"""The share of runs for which a chart is scaled; those far above it are cut."""
+FAR = 3
+"""A chart whose longest bar exceeds this many times the others' scale is cut."""
 MOST_TICKS = 30
 """The ticks of a gap are counted up to this number."""
 
@@ -44,6 +48,8 @@ class Mark:
     outcome: RunOutcome | None = None
     height: float = 100
     top: float = 0
+    is_cut: bool = False
+    """Whether its run took longer than the chart is high."""
     ticks: str = ""
     left: float = 0
     middle: float = 0
@@ -54,19 +60,23 @@ class Chart:
     """
     Bars of runs and gaps between them, the newest on the right.
 
-    The height of a bar is the duration of its run, so far if it goes on. A run of
-    unknown duration has a bar of the full height. ``usual_top`` is where the line of
-    the usual duration is, if that is known. ``dates`` are when the last run began, and
-    the oldest one if its bar is near the left edge.
+    The height of a bar is the duration of its run, so far if it goes on; ``scale`` is
+    that of the chart. A run of unknown duration has a bar of the full height, and so
+    has one that is cut, as it took much longer than the others. ``usual_top`` is where
+    the line of the usual duration is, if that is known. ``dates`` are when the last run
+    began, and the oldest one if its bar is near the left edge.
     """
 
     marks: Sequence[Mark]
     longest: str
+    scale: str
+    half: str
     usual: str
     usual_top: float | None
     dates: Sequence[str]
     has_bad_end: bool
     has_gap: bool
+    has_cut: bool
     bar_width: float = BAR_WIDTH
 
 
@@ -81,12 +91,14 @@ def make_chart(
 
     Ticks of the present ``schedule`` before ``until`` should have had a run by now.
     """
-    durations = [_measured(run) for run in newest_first[:SLOTS]]
-    if newest_first:
-        durations.append(usual)
-    longest = max(filter(None, durations), default=ZERO)
+    durations = sorted(filter(None, map(_measured, newest_first[:SLOTS])))
+    longest = scale = durations[-1] if durations else ZERO
+    if durations:
+        most = durations[int(USUALLY * (len(durations) - 1))]
+        scale = most if longest > FAR * most else longest
+        scale = max(scale, usual or ZERO)
     lefts = [WIDTH * (SLOTS - 1 - index) for index in range(SLOTS)]
-    found = _marks(newest_first, longest, schedule, until)
+    found = _marks(newest_first, scale, schedule, until)
     marks = [
         replace(mark, left=left, middle=left + BAR_WIDTH / 2)
         for left, mark in zip(lefts, found, strict=False)
@@ -97,17 +109,20 @@ def make_chart(
     return Chart(
         marks,
         length(longest),
+        length(scale),
+        length(scale / 2),
         length(usual),
-        None if usual is None or not longest else 100 * (1 - usual / longest),
+        None if usual is None or not scale else 100 * (1 - usual / scale),
         [instant(bar.run.started) for bar in dated],
         has_bad_end=any(bar.outcome and bar.outcome.is_bad for bar in bars),
         has_gap=len(bars) < len(marks),
+        has_cut=any(bar.is_cut for bar in bars),
     )
 
 
 def _marks(
     newest_first: Sequence[Any],
-    longest: timedelta,
+    scale: timedelta,
     schedule: Schedule | None,
     end: datetime | None,
 ) -> Iterator[Mark]:
@@ -121,7 +136,7 @@ def _marks(
             if ticks := sum(1 for _ in islice(missed, MOST_TICKS)):
                 yield _gap(ticks, run)
             end = tick
-        yield _bar(run, longest)
+        yield _bar(run, scale)
 
 
 def _gap(ticks: int, older: Any) -> Mark:
@@ -143,7 +158,7 @@ def _measured(run: Any) -> timedelta | None:
     return duration
 
 
-def _bar(run: Any, longest: timedelta) -> Mark:
+def _bar(run: Any, scale: timedelta) -> Mark:
     outcome, duration, share = RunOutcome(run.current_outcome), _measured(run), 1.0
     if duration is None:
         text = pgettext("shedlock", "%(date)s: %(outcome)s")
@@ -157,9 +172,9 @@ def _bar(run: Any, longest: timedelta) -> Mark:
         "duration": length(duration),
     }
     if duration is not None:
-        share = duration / longest if longest else 0.0
-    height = max(LEAST, round(share * 100, 1))
-    return Mark(title, run, outcome, height, top=100 - height)
+        share = duration / scale if scale else 0.0
+    height = min(max(LEAST, round(share * 100, 1)), 100.0)
+    return Mark(title, run, outcome, height, top=100 - height, is_cut=share > 1)
 
 
 def statistics_of(runs: Sequence[Any]) -> dict[str, Any] | None:

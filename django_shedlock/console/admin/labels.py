@@ -9,11 +9,12 @@ from typing import Any
 
 from django.contrib import admin
 from django.template.loader import render_to_string
-from django.utils import formats, timezone
+from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext, pgettext_lazy
 
+from django_shedlock.clocks import local_text
 from django_shedlock.console import operators
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, rough_length
@@ -120,14 +121,11 @@ def outcome_badge(outcome: str) -> SafeString:
 
 
 def short_name(name: str) -> str:
-    """Return the name; of an entry of ``CRONJOBS`` without the path to its function."""
-    namespace, is_entry, entry = name.partition("cron:")
-    if not is_entry or not f".{namespace}".endswith("."):
-        return name
+    """Return the name; of a command in ``CRONJOBS`` without the call around it."""
+    namespace, _, entry = name.partition("cron:")
     command = COMMAND.fullmatch(entry)
-    if command is None:
-        function = re.sub(r"^[\w.]+\.(?=\w)", "", entry)
-        return f"{namespace}cron:{function}"
+    if command is None or not f".{namespace}".endswith("."):
+        return name
     options = f"({command['options']})" if command["options"] else ""
     return f"{namespace}cron:{command['name']}{options}"
 
@@ -156,12 +154,11 @@ def local(moment: datetime) -> datetime:
 
 
 def instant(moment: datetime | None) -> SafeString:
-    """Return the instant to the second, in the user's zone."""
+    """Return the instant to the second, in the user's zone, as findings tell it."""
     if moment is None:
         return NOTHING
-    here = local(moment)
-    day = formats.date_format(here, "SHORT_DATE_FORMAT")
-    return shown("instant", iso=here.isoformat(), day=day, time=f"{here:%H:%M:%S}")
+    day, _, time = local_text(moment).partition(" ")
+    return shown("instant", iso=local(moment).isoformat(), day=day, time=time)
 
 
 def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeString:
@@ -170,15 +167,11 @@ def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeSt
 
     The instant is shown as a time if it is less than a day away, else as a date.
     """
-    here, is_near = local(moment), duration < timedelta(days=1)
-    time, day = f"{here:%H:%M:%S}", formats.date_format(here, "SHORT_DATE_FORMAT")
+    whole, here = local_text(moment), local(moment)
+    day, _, time = here.isoformat("T", "minutes").partition("T")
+    short = time if duration < timedelta(days=1) else day
     return shown(
-        "distance",
-        distance=distance,
-        iso=here.isoformat(),
-        whole=formats.date_format(here, "DATETIME_FORMAT"),
-        is_near=is_near,
-        short=time if is_near else day,
+        "distance", distance=distance, iso=here.isoformat(), whole=whole, short=short
     )
 
 

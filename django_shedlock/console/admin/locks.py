@@ -76,7 +76,7 @@ class LockRecordAdmin(OperatorActions):
     shown_name = labels.column(
         pgettext_lazy("shedlock", "name"),
         lambda record: labels.shown(
-            "name", name=record.name, short=labels.short_name(record.name)
+            "name", name=record.name, parts=labels.short_name(record.name).split(".")
         ),
         "name",
     )

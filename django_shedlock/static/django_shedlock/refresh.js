@@ -3,7 +3,9 @@
    A part is an element with an id and the attribute data-shedlock-refresh. The server is
    asked for the page's parts alone, so it shows (and forgets) no message here. The line
    with data-shedlock-every, in seconds, tells the time of the last answer and has the
-   button that pauses. */
+   button that pauses. An answer has data-shedlock-limit seconds to come. While the page is out of date, the line says so wherever the reader
+   has scrolled to. What has the attribute data-shedlock-finding is announced to screen
+   readers when it is new. */
 "use strict";
 {
     const PAUSED = "django_shedlock.paused";
@@ -93,13 +95,27 @@
         document.dispatchEvent(new Event("shedlock:refreshed"));
     }
 
-    async function fetchParts() {
+    function findings() {
+        const found = document.querySelectorAll("[data-shedlock-finding]");
+        return Array.from(found, (each) => each.dataset.shedlockFinding);
+    }
+
+    class LoggedOut extends Error {}
+
+    async function fetchParts(seconds) {
         const response = await fetch(window.location.href, {
             credentials: "same-origin",
             cache: "no-store",
             headers: {"X-Shedlock-Refresh": "yes"},
+            redirect: "manual",
+            signal: AbortSignal.timeout(seconds * 1000),
         });
-        if (!response.ok || response.redirected) {
+        /* These pages redirect nobody who may see them: it would be to the login. */
+        const isAway = response.type === "opaqueredirect";
+        if (isAway || [401, 403].includes(response.status)) {
+            throw new LoggedOut();
+        }
+        if (!response.ok) {
             throw new Error(`status ${response.status}`);
         }
         return new DOMParser().parseFromString(await response.text(), "text/html");
@@ -107,14 +123,29 @@
 
     function start(line) {
         const status = line.querySelector("[data-shedlock-status]");
+        const news = line.querySelector("[aria-live]");
         const button = line.querySelector("button");
+        const clock = () => new Date().toLocaleTimeString(document.documentElement.lang);
+        let last = clock();
         let paused = localStorage.getItem(PAUSED) === "yes";
         let waiting = false;
 
         function show() {
             button.textContent = paused ? button.dataset.resume : button.dataset.pause;
             if (paused) {
-                status.textContent = status.dataset.paused;
+                say(`${status.dataset.paused} ${last}`);
+            }
+        }
+
+        function say(text, isAlarm = false) {
+            line.classList.toggle("shedlock-stale", isAlarm);
+            if (isAlarm) {
+                status.setAttribute("role", "alert");
+            } else {
+                status.removeAttribute("role");
+            }
+            if (status.textContent !== text) {
+                status.textContent = text;
             }
         }
 
@@ -124,18 +155,23 @@
             }
             waiting = true;
             try {
-                const page = await fetchParts();
+                const page = await fetchParts(Number(line.dataset.shedlockLimit));
                 if (paused) {
                     return;
                 }
+                const known = new Set(findings());
                 updateParts(page);
-                const time = new Date().toLocaleTimeString(document.documentElement.lang);
-                status.removeAttribute("role");
-                status.textContent = `${status.dataset.updated} ${time}`;
-            } catch {
+                const found = findings().filter((each) => !known.has(each));
+                if (found.length) {
+                    news.textContent = `${news.dataset.new} ${found.join(", ")}`;
+                }
+                last = clock();
+                say(`${status.dataset.updated} ${last}`);
+            } catch (error) {
                 if (!paused) {
-                    status.setAttribute("role", "alert");
-                    status.textContent = status.dataset.failed;
+                    const {out, failed} = status.dataset;
+                    const why = error instanceof LoggedOut ? out : failed;
+                    say(`${status.dataset.paused} ${last}: ${why}`, true);
                 }
             } finally {
                 waiting = false;
@@ -148,6 +184,7 @@
             show();
             refresh();
         });
+        document.addEventListener("visibilitychange", refresh);
         line.hidden = false;
         show();
         window.setInterval(refresh, Number(line.dataset.shedlockEvery) * 1000);

@@ -31,6 +31,7 @@ from tests.support.operators import (
     confirm,
     operator,
 )
+from tests.support.pages import add_action
 
 HISTORY = "admin:django_shedlock_lockrecord_history"
 NUL = "billing\0"
@@ -241,3 +242,33 @@ def test_missing_permission_is_named(is_confirmed: bool) -> None:
         "django_shedlock.release_lockrecord, which you don't have."
     )
     assert state("billing") is LockState.RUNNING
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("page", ["lockrecord", "lockrun", "lockaction"])
+def test_history_is_that_of_the_lock(chief: Client, page: str) -> None:
+    """Not Django's log, in which neither workers nor commands write."""
+    take("billing")
+    run, action = add_run("billing"), add_action("billing")
+    add_action("cleanup")
+    [key] = {"lockrun": [run.pk], "lockaction": [action.pk]}.get(page, ["billing"])
+    shown = chief.get(reverse(f"admin:django_shedlock_{page}_change", args=[key]))
+    query = "?name__exact=billing"
+    links = [reverse(RUNS) + query, reverse(ACTIONS) + query]
+    html = shown.content.decode()
+    assert re.findall(r'<a href="(.+?)" class="historylink">', html) == links
+    history = reverse(f"admin:django_shedlock_{page}_history", args=[key])
+    assert history not in html
+    assert chief.get(history).headers["Location"] == links[1]
+    trail = chief.get(links[1]).context["cl"].result_list
+    assert [row.name for row in trail] == ["billing"]
+
+
+@pytest.mark.django_db
+def test_history_without_permission_is_django_s() -> None:
+    """Nobody is led to a page that refuses them."""
+    take("billing")
+    client = operator("view_lockrecord")
+    page = client.get(reverse(CHANGE, args=["billing"])).content.decode()
+    assert "historylink" not in page
+    assert client.get(reverse(HISTORY, args=["billing"])).status_code == 200

@@ -90,8 +90,28 @@ def test_a_bar_is_as_wide_in_each_chart() -> None:
 
 def test_shortest_run_can_be_seen() -> None:
     """A run of no time at all has a bar, too."""
-    chart = make_chart([run(0), run(0.0001), run(3600)])
-    assert [bar.height for bar in bars(chart)] == [100, LEAST, LEAST]
+    chart = make_chart([run(0), run(0.0001), run(3600), run(3600)])
+    assert [bar.height for bar in bars(chart)] == [100, 100, LEAST, LEAST]
+
+
+def test_hung_run_leaves_the_others_their_height() -> None:
+    """The scale is that of most runs; the one that exceeds it is cut, and says so."""
+    runs = [run(20 + 10 * (each % 3)) for each in range(14)]
+    chart = make_chart([*runs, run(7 * 3600)])
+    hung, *others = bars(chart)
+    assert (hung.is_cut, hung.height) == (True, 100)
+    assert hung.title.endswith("succeeded after 7h")
+    assert {bar.height for bar in others} == {50, 75, 100}
+    assert not any(bar.is_cut for bar in others)
+    assert (chart.scale, chart.half, chart.longest) == ("40.0s", "20.0s", "7h")
+    assert chart.has_cut
+
+
+def test_bar_that_fits_is_not_cut() -> None:
+    """A run that took twice as long as the others is drawn in their scale."""
+    chart = make_chart([run(60), run(61), run(120)])
+    assert [bar.height for bar in bars(chart)] == [100, 50.8, 50]
+    assert not chart.has_cut
 
 
 def test_running_job_is_drawn_with_its_elapsed_time() -> None:

@@ -54,7 +54,7 @@ SECOND = timedelta(seconds=1)
 
 def text(html: str) -> str:
     """Return what a reader sees, in one line."""
-    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    return " ".join(re.sub(r"<[^>]+>", " ", html.replace("<wbr>", "")).split())
 
 
 def cells(page: Any, column: str) -> list[str]:
@@ -271,8 +271,8 @@ def test_list_shows_the_next_tick(viewer: Client) -> None:
     be_overdue("a.late")
     be_on_time("b.quick")
     late, quick, unplanned = cells(viewer.get(reverse(LIST)), "next_expected")
-    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d:00", late)
-    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d:00", quick)
+    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d-06:00", late)
+    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d-06:00", quick)
     assert unplanned == "-"
     assert list(told(viewer.get(reverse(LIST)))) == ["a.late"]
     with override_settings(SHEDLOCK_GRACE="30d"):
