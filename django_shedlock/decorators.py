@@ -17,7 +17,7 @@ from django_shedlock.executor import (
     execute_request,
     makes_generator,
 )
-from django_shedlock.jobs.registry import Job, report
+from django_shedlock.jobs.registry import Job, make_about, report
 from django_shedlock.locks.configuration import LockOptions, make_request
 
 P = ParamSpec("P")
@@ -26,6 +26,20 @@ CommandT = TypeVar("CommandT", bound=type[BaseCommand])
 
 WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local", "defer")
 """Of tasks of django.tasks and RQ, Celery, Dramatiq, Huey, djhuey, Procrastinate."""
+JOB_OPTIONS = ("description", "runbook")
+
+
+class JobOptions(LockOptions, total=False):
+    """
+    The keyword options of ``scheduler_lock()``: a lock's, and what people read.
+
+    ``description`` says what the job is for: by default the first paragraph of its
+    docstring, or a command's ``help``. ``runbook`` is a link to the page that says what
+    to do if it fails.
+    """
+
+    description: str
+    runbook: str
 
 
 class LockDecorator(Protocol):
@@ -49,7 +63,7 @@ def scheduler_lock(target: CommandT, /) -> CommandT: ...
 
 @overload
 def scheduler_lock(
-    name: str | None = None, /, **options: Unpack[LockOptions]
+    name: str | None = None, /, **options: Unpack[JobOptions]
 ) -> LockDecorator: ...
 
 
@@ -114,11 +128,15 @@ def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
         raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")
     named = target if hasattr(target, "__qualname__") else type(target)
     path = f"{named.__module__}.{named.__qualname__}"
-    request = make_request(path if name is None else name, options)
+    name = path if name is None else name
+    options = {**options}
+    description, runbook = (options.pop(key, None) for key in JOB_OPTIONS)
+    about = make_about(name, target, description, runbook)
+    request = make_request(name, options)
     if not is_command:
-        return _locked(Job(path, target, request))
+        return _locked(Job(path, target, request, about=about))
     # handle() and not execute(), so that Django's own checks come first.
-    target.handle = _locked(Job(path, target.handle, request, target))
+    target.handle = _locked(Job(path, target.handle, request, target, about))
     return target
 
 

@@ -20,6 +20,7 @@ from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_lock
 from django_shedlock.decorators import WAYS_TO_ENQUEUE
+from django_shedlock.jobs.registry import About, find_job
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
 from tests.support.waiting import PATIENCE
 
@@ -429,6 +430,50 @@ def test_function_and_options_in_one_call_are_refused() -> None:
     call: Any = scheduler_lock
     with pytest.raises(InvalidLockConfiguration, match="before the options"):
         call(bare, lock_at_most_for="1m")
+
+
+def about(job: Any) -> About:
+    found = find_job(job)
+    assert found is not None
+    return found.about
+
+
+def test_job_is_described_by_its_docstring() -> None:
+    """By its first paragraph, on one line; a description says it better."""
+
+    @scheduler_lock("job")
+    def job() -> None:
+        """
+        Send the orders
+        to the warehouse.
+
+        Nobody need know this.
+        """
+
+    assert about(job) == About("Send the orders to the warehouse.")
+    wiki = "https://wiki.example.com/job"
+    told = scheduler_lock("job", description="Ship them", runbook=wiki)(job)
+    assert about(told) == About("Ship them", wiki)
+    assert about(scheduler_lock("job")(lambda: None)) == About()
+
+
+def test_command_is_described_by_its_help() -> None:
+    """What ``--help`` says of it."""
+
+    @scheduler_lock("command", runbook="http://wiki/command")
+    class Command(BaseCommand):
+        help = "Sends the orders."
+
+    assert about(Command.handle) == About("Sends the orders.", "http://wiki/command")
+
+
+@pytest.mark.parametrize(
+    "link", ["javascript:alert(1)", "wiki/job", "https:job", "", 7, "data:text/html,x"]
+)
+def test_runbook_that_is_no_link_is_refused(link: Any) -> None:
+    """When the decorator is applied: a page of the admin would show it."""
+    with pytest.raises(InvalidLockConfiguration, match="'job': runbook .* must be a"):
+        scheduler_lock("job", runbook=link)(lambda: None)
 
 
 def test_threads_share_no_state() -> None:

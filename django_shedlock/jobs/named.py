@@ -9,9 +9,9 @@ import logging
 import pkgutil
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from django.dispatch import receiver
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.executor import aexecute_request, execute_request
-from django_shedlock.jobs.registry import Job, invoked_by, registered_jobs
+from django_shedlock.jobs.registry import About, Job, invoked_by, registered_jobs
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
@@ -49,6 +49,7 @@ class NamedJob:
     provider: str
     schedule: Schedule | None
     start: Starter | None
+    about: About = field(default_factory=About)
 
 
 def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[NamedJob]:
@@ -66,27 +67,27 @@ def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[Named
                 failed.append(source)
 
 
-_known: dict[str, tuple[str, ...]] = {}
+_known: dict[str, dict[str, About]] = {}
 
 
-def known_names(provider: str) -> tuple[str, ...]:
+def known_jobs(provider: str) -> Mapping[str, About]:
     """
-    Return the names of the jobs whose locks this provider keeps.
+    Return what there is to know about the jobs whose locks this provider keeps.
 
-    They are looked for once, as this imports the project's modules. After a source has
-    failed it is asked again.
+    Its keys are the names of the locks. They are looked for once, as this imports the
+    project's modules. After a source has failed it is asked again.
     """
     failed: list[Any] = []
-    names = _known.get(provider)
-    if names is None:
-        names = tuple(job.name for job in named_jobs(provider, failed))
+    jobs = _known.get(provider)
+    if jobs is None:
+        jobs = {job.name: job.about for job in named_jobs(provider, failed)}
         if not failed:
-            _known[provider] = names
-    return names
+            _known[provider] = jobs
+    return jobs
 
 
 @receiver(setting_changed)
-def forget_names(**kwargs: Any) -> None:
+def forget_jobs(**kwargs: Any) -> None:
     """Look for the jobs again after ``override_settings``."""
     _known.clear()
 
@@ -121,7 +122,7 @@ def decorated_jobs() -> Iterator[NamedJob]:
         if not job.has_fields:
             start = partial(_start, job) if _needs_no_arguments(job) else None
             with suppress(InvalidLockConfiguration):  # a system check reports it
-                yield named_job(job.request, start)
+                yield replace(named_job(job.request, start), about=job.about)
 
 
 job_sources: list[Callable[[], Iterator[NamedJob]]] = [decorated_jobs]

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from django.core.management.base import BaseCommand
@@ -28,6 +29,35 @@ from django_shedlock.locks.configuration import (
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
+
+WEB = {"http", "https"}
+
+
+@dataclass(frozen=True)
+class About:
+    """What a job is for, and the web page that says what to do if it fails."""
+
+    description: str = ""
+    runbook: str = ""
+
+
+def make_about(name: str, target: Any, description: Any, runbook: Any) -> About:
+    """
+    Return what people should know of this job; its docstring describes it by default.
+
+    Raises ``InvalidLockConfiguration`` if the runbook is no link.
+    """
+    if description is None:
+        has_own = inspect.isroutine(target) or isinstance(target, type)
+        text = getattr(target, "help", "") or (target.__doc__ if has_own else "")
+        description = inspect.cleandoc(str(text or "")).partition("\n\n")[0]
+    parts = urlsplit(runbook) if isinstance(runbook, str) else urlsplit("")
+    if runbook is not None and not (parts.scheme in WEB and parts.netloc):
+        raise InvalidLockConfiguration(
+            f"Lock {name!r}: runbook ({runbook!r}) must be a link that begins with "
+            "https:// or http://, for example https://wiki.example.com/nightly."
+        )
+    return About(" ".join(str(description).split()), runbook or "")
 
 
 @dataclass(eq=False)
@@ -45,6 +75,7 @@ class Job:
     function: Callable[..., Any]
     request: LockRequest
     command: type[BaseCommand] | None = None
+    about: About = About()
 
     def __post_init__(self) -> None:
         name = self.request.name

@@ -18,9 +18,9 @@ from django_shedlock.jobs import named
 from django_shedlock.jobs.named import (
     NamedJob,
     decorated_modules,
-    forget_names,
+    forget_jobs,
     import_decorated_modules,
-    known_names,
+    known_jobs,
     named_jobs,
 )
 from django_shedlock.jobs.registry import registered_jobs
@@ -104,13 +104,13 @@ def test_source_that_failed_is_asked_again(
     with scheduled_jobs() as jobs:
         assert jobs
         monkeypatch.setattr(named, "job_sources", [source, *named.job_sources])
-        forget_names()
-        assert {"cron", "report"} - {*known_names("default")} == {"cron"}
-        assert {"cron", "report"} - {*known_names("default")} == set()
-        assert "cron" in known_names("default")
+        forget_jobs()
+        assert {"cron", "report"} - {*known_jobs("default")} == {"cron"}
+        assert {"cron", "report"} - {*known_jobs("default")} == set()
+        assert "cron" in known_jobs("default")
         with override_settings(CRONJOBS=[]):
-            assert "cron" not in known_names("default")
-    forget_names()
+            assert "cron" not in known_jobs("default")
+    forget_jobs()
     assert caplog.text.count("Not all jobs of") == 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_shedlock import scheduler_lock
-from django_shedlock.jobs.named import forget_names
+from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.providers import provider_instances
 from django_shedlock.providers.servers import Clients
 from tests.support.etcd_fixtures import running_etcd
@@ -31,10 +31,10 @@ RECORDED = {"history_database": "default"}
 @pytest.fixture(autouse=True)
 def known_job() -> Iterator[Any]:
     """Let the project have one job, with the lock ``job``; return it."""
-    forget_names()
+    forget_jobs()
     with only_jobs_of():
         yield scheduler_lock("job")(lambda: None)
-    forget_names()
+    forget_jobs()
 
 
 @pytest.fixture

@@ -82,6 +82,10 @@ class Command(BaseCommand):
     extra = 1
 
 
+@scheduler_lock("told", description="Ships", runbook="https://wiki/told", wait="5s")
+def told() -> None: ...
+
+
 @scheduler_lock
 class BareCommand(BaseCommand):
     extra = 1

@@ -22,6 +22,7 @@ from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.asking import open_requests
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import (
     ActionKind,
@@ -169,6 +170,7 @@ class LockRecordAdmin(OperatorActions):
                 if state in each.states and (asked or each.kind != ActionKind.WITHDRAW)
             ],
             "shedlock_request": asked,
+            "shedlock_about": known_jobs(provider.alias).get(obj.name),
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
             "shedlock_lock": rows.facts_of(obj, runs, self.admin_site),

@@ -19,6 +19,7 @@ from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.console.operators.texts import PROGRAM
+from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import default_duration
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
@@ -135,6 +136,8 @@ def _composed(changes: Changes) -> tuple[str, str]:
         parts += [f"{title}:"] * bool(findings)
         for each in findings[:MOST_MAILED]:
             text = terminal.printable(str(each))
+            about = known_jobs(each.provider).get(each.lock) if each.lock else None
+            text += f" Runbook: {about.runbook}" if about and about.runbook else ""
             parts.append(f"* {each.kind.severity.upper()} {text}")
         if (left := len(findings) - MOST_MAILED) > 0:
             parts.append(f"* {left} more: see `{PROGRAM} check`.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,8 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.cli.history import run_as_dict, runs_table
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.durations import format_seconds
+from django_shedlock.jobs.named import known_jobs
+from django_shedlock.jobs.registry import About
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import LockAction, LockRun
 from django_shedlock.providers.base import LockProvider
@@ -51,8 +54,10 @@ class Show(base.Subcommand):
         status = base.find_status(provider, name)
         findings = Search().of_locks(provider, [name]).get(name, [])
         runs, actions = self._history(provider, name)
+        about = known_jobs(provider.alias).get(name, About())
         if json:
             shown = {
+                **asdict(about),
                 **terminal.status_as_dict(status, Search().grace, findings),
                 "runs": [run_as_dict(run) for run in runs or ()],
                 "actions": [
@@ -63,7 +68,9 @@ class Show(base.Subcommand):
             self.write(terminal.as_json(shown))
             return
         lines = [terminal.finding_line(self.style, finding) for finding in findings]
-        for title, fact in _facts(provider, status):
+        facts = [("About", about.description), ("Runbook", about.runbook)]
+        told = [each for each in facts if each[1]]
+        for title, fact in [*_facts(provider, status), *told]:
             text, role = (fact, "") if isinstance(fact, str) else fact
             shown_title = terminal.styled(self.style, "MIGRATE_LABEL", f"{title:<12}")
             text = terminal.styled(self.style, role, terminal.printable(text))

@@ -24,7 +24,7 @@ from django_shedlock.console.monitoring.traces import traces_of
 from django_shedlock.console.operators.texts import command
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.jobs.named import known_names
+from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import NOT_FREE, LockState
 from django_shedlock.models.runs import BAD
@@ -225,7 +225,7 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     first = [status.name for status in late]
     names = dict.fromkeys([*first, *badly_ended(provider, most), *statuses])
     if not is_small:
-        names |= dict.fromkeys(known_names(provider.alias))
+        names |= dict.fromkeys(known_jobs(provider.alias))
     chosen = list(islice(names, most))
     unread = [] if is_small else [name for name in chosen if name not in statuses]
     if unread:

@@ -12,15 +12,18 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_shedlock import scheduler_lock
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
+from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
+from tests.support.jobs import only_jobs_of
 from tests.support.lateness import (
     DAY,
     HOUR,
@@ -201,6 +204,21 @@ def test_paused_job_offers_to_resume_it_first(chief: Client) -> None:
     ]
     [row] = chief.get(reverse(LIST)).context["shedlock_rows"]
     assert [str(each.label) for each in row["cures"]] == ["Resume job"]
+
+
+def test_page_tells_what_the_job_is_for(viewer: Client) -> None:
+    """With a link to what is to be done; a text can do nothing to the page."""
+    take("billing")
+    wiki = "https://wiki.example.com/?a=1&b=2"
+    with only_jobs_of():
+        job = scheduler_lock("billing", description="<b>Bill</b>", runbook=wiki)(open)
+        forget_jobs()
+        page = open_page(viewer).content.decode()
+    forget_jobs()
+    assert callable(job)
+    assert "&lt;b&gt;Bill&lt;/b&gt;" in page
+    assert 'href="https://wiki.example.com/?a=1&amp;b=2"' in page
+    assert "What to do if it fails" not in open_page(viewer).content.decode()
 
 
 def test_long_leases_have_an_end(viewer: Client) -> None:

@@ -13,9 +13,12 @@ from django.core.mail.backends.base import BaseEmailBackend
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from django_shedlock import scheduler_lock
 from django_shedlock.console.cli import check
+from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
+from tests.support.jobs import only_jobs_of
 from tests.support.locks import add_run, take
 from tests.support.notices import pass_time, told
 
@@ -75,6 +78,22 @@ def test_finding_is_mailed_once_and_its_end_once() -> None:
     assert message.body.startswith("Gone:\n\n* WARNING Lock 'job': Its last run failed")
     call()
     assert len(mail.outbox) == 2
+
+
+def test_mail_has_the_runbook() -> None:
+    """Whoever gets it need not look for the page."""
+    fail("job")
+    fail("other")
+    wiki = "https://wiki.example.com/job"
+    with only_jobs_of():
+        job = scheduler_lock("job", runbook=wiki)(lambda: None)
+        forget_jobs()
+        call()
+    forget_jobs()
+    assert callable(job)
+    [message] = mail.outbox
+    lines = [line for line in message.body.splitlines() if line.startswith("*")]
+    assert [line.endswith(f" Runbook: {wiki}") for line in lines] == [True, False]
 
 
 def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:

@@ -10,13 +10,16 @@ import pytest
 from django.core.management import CommandError
 from django.test import override_settings
 
+from django_shedlock import scheduler_lock
 from django_shedlock.console.cli import base
 from django_shedlock.fields import DatabaseNow
+from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockAction, LockRecord
 from django_shedlock.models.console import ActionKind, ActionResult
 from tests.support.commands import run
+from tests.support.jobs import only_jobs_of
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, add_run, expire, take
 
@@ -45,6 +48,23 @@ def test_running_lock() -> None:
     assert "in 9m" in shown["Until"] or "in 10m" in shown["Until"]
     assert shown["Token"] == "1"
     assert "Schedule" not in shown
+
+
+def test_job_tells_what_it_is_for() -> None:
+    """And where it is written what to do if it fails."""
+    take("job")
+    take("unknown")
+    wiki = "https://wiki.example.com/job"
+    with only_jobs_of():
+        job = scheduler_lock("job", description="Ship it", runbook=wiki)(lambda: None)
+        forget_jobs()
+        shown, other = facts(), facts("unknown")
+        told = json.loads(run("show", "job", "--json"))
+    forget_jobs()
+    assert callable(job)
+    assert (shown["About"], shown["Runbook"]) == ("Ship it", wiki)
+    assert not {"About", "Runbook"} & set(other)
+    assert (told["description"], told["runbook"]) == ("Ship it", wiki)
 
 
 def test_heartbeat() -> None:
