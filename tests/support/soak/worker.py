@@ -45,6 +45,9 @@ TICKS = [f"tick-{number}" for number in range(6)]
 LEASES = {1: 2, 2: 4, 5: 3, 15: 1}
 """Seconds, and how often: the network's silences are longer than the short ones."""
 
+SHORT_LEASES = {1: 3, 2: 1}
+"""Of additions to a set, many of which are to be late."""
+
 GRACE = "10s"
 SETS = {guard: f"set {guard}" for guard in (Guard.FENCE, Guard.TOKEN, Guard.NONE)}
 WORKLOADS = ("all", "bodies", "lock-set")
@@ -142,8 +145,8 @@ class SoakWorker:
         self._close_if_broken()
         time.sleep(self.chance.uniform(0, 0.1))
 
-    def _options(self) -> dict[str, Any]:
-        [lease] = self.chance.choices([*LEASES], [*LEASES.values()])
+    def _options(self, leases: dict[int, int] = LEASES) -> dict[str, Any]:
+        [lease] = self.chance.choices([*leases], [*leases.values()])
         return {
             "lock_at_most_for": lease,
             "keep_alive": self.chance.random() < 0.6,
@@ -151,9 +154,8 @@ class SoakWorker:
         }
 
     @contextmanager
-    def _held(self, name: str | None = None) -> Iterator[Lock]:
-        options = self._options()
-        context = hold(name or self.chance.choice(NAMES), **options)
+    def _held(self, name: str, options: dict[str, Any]) -> Iterator[Lock]:
+        context = hold(name, **options)
         self._asked = time.monotonic()
         with self.watch.call("acquire"):
             lock = context.__enter__()
@@ -168,19 +170,19 @@ class SoakWorker:
                 context.__exit__(None, None, None)
 
     def _hold(self) -> None:
-        with self._held() as lock:
+        with self._held(self.chance.choice(NAMES), self._options()) as lock:
             Body(self, lock, self._asked, "hold").run()
 
     def _hold_in_transaction(self) -> None:
         with self.transaction():
             with self.watch.own_statements():
                 FencedWrite.objects.first()
-            with self._held() as lock:
+            with self._held(self.chance.choice(NAMES), self._options()) as lock:
                 Body(self, lock, self._asked, "atomic").run()
 
     def _add(self) -> None:
         guard = self.chance.choice(self._guards)
-        with self._held(SETS[guard]) as lock:
+        with self._held(SETS[guard], self._options(SHORT_LEASES)) as lock:
             Body(self, lock, self._asked, "add").add(guard)
 
     def _ahold(self) -> None:
