@@ -125,7 +125,8 @@ def check_stores(
             provider = get_provider(alias)
         except ImproperlyConfigured:  # check_providers() tells why
             continue
-        messages += provider.check_store(databases or ())
+        if not any(message.is_serious() for message in provider.check()):
+            messages += provider.check_store(databases or ())
     return messages
 
 

@@ -57,19 +57,19 @@ def _create(alias: str) -> LockProvider:
             f"There is no lock provider {alias!r}. SHEDLOCK_PROVIDERS has "
             f"{', '.join(map(repr, table)) or 'none at all'}."
         )
-    parameters = table[alias]
+    parameters, backend = table[alias], None
     try:
-        backend = import_string(parameters["BACKEND"])
-        provider = backend(alias, **parameters.get("OPTIONS", {}))
+        backend = parameters["BACKEND"]
+        provider = import_string(backend)(alias, **parameters.get("OPTIONS", {}))
     except Exception as error:  # whatever a backend raises
         # Its options may hold passwords, and logs and checks show this.
         raise ImproperlyConfigured(
-            f"SHEDLOCK_PROVIDERS[{alias!r}] gives no lock provider: {described(error)}."
+            f"SHEDLOCK_PROVIDERS[{alias!r}], with the BACKEND {backend!r}, gives no "
+            f"lock provider: {described(error)}."
         ) from error
     if not isinstance(provider, LockProvider):
         raise ImproperlyConfigured(
-            f"SHEDLOCK_PROVIDERS[{alias!r}]: {parameters['BACKEND']} is not a "
-            "LockProvider."
+            f"SHEDLOCK_PROVIDERS[{alias!r}]: {backend} is not a LockProvider."
         )
     return provider
 

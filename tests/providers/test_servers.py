@@ -145,6 +145,7 @@ def test_wrong_options(
     """The check names the provider, and what is wrong; no secret is told."""
     settings.SHEDLOCK_PROVIDERS = {"default": entry_of(kind, options)}
     [message] = check_providers()
+    assert check_stores() == []
     assert message.id == "shedlock.E002"
     assert "'default'" in message.msg
     assert said in message.msg
