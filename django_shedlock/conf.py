@@ -77,6 +77,7 @@ HISTORY_SCRUB = Setting[Callable[[str], str] | str](
 )
 HISTORY_RETENTION = Setting[Duration]("SHEDLOCK_HISTORY_RETENTION", DURATION, "30d")
 GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION, "5m")
+SITE_URL = Setting[str]("SHEDLOCK_SITE_URL", (str,), "")
 REQUEST_LIFETIME = Setting[Duration]("SHEDLOCK_REQUEST_LIFETIME", DURATION, "1h")
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")

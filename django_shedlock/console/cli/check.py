@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -95,7 +94,7 @@ class Check(base.Subcommand):
         findings = search.verdict(aliases)
         if json:
             rows = [
-                {"severity": each.kind.severity} | asdict(each) for each in findings
+                {"severity": each.kind.severity} | each.as_dict() for each in findings
             ]
             terminal.write_json(self.stdout, rows)
         elif verbosity:
@@ -138,7 +137,8 @@ def _composed(changes: Changes) -> tuple[str, str]:
             text = terminal.printable(str(each))
             about = known_jobs(each.provider).get(each.lock) if each.lock else None
             text += f" Runbook: {about.runbook}" if about and about.runbook else ""
-            parts.append(f"* {each.kind.severity.upper()} {text}")
+            link = f"\n  {each.link}" if each.link else ""
+            parts.append(f"* {each.kind.severity.upper()} {text}{link}")
         if (left := len(findings) - MOST_MAILED) > 0:
             parts.append(f"* {left} more: see `{PROGRAM} check`.")
     subject = f"shedlock: {', '.join(counts)}: {first}{others}"

@@ -6,7 +6,6 @@ import json
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -150,7 +149,7 @@ def status_as_dict(
         "schedule": status.schedule and str(status.schedule),
         "next_tick": status.next_tick,
         "overdue_since": status.overdue_since(grace),
-        "findings": [asdict(found) for found in findings],
+        "findings": [found.as_dict() for found in findings],
     }
 
 

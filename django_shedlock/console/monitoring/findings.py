@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.monitoring.summaries import (
@@ -14,13 +15,9 @@ from django_shedlock.console.monitoring.summaries import (
     is_unusual,
 )
 from django_shedlock.console.monitoring.traces import Trace, process_of
-from django_shedlock.console.operators.texts import command
+from django_shedlock.console.operators.texts import command, page_of_lock
 from django_shedlock.durations import format_seconds, rough_length
-from django_shedlock.locks.states import (
-    LockState,
-    LockStatus,
-    RunOutcome,
-)
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
 
 UNUSUAL = 3
@@ -78,6 +75,15 @@ class Finding:
     lock: str | None
     sentence: str
     command: str = ""
+
+    @property
+    def link(self) -> str:
+        """The address of the lock's page; empty if it has none, or no site is known."""
+        return page_of_lock(self.provider, self.lock) if self.lock else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what programs get to read."""
+        return {**asdict(self), "link": self.link}
 
     def __str__(self) -> str:
         is_of_store = self.lock is None
@@ -234,7 +240,7 @@ def _bad_end(summary: LockSummary, trace: Trace) -> Told | None:
         last = f" It last succeeded at {local_text(summary.last_success)}."
     lost_at = trace.run.lost_at
     if outcome is RunOutcome.FAILED:
-        end, remedy = f"failed with {summary.last_exception_type}", "Find out why."
+        end, remedy = f"failed with {trace.raised}", "Find out why."
     elif outcome is RunOutcome.ABANDONED:
         end = "has not reported its end, and does not hold its lock any more"
     else:

@@ -54,7 +54,6 @@ class LockSummary:
     """The key of the newest run that lost its lock."""
     last_outcome: RunOutcome | None = None
     last_duration: timedelta | None = None
-    last_exception_type: str = ""
     failures: int = 0
 
 
@@ -246,7 +245,6 @@ def _last_runs(
         last_loss=last(same.filter(outcome=RunOutcome.LOST), "pk"),
         last_outcome=last(ended, "current_outcome"),
         last_duration=last(ended, "duration"),
-        last_exception_type=Coalesce(last(ended, "exception_type"), Value("")),
         last_success=last(succeeded, "finished"),
         failures=failures,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from django.db import Error
+from django.utils.text import Truncator
 
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.exceptions import LockProviderError
@@ -22,6 +23,9 @@ from django_shedlock.providers.database.reading import batches
 from django_shedlock.signals import logger
 
 T = TypeVar("T")
+
+LONGEST_MESSAGE = 200
+"""Characters of an exception's message in a finding."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,13 @@ class Trace:
         if moment is None or self.run.outcome != RunOutcome.LOST:
             return False
         return aware(vars(self.run)["clock"]) - aware(moment) < NEWS
+
+    @property
+    def raised(self) -> str:
+        """What its job raised: the class, and the first line of the message."""
+        line = self.run.exception_message.strip().partition("\n")[0].rstrip(" .\r")
+        told = Truncator(line).chars(LONGEST_MESSAGE)
+        return ": ".join(filter(None, [self.run.exception_type, told]))
 
     @property
     def released(self) -> str:

@@ -11,16 +11,21 @@ import pytest
 from django.core import mail
 from django.core.mail.backends.base import BaseEmailBackend
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from django.test import override_settings
 
 from django_shedlock import scheduler_lock
 from django_shedlock.console.cli import check
+from django_shedlock.console.monitoring.findings import Finding, Kind
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun
+from django_shedlock.providers import get_provider
 from tests.support.jobs import only_jobs_of
 from tests.support.locks import add_run, take
 from tests.support.notices import pass_time, told
+from tests.support.operators import operator
 
 pytestmark = [
     pytest.mark.django_db,
@@ -28,6 +33,7 @@ pytestmark = [
 
 HOUR = timedelta(hours=1)
 DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
+MEMORY = "django_shedlock.providers.memory.MemoryLockProvider"
 DUMMY = "django.core.cache.backends.dummy.DummyCache"
 
 
@@ -36,6 +42,10 @@ class Failing(BaseEmailBackend):
 
     def send_messages(self, email_messages: Any) -> int:
         raise OSError("connection refused")
+
+    @staticmethod
+    def get(*args: Any, **columns: Any) -> Any:
+        raise OperationalError("no such table: django_site")
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +104,72 @@ def test_mail_has_the_runbook() -> None:
     [message] = mail.outbox
     lines = [line for line in message.body.splitlines() if line.startswith("*")]
     assert [line.endswith(f" Runbook: {wiki}") for line in lines] == [True, False]
+
+
+def test_mail_says_what_was_raised_and_where_to_look(settings: Any) -> None:
+    """The first line of the message, in bounds, and a link to the lock's page."""
+    settings.SHEDLOCK_SITE_URL = "https://ops.example.org/"
+    take("night/ly").release()
+    failed: dict[str, Any] = {"exception_type": "builtins.OSError"}
+    message = f"No space left on device.\n{'x' * 500}"
+    add_run("night/ly", RunOutcome.FAILED, exception_message=message, **failed)
+    take("wordy").release()
+    add_run("wordy", RunOutcome.FAILED, exception_message="x" * 500, **failed)
+    call()
+    body = mail.outbox[0].body
+    told = "failed with builtins.OSError: No space left on device. Find out why."
+    assert told in body
+    assert f"builtins.OSError: {'x' * 199}…. Find" in body
+    page = "https://ops.example.org/admin/django_shedlock/lockrecord/night_2Fly/change/"
+    assert f"\n  {page}\n" in body
+    client = operator("view_lockrecord")
+    assert client.get(page.removeprefix("https://ops.example.org")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("domain", "link"),
+    [
+        ("shop.example.org", "https://shop.example.org/admin/"),
+        ("example.com", ""),
+        (None, ""),
+    ],
+)
+def test_link_by_the_sites_framework(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, domain: str | None, link: str
+) -> None:
+    """Its domain is ours, unless nobody has changed what Django wrote, or it fails."""
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django.contrib.sites"]
+    from django.contrib.sites import models
+
+    settings.SITE_ID = 1 if domain else 0
+    site = models.Site(pk=1, domain=domain or "")
+    monkeypatch.setattr(models, "SITE_CACHE", {1: site})
+    if domain is None:
+        monkeypatch.setattr(models.Site.objects, "get", Failing.get)
+    fail("job")
+    [finding] = Search().findings(get_provider())
+    assert finding.link.startswith(link)
+    assert bool(finding.link) is bool(link)
+    assert finding.as_dict()["link"] == finding.link
+
+
+@override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}})
+def test_lock_without_a_page_has_no_link(settings: Any) -> None:
+    """The admin shows only the locks in databases."""
+    settings.SHEDLOCK_SITE_URL = "https://ops.example.org"
+    assert Finding(Kind.FAILED, "default", "job", "").link == ""
+
+
+def test_link_names_the_provider_where_there_are_several(settings: Any) -> None:
+    """The page of a lock of this name, and not of another provider's."""
+    settings.SHEDLOCK_SITE_URL = "https://ops.example.org"
+    database, memory = {"BACKEND": DATABASE}, {"BACKEND": MEMORY}
+    settings.SHEDLOCK_PROVIDERS = {"default": memory, "shop": database}
+    assert Finding(Kind.FAILED, "shop", "job", "").link.endswith(
+        "/lockrecord/job/change/?provider=shop"
+    )
+    settings.ROOT_URLCONF = "tests.contrib.test_alerts"  # without the admin's pages
+    assert Finding(Kind.FAILED, "shop", "job", "").link == ""
 
 
 def test_name_that_looks_like_a_pattern_is_ignored_by_itself() -> None:
