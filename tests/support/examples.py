@@ -35,6 +35,7 @@ FILE = re.compile(r"# ([\w/]+\.py)$", re.MULTILINE)
 
 DIFFERS = {
     r"[\w.-]+:\d+:[0-9a-f]{16}": "HOLDER",
+    r"process [\w.-]+:\d+\b": "process HOLDER",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([+-]\d\d:\d\d)?": "MOMENT",
     r"\b\d\d-\d\d \d\d:\d\d\b": "MOMENT",
     r"\b(\d+(\.\d+)?(ms|[dhms]))+\b": "DURATION",
