@@ -92,6 +92,7 @@ class Migration(migrations.Migration):
                     ("release_lockrecord", "Can release lock"),
                     ("extend_lockrecord", "Can extend lock"),
                     ("pause_lockrecord", "Can pause and resume job of lock"),
+                    ("acknowledge_lockrecord", "Can acknowledge findings of lock"),
                     ("run_lockrecord", "Can run job of lock"),
                 ],
                 "default_permissions": ("view",),
@@ -142,6 +143,13 @@ class Migration(migrations.Migration):
                 ),
                 ("result", models.CharField(max_length=20, verbose_name="result")),
                 ("detail", models.TextField(blank=True, verbose_name="detail")),
+                ("facts", models.TextField(blank=True, verbose_name="acknowledged")),
+                (
+                    "until",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="until"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "operator's action",

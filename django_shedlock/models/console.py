@@ -19,6 +19,7 @@ class ActionKind(StrEnum):
     EXTEND = "extend"
     PAUSE = "pause"
     RESUME = "resume"
+    ACKNOWLEDGE = "acknowledge"
     RUN = "run"
     WITHDRAW = "withdraw"
     CATCH_UP = "catch-up"
@@ -61,7 +62,8 @@ class LockAction(models.Model):
     What an operator did, or asked for: a row of the table ``shedlock_action``.
 
     ``locked_by`` is the acquisition that it was about. ``began`` and ``ended`` are by
-    the database's clock; ``detail`` says what came of it, in words.
+    the database's clock; ``detail`` says what came of it, in words. ``facts`` are those
+    of the findings that it acknowledges, one a line, ``until`` then or for good.
     """
 
     name = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
@@ -78,6 +80,8 @@ class LockAction(models.Model):
     ended = UTCDateTimeField(pgettext_lazy("shedlock", "ended"), null=True)
     result = models.CharField(pgettext_lazy("shedlock", "result"), max_length=20)
     detail = models.TextField(pgettext_lazy("shedlock", "detail"), blank=True)
+    facts = models.TextField(pgettext_lazy("shedlock", "acknowledged"), blank=True)
+    until = UTCDateTimeField(pgettext_lazy("shedlock", "until"), null=True)
 
     objects = LockActionQuerySet.as_manager()
 

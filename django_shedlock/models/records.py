@@ -180,6 +180,7 @@ class LockRecord(models.Model):
             ("release_lockrecord", "Can release lock"),
             ("extend_lockrecord", "Can extend lock"),
             ("pause_lockrecord", "Can pause and resume job of lock"),
+            ("acknowledge_lockrecord", "Can acknowledge findings of lock"),
             ("run_lockrecord", "Can run job of lock"),
         ]
 

@@ -22,6 +22,7 @@ ALL = (
     "release_lockrecord",
     "extend_lockrecord",
     "pause_lockrecord",
+    "acknowledge_lockrecord",
     "run_lockrecord",
     "view_lockrun",
     "view_lockaction",

@@ -155,7 +155,8 @@ class LockRecordAdmin(OperatorActions):
         offered = self.offered(request).values()
         asked = open_requests(provider, [obj.name]).get(obj.name)
         try:
-            found = Search().of_locks(provider, [obj.name]).get(obj.name, [])
+            search = Search(acknowledged=True)
+            found = search.of_locks(provider, [obj.name]).get(obj.name, [])
         except LockProviderError as error:  # the rest of the page is still of use
             found = [Finding(Kind.UNREACHABLE, provider.alias, None, str(error))]
         context |= {
@@ -167,7 +168,9 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_actions": [
                 each
                 for each in offered
-                if state in each.states and (asked or each.kind != ActionKind.WITHDRAW)
+                if state in each.states
+                and (asked or each.kind != ActionKind.WITHDRAW)
+                and (found or each.kind != ActionKind.ACKNOWLEDGE)
             ],
             "shedlock_request": asked,
             "shedlock_about": known_jobs(provider.alias).get(obj.name),

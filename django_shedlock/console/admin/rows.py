@@ -27,8 +27,10 @@ from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind
 
 CURES = {
-    Kind.OVERDUE: {ActionKind.RUN},
-    Kind.FAILED: {ActionKind.RUN},
+    Kind.OVERDUE: {ActionKind.RUN, ActionKind.ACKNOWLEDGE},
+    Kind.FAILED: {ActionKind.RUN, ActionKind.ACKNOWLEDGE},
+    Kind.LOST: {ActionKind.ACKNOWLEDGE},
+    Kind.ABANDONED: {ActionKind.ACKNOWLEDGE},
     Kind.EXPIRED: {ActionKind.RELEASE},
     Kind.LONG: {ActionKind.EXTEND, ActionKind.RELEASE},
     Kind.PAUSED: {ActionKind.RESUME},

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from django.core.management.base import CommandError, OutputWrapper
 from django.core.management.color import Style
 
-from django_shedlock.console.operators.texts import command
+from django_shedlock.console.links import command
 from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockStatus

@@ -14,10 +14,10 @@ from django.core.management.base import CommandError
 
 from django_shedlock import conf
 from django_shedlock.console.cli import base, terminal
+from django_shedlock.console.links import PROGRAM
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
-from django_shedlock.console.operators.texts import PROGRAM
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import default_duration
 
@@ -90,8 +90,10 @@ class Check(base.Subcommand):
     ) -> None:
         if grace is None:
             grace = default_duration(conf.GRACE)
-        search = Search(grace, held_for, tuple(ignore))
-        findings = search.verdict(aliases)
+        search = Search(grace, held_for, tuple(ignore), acknowledged=True)
+        found = search.verdict(aliases)
+        findings = [each for each in found if not each.acknowledged]
+        known = dict.fromkeys(str(each.lock) for each in found if each.acknowledged)
         if json:
             rows = [
                 {"severity": each.kind.severity} | each.as_dict() for each in findings
@@ -99,7 +101,12 @@ class Check(base.Subcommand):
             terminal.write_json(self.stdout, rows)
         elif verbosity:
             lines = [terminal.finding_line(self.style, each) for each in findings]
-            self.write("\n".join(lines) or "No findings.")
+            lines = lines or ["No findings."]
+            if known:
+                names = terminal.shortened(", ".join(known), LONGEST_NAME)
+                names = terminal.printable(names)
+                lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
+            self.write("\n".join(lines))
         if mail_admins:
             _mail(search, aliases, findings)
         status = max((STATUSES[found.kind.severity] for found in findings), default=0)

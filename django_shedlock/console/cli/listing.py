@@ -14,10 +14,10 @@ from django.core.management.base import CommandError
 from django.db import Error
 
 from django_shedlock.console.cli import base, terminal
+from django_shedlock.console.links import PROGRAM
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import summarize
-from django_shedlock.console.operators.texts import PROGRAM
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
 from django_shedlock.locks.configuration import ZERO

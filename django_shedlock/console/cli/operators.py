@@ -11,14 +11,21 @@ from django_shedlock.clocks import local_text
 from django_shedlock.console.cli import base
 from django_shedlock.console.cli.base import ExitStatus, Subcommand
 from django_shedlock.console.cli.terminal import printable
-from django_shedlock.console.operators import ACTIONS, RELEASE, Answer, OperatorAction
+from django_shedlock.console.links import command
+from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.operators import (
+    ACKNOWLEDGE,
+    ACTIONS,
+    RELEASE,
+    Answer,
+    OperatorAction,
+)
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.requests import (
     carry_out_requests,
     jobs_by_name,
     run_now,
 )
-from django_shedlock.console.operators.texts import command
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import Result, catch_up
@@ -79,6 +86,9 @@ class ActionCommand(Subcommand):
             for known in (name, full_name(name)):
                 if known in jobs_by_name(provider):
                     return known, None
+        # A bad end outlives the record of its lock.
+        if self.action is ACKNOWLEDGE and Search().of_locks(provider, [name]):
+            return name, provider.status(name)
         return name, base.find_status(provider, name)
 
 
@@ -128,7 +138,7 @@ class TriggerJob(Subcommand):
                 "name.",
                 returncode=ExitStatus.UNKNOWN,
             )
-        by = {"operator": base.operator(), "reason": reason}
+        by: Any = {"operator": base.operator(), "reason": reason}
         answer = run_now(OperatorAction(provider, job.name, **by), job.start)
         told = printable(answer.detail)
         if not answer:

@@ -52,7 +52,7 @@ class Show(base.Subcommand):
         **options: Any,
     ) -> None:
         status = base.find_status(provider, name)
-        findings = Search().of_locks(provider, [name]).get(name, [])
+        findings = Search(acknowledged=True).of_locks(provider, [name]).get(name, [])
         runs, actions = self._history(provider, name)
         about = known_jobs(provider.alias).get(name, About())
         if json:

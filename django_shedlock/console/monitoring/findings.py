@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 from enum import StrEnum
 from typing import Any
 
 from django_shedlock.clocks import aware, local_text
+from django_shedlock.console.links import command, page_of_lock
 from django_shedlock.console.monitoring.summaries import (
     MOST_FAILURES,
     LockSummary,
     is_unusual,
 )
-from django_shedlock.console.monitoring.traces import Trace, process_of
-from django_shedlock.console.operators.texts import command, page_of_lock
+from django_shedlock.console.monitoring.traces import (
+    Evidence,
+    Trace,
+    fact_of,
+    process_of,
+)
 from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
@@ -67,7 +71,8 @@ class Finding:
     Something that an operator should look at, in a lock or, if it is ``None``, a store.
 
     ``sentence`` says who, since when, and what it means. ``command`` can be pasted into
-    a shell, and helps; it is empty if none does.
+    a shell, and helps; it is empty if none does. ``fact`` is what it tells of: which
+    run, or which tick. Once a fact is ``acknowledged``, that says by whom and why.
     """
 
     kind: Kind
@@ -75,6 +80,8 @@ class Finding:
     lock: str | None
     sentence: str
     command: str = ""
+    fact: str = ""
+    acknowledged: str = ""
 
     @property
     def link(self) -> str:
@@ -89,34 +96,36 @@ class Finding:
         is_of_store = self.lock is None
         what = f"Provider {self.provider!r}" if is_of_store else f"Lock {self.lock!r}"
         after = f" Next: {self.command}" if self.command else ""
+        if self.acknowledged:
+            after = f" Acknowledged {self.acknowledged}"
         return f"{what}: {self.sentence}{after}"
 
 
 def findings_of(
     provider: LockProvider,
     summary: LockSummary,
-    traces: Mapping[int, Trace],
+    evidence: Evidence,
     grace: timedelta,
     held_for: timedelta | None,
 ) -> list[Finding]:
     """
     Return what an operator should look at in this lock, the most urgent first.
 
-    ``traces`` has its last run, if this was bad, and its last loss.
+    ``evidence`` has its last run, if this was bad, and its last loss.
     """
     status = summary.status
     known = dict.fromkeys(filter(None, (summary.last_run, summary.last_loss)))
-    bad = [traces[key] for key in known if key in traces]
-    told: list[Told | None] = [_bad_end(summary, trace) for trace in bad]
+    bad = [evidence.traces[key] for key in known if key in evidence.traces]
+    told: list[Told | None] = [_bad_end(summary, each, evidence) for each in bad]
     if status is not None and status.unreadable:
         sentence = (
             f"Its record can't be read ({status.unreadable}). Correct or delete "
             f"{provider.record_of(status.name)}."
         )
-        told = [(Kind.UNREADABLE, sentence, [])]
+        told = [(Kind.UNREADABLE, sentence, [], status.unreadable)]
     elif status is not None:
         told += [
-            _overdue(status, bad, grace),
+            _overdue(status, bad, evidence, grace),
             _expired(status),
             _long(status, summary, grace, held_for),
             _paused(status),
@@ -128,17 +137,21 @@ def findings_of(
             summary.name,
             sentence,
             command(provider, *words) if words else "",
+            fact := fact_of(kind, what),
+            evidence.acknowledgement(fact),
         )
-        for kind, sentence, words in filter(None, told)
+        for kind, sentence, words, what in filter(None, told)
     ]
     return sorted(found, key=lambda each: each.kind.rank)
 
 
-Told = tuple[Kind, str, list[str]]
-"""The kind of a finding, its sentence, and the words of the command that helps."""
+Told = tuple[Kind, str, list[str], str]
+"""A finding's kind, its sentence, the words of a command that helps, and its fact."""
 
 
-def _overdue(status: LockStatus, bad: Sequence[Trace], grace: timedelta) -> Told | None:
+def _overdue(
+    status: LockStatus, bad: list[Trace], evidence: Evidence, grace: timedelta
+) -> Told | None:
     since = status.overdue_since(grace)
     if since is None:
         return None
@@ -159,16 +172,16 @@ def _overdue(status: LockStatus, bad: Sequence[Trace], grace: timedelta) -> Told
     late = rough_length(aware(status.clock) - since)
     missed = f"the tick of {local_text(since)}{schedule}"
     sentence = f"Late by {late}: {missed} has not succeeded. {why}"
-    suspects = [trace.run.locked_by for trace in bad if trace.may_run]
-    if status.state is LockState.EXPIRED:
-        suspects.append(status.locked_by)
-    if suspects:
-        process = process_of(suspects[0])
+    newest, words = since, ["trigger", status.name]
+    if status.schedule is not None:
+        newest = next(status.schedule.ticks_until(aware(status.clock) - grace))
+    is_expired = status.state is LockState.EXPIRED
+    if process := evidence.suspect(bad, status.locked_by if is_expired else ""):
         sentence += f" Its last run may still go on in process {process}."
-        return Kind.OVERDUE, sentence, ["show", status.name]
-    if not status.may_catch_up(grace):
-        return Kind.OVERDUE, sentence, ["trigger", status.name]
-    return Kind.OVERDUE, sentence, ["catch-up"]
+        words = ["show", status.name]
+    elif status.may_catch_up(grace):
+        words = ["catch-up"] + ["--include-expired", status.name] * is_expired
+    return Kind.OVERDUE, sentence, words, newest.astimezone(UTC).isoformat()
 
 
 def _expired(status: LockStatus) -> Told | None:
@@ -181,7 +194,8 @@ def _expired(status: LockStatus) -> Told | None:
         f"Make sure that process {process_of(status.locked_by)} is gone, then release "
         "the lock."
     )
-    return Kind.EXPIRED, sentence, ["release", status.name, "--force"]
+    words = ["release", status.name, "--force"]
+    return Kind.EXPIRED, sentence, words, status.locked_by
 
 
 def _long(
@@ -209,7 +223,7 @@ def _long(
         f"Its job has run for {format_seconds(status.held_for)} as {status.locked_by}"
         f"{why}. If it hangs, end its process, then release the lock."
     )
-    return Kind.LONG, sentence, ["release", status.name, "--force"]
+    return Kind.LONG, sentence, ["release", status.name, "--force"], status.locked_by
 
 
 def _paused(status: LockStatus) -> Told | None:
@@ -220,15 +234,15 @@ def _paused(status: LockStatus) -> Told | None:
         f"{status.pause.operator}, because: {status.pause.reason}. Its job does not "
         "run until somebody resumes it."
     )
-    return Kind.PAUSED, sentence, ["resume", status.name]
+    return Kind.PAUSED, sentence, ["resume", status.name], status.locked_by
 
 
-def _bad_end(summary: LockSummary, trace: Trace) -> Told | None:
-    status, outcome = summary.status, summary.last_outcome
+def _bad_end(summary: LockSummary, trace: Trace, evidence: Evidence) -> Told | None:
+    status, outcome = summary.status, trace.outcome
     is_expired = status is not None and status.state is LockState.EXPIRED
     which, again, last = "Its last run", "", ""
     if trace.run.pk != summary.last_run:
-        which, outcome = "An earlier run", RunOutcome.LOST
+        which = "An earlier run"
         if not trace.is_news:
             return None
     elif is_expired and outcome is RunOutcome.ABANDONED:
@@ -238,23 +252,9 @@ def _bad_end(summary: LockSummary, trace: Trace) -> Told | None:
         again = f", and {limit}{summary.failures} runs in a row have not succeeded"
     if summary.last_success is not None:
         last = f" It last succeeded at {local_text(summary.last_success)}."
-    lost_at = trace.run.lost_at
-    if outcome is RunOutcome.FAILED:
-        end, remedy = f"failed with {trace.raised}", "Find out why."
-    elif outcome is RunOutcome.ABANDONED:
-        end = "has not reported its end, and does not hold its lock any more"
-    else:
-        when = f"at {local_text(lost_at)}, " if lost_at else ""
-        end = f"lost its lock {when}before it ended"
-        remedy = (
-            "It may have run twice at the same time. If its lease was too short, give "
-            "it a longer lock_at_most_for, or keep_alive=True."
-        )
+    end, remedy = trace.told()
+    locked_by, words = trace.run.locked_by, ["history", summary.name]
     if trace.may_run:
-        process = process_of(trace.run.locked_by)
-        remedy = (
-            f"It may still run: make sure that its process {process} is gone, before "
-            "its job runs again."
-        )
-    sentence = f"{which} {end}{again}.{trace.released}{last} {remedy}"
-    return Kind(str(outcome)), sentence, ["history", summary.name]
+        words = ["acknowledge", summary.name, "--reason", "its process is gone"]
+    sentence = f"{which} {end}{again}.{evidence.released(locked_by)}{last} {remedy}"
+    return Kind(str(outcome)), sentence, words, locked_by

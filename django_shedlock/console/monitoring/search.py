@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE, clock_difference
+from django_shedlock.console.links import command
 from django_shedlock.console.monitoring.findings import Finding, Kind, findings_of
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
@@ -20,13 +21,17 @@ from django_shedlock.console.monitoring.summaries import (
     history_is_outgrown,
     summarize,
 )
-from django_shedlock.console.monitoring.traces import traces_of
-from django_shedlock.console.operators.texts import command
+from django_shedlock.console.monitoring.traces import (
+    Evidence,
+    actions_of,
+    traces_of,
+)
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import NOT_FREE, LockState
+from django_shedlock.models import LockAction
 from django_shedlock.models.runs import BAD
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import (
@@ -72,6 +77,8 @@ class Search:
     held_for: timedelta | None = None
     ignored: tuple[str, ...] = ()
     clock_tolerance: timedelta = TOLERANCE
+    acknowledged: bool = False
+    """Whether to find what operators have acknowledged, too."""
 
     def verdict(self, aliases: Iterable[str]) -> list[Finding]:
         """
@@ -166,15 +173,20 @@ class Search:
     def _found(
         self, provider: LockProvider, summaries: Sequence[LockSummary]
     ) -> dict[str, list[Finding]]:
-        found: dict[str, list[Finding]] = {}
         bad = {each.last_run for each in summaries if each.last_outcome in BAD}
         bad |= {each.last_loss for each in summaries}
         traces = traces_of(provider, filter(None, bad))
-        for summary in summaries:
-            times = self.grace, self.held_for
-            if findings := findings_of(provider, summary, traces, *times):
-                found[summary.name] = findings
-        return found
+
+        def look(lock: LockSummary, *actions: LockAction) -> list[Finding]:
+            evidence, times = Evidence(traces, actions), (self.grace, self.held_for)
+            found = findings_of(provider, lock, evidence, *times)
+            return [e for e in found if self.acknowledged or not e.acknowledged]
+
+        # What operators did is read for few locks.
+        suspicious = {lock.name: lock for lock in summaries if look(lock)}
+        actions = actions_of(provider, suspicious)
+        found = {n: look(each, *actions.get(n, ())) for n, each in suspicious.items()}
+        return {name: findings for name, findings in found.items() if findings}
 
 
 def aliases_to_search() -> list[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from django.db import Error
+from django.db.models import Q
 from django.utils.text import Truncator
 
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
+from django_shedlock.fields import DatabaseNow, StatementNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRun
 from django_shedlock.models.runs import NEWS, LockRunQuerySet
@@ -26,20 +27,26 @@ T = TypeVar("T")
 
 LONGEST_MESSAGE = 200
 """Characters of an exception's message in a finding."""
+TICK = "overdue "
+"""With what the fact of an overdue tick begins."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A run that ended badly, and who released its lock by force, if anybody did."""
+    """A run that ended badly, or lost its lock."""
 
     run: LockRun
-    release: LockAction | None = None
+
+    @property
+    def outcome(self) -> RunOutcome:
+        """How it ended; a run that is traced does not hold its lock any more."""
+        written = RunOutcome(self.run.outcome)
+        return RunOutcome.ABANDONED if written is RunOutcome.RUNNING else written
 
     @property
     def may_run(self) -> bool:
         """Whether nobody knows that its job has ended."""
-        is_failure = self.run.outcome == RunOutcome.FAILED
-        return self.run.finished is None and not is_failure
+        return self.run.finished is None and self.outcome is not RunOutcome.FAILED
 
     @property
     def is_news(self) -> bool:
@@ -56,15 +63,69 @@ class Trace:
         told = Truncator(line).chars(LONGEST_MESSAGE)
         return ": ".join(filter(None, [self.run.exception_type, told]))
 
-    @property
-    def released(self) -> str:
-        """Who released its lock by force, when and why; empty if nobody did."""
-        if self.release is None:
-            return ""
-        who, why = self.release.operator or "An operator", self.release.reason
-        because = f", because: {why!r}" if why else ""
-        at = local_text(self.release.began)
-        return f" {who} released its lock by force at {at}{because}."
+    def told(self) -> tuple[str, str]:
+        """Return how it ended, and what an operator should do."""
+        lost_at, remedy = self.run.lost_at, "Find out why."
+        end = f"failed with {self.raised}"
+        if self.outcome is RunOutcome.LOST:
+            when = f"at {local_text(lost_at)}, " if lost_at else ""
+            end = f"lost its lock {when}before it ended"
+            remedy = (
+                "It may have run twice at the same time. If its lease was too short, "
+                "give it a longer lock_at_most_for, or keep_alive=True."
+            )
+        elif self.outcome is RunOutcome.ABANDONED:
+            end = "has not reported its end, and does not hold its lock any more"
+        if self.may_run:
+            remedy = (
+                f"It may still run: make sure that its process "
+                f"{process_of(self.run.locked_by)} is gone, before its job runs again."
+            )
+        return end, remedy
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The bad runs of locks by their keys, and what operators did to one of these."""
+
+    traces: Mapping[int, Trace]
+    actions: Sequence[LockAction] = ()
+
+    def released(self, locked_by: str) -> str:
+        """Return who released this acquisition by force; empty if nobody did."""
+        for action in self.actions:
+            if action.kind == ActionKind.RELEASE and action.locked_by == locked_by:
+                who, at = action.operator or "An operator", local_text(action.began)
+                why = f", because: {action.reason!r}" if action.reason else ""
+                return f" {who} released its lock by force at {at}{why}."
+        return ""
+
+    def acknowledgement(self, fact: str) -> str:
+        """Return by whom, when and why it was acknowledged; empty if it was not."""
+        for action in self.actions:
+            for known in action.facts.splitlines():
+                # Of ticks that are overdue, the newest stands for those before it.
+                are_ticks = fact.startswith(TICK) and known.startswith(TICK)
+                if known == fact or (are_ticks and known > fact):
+                    who, at = action.operator or "an operator", local_text(action.began)
+                    until = action.until and f", until {local_text(action.until)}"
+                    return f"by {who} at {at}{until or ''}: {action.reason}"
+        return ""
+
+    def suspect(self, bad: Iterable[Trace], expired: str) -> str:
+        """Return the process of a run that may still go on for all that people said."""
+        ran = [(e.outcome.value, e.run.locked_by) for e in bad if e.may_run]
+        ran += [("expired", expired)] * bool(expired)
+        known = self.acknowledgement
+        unknown = (by for kind, by in ran if not known(fact_of(kind, by)))
+        return process_of(next(unknown, ""))
+
+
+def fact_of(kind: str, what: str) -> str:
+    """Return what a finding of this kind tells of, as an acknowledgement keeps it."""
+    # The run of an expired lock is abandoned as soon as somebody releases the lock.
+    kind = RunOutcome.ABANDONED if kind == "expired" else kind
+    return " ".join(f"{kind} {what}".split())
 
 
 def process_of(locked_by: str) -> str:
@@ -76,35 +137,44 @@ def traces_of(provider: LockProvider, keys: Iterable[int]) -> Mapping[int, Trace
     """
     Return these runs by their keys.
 
-    Two statements for each thousand. Raises ``LockProviderError`` if the store failed.
+    One statement for each batch. Raises ``LockProviderError`` if the store failed.
     """
     parts = list(batches(sorted(keys)))
     if not parts:  # nor is a transaction begun
         return {}
 
-    def read(runs: LockRunQuerySet) -> list[Trace]:
-        found: list[Trace] = []
-        for some in parts:
-            rows = runs.filter(pk__in=some).defer("exception_traceback")
-            bad = list(rows.annotate(clock=DatabaseNow()))
-            releases = _releases(runs.db, provider, bad)
-            found += [Trace(run, releases.get(run.locked_by)) for run in bad]
-        return found
+    def read(runs: LockRunQuerySet) -> list[LockRun]:
+        rows = runs.defer("exception_traceback").annotate(clock=DatabaseNow())
+        return [run for some in parts for run in rows.filter(pk__in=some)]
 
-    return {each.run.pk: each for each in read_history(provider, read)}
+    return {run.pk: Trace(run) for run in read_history(provider, read)}
 
 
-def _releases(
-    using: str, provider: LockProvider, runs: Collection[LockRun]
-) -> Mapping[str, LockAction]:
-    done = LockAction.objects.using(using).filter(
-        provider=provider.alias,
-        name__in={run.name for run in runs},
-        locked_by__in={run.locked_by for run in runs},
-        kind=ActionKind.RELEASE,
-        result=ActionResult.DONE,
-    )
-    return {action.locked_by: action for action in done}
+def actions_of(
+    provider: LockProvider, names: Iterable[str]
+) -> Mapping[str, Sequence[LockAction]]:
+    """
+    Return the releases by force and the acknowledgements of locks, the newest first.
+
+    One statement for each batch. Raises ``LockProviderError`` if the store failed.
+    """
+    parts = list(batches(sorted(names)))
+    if not parts:
+        return {}
+    counts = Q(until=None) | Q(until__gt=StatementNow())
+
+    def read(runs: LockRunQuerySet) -> list[LockAction]:
+        rows = LockAction.objects.using(runs.db).filter(
+            counts, ~Q(facts="") | Q(kind=ActionKind.RELEASE)
+        )
+        done = rows.filter(provider=provider.alias, result=ActionResult.DONE)
+        newest = done.order_by("-pk")
+        return [each for some in parts for each in newest.filter(name__in=some)]
+
+    found: dict[str, list[LockAction]] = {}
+    for action in read_history(provider, read):
+        found.setdefault(action.name, []).append(action)
+    return found
 
 
 def read_history(

@@ -1,5 +1,7 @@
 """What operators do to the locks of others, and the trail of it."""
 
+from django_shedlock.console.operators.acknowledging import ACKNOWLEDGE
+from django_shedlock.console.operators.acting import Answer
 from django_shedlock.console.operators.actions import (
     ACTIONS,
     EXTEND,
@@ -9,7 +11,7 @@ from django_shedlock.console.operators.actions import (
     RUN,
     WITHDRAW,
 )
-from django_shedlock.console.operators.trail import Answer, OperatorAction
+from django_shedlock.console.operators.trail import OperatorAction
 
-__all__ = ["ACTIONS", "EXTEND", "PAUSE", "RELEASE", "RESUME", "RUN", "WITHDRAW"]
-__all__ += ["Answer", "OperatorAction"]
+__all__ = ["ACKNOWLEDGE", "ACTIONS", "EXTEND", "PAUSE", "RELEASE", "RESUME", "RUN"]
+__all__ += ["WITHDRAW", "Answer", "OperatorAction"]

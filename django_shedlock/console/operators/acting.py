@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from django.dispatch import Signal
@@ -13,12 +13,44 @@ from django.utils.functional import Promise
 from django.utils.translation import override
 
 from django_shedlock.console.operators import texts
-from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
+from django_shedlock.console.operators.trail import OperatorAction, Trail
 from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.models.console import ActionKind, ActionResult
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
+
+
+@dataclass(frozen=True)
+class Answer:
+    """
+    The result of an action: true if it was done.
+
+    ``tell()`` says it in the active language, with the lock's state now; ``detail``
+    does so in English, for the trail. If ``result`` is ``STARTED``, the store's reply
+    was lost and nobody knows.
+    """
+
+    result: ActionResult
+    tell: Callable[[], str]
+    look: Callable[[], LockStatus | None] = lambda: None
+    error: BaseException | None = None
+    """What the job raised."""
+
+    def __bool__(self) -> bool:
+        return self.result is ActionResult.DONE
+
+    @property
+    def detail(self) -> str:
+        """The text of the trail."""
+        with override("en"):
+            return self.tell()
+
+    @cached_property
+    def status(self) -> LockStatus | None:
+        """The lock after the action; ``None`` if it has no record, or can't be read."""
+        return self.look()
 
 
 @dataclass(frozen=True)
@@ -66,6 +98,8 @@ class Action:
     signal: Signal | None = None
     makes: Callable[[OperatorAction], str] | None = None
     """Returns the identity of the acquisition that it makes."""
+    facts: Callable[..., Sequence[str]] = lambda asked, before: ()
+    """Returns the facts that it acknowledges: see ``Finding``."""
     options: Sequence[Option] = ()
     help: str = ""
     advice: Mapping[LockState, str] = field(default_factory=dict)
@@ -119,8 +153,17 @@ class Action:
             if why := self.obstacles(asked.provider, [asked.name]):
                 facts = {"name": repr(asked.name), "why": why[asked.name]}
                 return Answer(ActionResult.REFUSED, lambda: str(self.refused) % facts)
+            lasting = options.get("lasting")
+            lasting = None if lasting == FOREVER else lasting
+            silenced = self.facts(asked, before)
+            asked = replace(asked, facts=silenced, lasting=lasting)
         trail = Trail(asked.provider)
         row = trail.begin(self.kind, asked)
+        if row is None and self.kind is ActionKind.ACKNOWLEDGE:
+            raise LockProviderError(
+                f"Lock {asked.name!r}: nothing is acknowledged, since the trail of "
+                "operators' actions can't be written."
+            )
         look = cache(asked.look)
         result = ActionResult.REFUSED
         try:

@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock.clocks import Backoff, aware
 from django_shedlock.console.operators import texts
+from django_shedlock.console.operators.acknowledging import ACKNOWLEDGE, of_expired
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.console.operators.asking import RunRequest, Withdrawal, withdraw
 from django_shedlock.console.operators.requests import NOT_STARTED
@@ -117,6 +118,7 @@ RELEASE = Action(
         before.state is not FREE and after.state is FREE
     ),
     signal=lock_force_released,
+    facts=of_expired,
     options=[
         Option(
             "running",
@@ -251,5 +253,6 @@ WITHDRAW = Withdrawal(
     help="withdraw the request to run a job, if nobody has carried it out",
 )
 
-ACTIONS = {each.kind: each for each in (RELEASE, EXTEND, RESUME, PAUSE, RUN, WITHDRAW)}
+_ALL = (RELEASE, EXTEND, RESUME, PAUSE, ACKNOWLEDGE, RUN, WITHDRAW)
+ACTIONS = {each.kind: each for each in _ALL}
 """All that operators can do, in the order of the admin's buttons."""

@@ -13,11 +13,11 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext, gettext_lazy
 
+from django_shedlock.console.links import command
 from django_shedlock.console.operators import requests
-from django_shedlock.console.operators.acting import Action
+from django_shedlock.console.operators.acting import Action, Answer
 from django_shedlock.console.operators.requests import TASKS, jobs_by_name
-from django_shedlock.console.operators.texts import command
-from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
+from django_shedlock.console.operators.trail import OperatorAction, Trail
 from django_shedlock.durations import format_left
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.states import LockStatus

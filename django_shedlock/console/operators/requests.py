@@ -14,7 +14,8 @@ from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock import conf
 from django_shedlock.console.operators import texts
-from django_shedlock.console.operators.trail import Answer, OperatorAction, Trail
+from django_shedlock.console.operators.acting import Answer
+from django_shedlock.console.operators.trail import OperatorAction, Trail
 from django_shedlock.durations import format_measured
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
@@ -69,7 +70,7 @@ def carry_out_requests(
             continue
         if not trail.claim(request.pk, request.name):
             continue
-        by = {"operator": request.operator, "reason": request.reason}
+        by: Any = {"operator": request.operator, "reason": request.reason}
         asked = OperatorAction(provider, request.name, **by)
         answer = _run(asked, request.pk, job.start)
         raised = answer.error

@@ -2,65 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
-from urllib.parse import urlencode
 
-from django.apps import apps
-from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
-from django.db import Error
-from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 
-from django_shedlock import conf
 from django_shedlock.clocks import local_text
 from django_shedlock.durations import format_left
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState, LockStatus
-from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database import DatabaseLockProvider
 
-PROGRAM = "python manage.py shedlock"
 Look = Callable[[], LockStatus | None]
 """Reads the lock as it is after the action; ``None`` if it can't be read."""
-
-
-def command(provider: LockProvider, subcommand: str, *words: str) -> str:
-    """Return the line for a shell that calls this subcommand with these words."""
-    chosen = () if provider.alias == "default" else ("--provider", provider.alias)
-    return f"{PROGRAM} {shlex.join([*chosen, subcommand, *words])}"
-
-
-def page_of_lock(alias: str, name: str) -> str:
-    """Return the address of a lock's page in the admin; empty if that is not known."""
-    is_shown = isinstance(get_provider(alias), DatabaseLockProvider)
-    site = _site() if is_shown and apps.is_installed("django.contrib.admin") else ""
-    if not site:
-        return ""
-    from django.contrib.admin.utils import quote  # needs the admin's apps
-
-    with suppress(NoReverseMatch):
-        view = "admin:django_shedlock_lockrecord_change"
-        page = reverse(view, args=[quote(name)])
-        many = len(provider_aliases()) > 1
-        return f"{site}{page}{'?' + urlencode({'provider': alias}) if many else ''}"
-    return ""
-
-
-def _site() -> str:
-    if (url := conf.SITE_URL.value) or not apps.is_installed("django.contrib.sites"):
-        return url.rstrip("/")
-    from django.contrib.sites.models import Site  # is a model of that app
-
-    with suppress(ImproperlyConfigured, ObjectDoesNotExist, Error):
-        if (domain := Site.objects.get_current().domain) != "example.com":
-            return f"https://{domain}"
-    return ""  # "example.com" is what Django wrote, and nobody has changed
 
 
 def refused(

@@ -1,17 +1,15 @@
-"""An operator's action on a lock, the answer to it, and the trail of both."""
+"""An operator's action on a lock, and the trail of such actions."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.utils.translation import override
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
@@ -42,6 +40,7 @@ class OperatorAction:
 
     With ``locked_by``, it is for that acquisition only, else for the one that the lock
     has when the action begins. ``operator`` is a name for people, ``reason`` any text.
+    ``facts`` are those of the findings that it acknowledges, for good or ``lasting``.
     """
 
     provider: LockProvider
@@ -49,43 +48,14 @@ class OperatorAction:
     locked_by: str | None = None
     operator: str = ""
     reason: str = ""
+    facts: Sequence[str] = ()
+    lasting: timedelta | None = None
 
     def look(self) -> LockStatus | None:
         """Return the lock; ``None`` if it has no record, or if the store fails."""
         with suppress(LockProviderError):
             return self.provider.status(self.name)
         return None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """
-    The result of an action: true if it was done.
-
-    ``tell()`` says it in the active language, with the lock's state now; ``detail``
-    does so in English, for the trail. If ``result`` is ``STARTED``, the store's reply
-    was lost and nobody knows.
-    """
-
-    result: ActionResult
-    tell: Callable[[], str]
-    look: Callable[[], LockStatus | None] = lambda: None
-    error: BaseException | None = None
-    """What the job raised."""
-
-    def __bool__(self) -> bool:
-        return self.result is ActionResult.DONE
-
-    @property
-    def detail(self) -> str:
-        """The text of the trail."""
-        with override("en"):
-            return self.tell()
-
-    @cached_property
-    def status(self) -> LockStatus | None:
-        """The lock after the action; ``None`` if it has no record, or can't be read."""
-        return self.look()
 
 
 @dataclass(frozen=True)
@@ -111,6 +81,8 @@ class Trail:
             "kind": kind.value,
             **fitting(operator=asked.operator, reason=asked.reason),
             "locked_by": asked.locked_by or "",
+            "facts": "\n".join(asked.facts),
+            "lasting": asked.lasting,
             "result": result.value,
         }
         return JOURNAL.begin(self.provider.history_database, values)
@@ -164,7 +136,7 @@ class Trail:
         """Write into the provider's one row for it when a catch-up was last seen."""
         provider = self.provider.alias
         seen = {"provider": provider, **fitting(detail=socket.gethostname())}
-        first = {**dict.fromkeys(IDENTITY, ""), **OF_CATCH_UP, "provider": provider}
+        first = {**dict.fromkeys(IDENTITY, ""), "lasting": None, **seen, **OF_CATCH_UP}
 
         def note(connection: BaseDatabaseWrapper, is_again: bool) -> None:
             if not SEEN(connection, **seen):
@@ -199,19 +171,21 @@ def _of_row(**columns: Any) -> Any:
     return LockAction.objects.filter(pk=number("row"), **columns)
 
 
-IDENTITY = ("name", "provider", "kind", "operator", "reason", "locked_by", "result")
+AIM = ("name", "provider", "kind", "locked_by")
+IDENTITY = (*AIM, "operator", "reason", "facts", "result")
 """The columns by which a row is found again, if the reply to its INSERT was lost."""
 OPEN = {"kind": ActionKind.RUN.value, "result": ActionResult.REQUESTED.value}
 OF_CATCH_UP = {"name": "", "kind": ActionKind.CATCH_UP.value}
 
+BEGUN: dict[str, Any] = {
+    "until": DatabaseNow() + duration("lasting"),
+    "began": DatabaseNow(),
+    "detail": "",
+}
+
 JOURNAL = Journal(
     "The trail of operators' actions lacks one on",
-    Insert(
-        lambda: (
-            LockAction,
-            {**texts(*IDENTITY), "began": DatabaseNow(), "detail": ""},
-        )
-    ),
+    Insert(lambda: (LockAction, {**texts(*IDENTITY), **BEGUN})),
     Select(
         lambda: (
             LockAction.objects.filter(**texts(*IDENTITY), ended=None)

@@ -34,11 +34,13 @@ pytestmark = pytest.mark.django_db
 
 MINUTE = timedelta(minutes=1)
 ACTIONS = ["release_selected", "extend_selected"]
-ALL_ACTIONS = [*ACTIONS, "pause_selected", "resume_selected", "run_selected"]
+ALL_ACTIONS = [*ACTIONS, "pause_selected", "resume_selected", "acknowledge_selected"]
+ALL_ACTIONS += ["run_selected"]
 OF_PERMISSION = {
     "release_lockrecord": ["release_selected"],
     "extend_lockrecord": ["extend_selected"],
     "pause_lockrecord": ["pause_selected", "resume_selected"],
+    "acknowledge_lockrecord": ["acknowledge_selected"],
     "run_lockrecord": ["run_selected"],
 }
 

@@ -39,6 +39,7 @@ CALLS = {
     "extend": ("job", "1m"),
     "pause": ("job", "--reason", "the disk is full"),
     "resume": ("job",),
+    "acknowledge": ("job", "--reason", "the disk is full"),
     "withdraw": ("job",),
     "prune": (),
     "check": (),

@@ -1,0 +1,52 @@
+"""Where operators go from a text: to a command line, or to a lock's page."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from urllib.parse import urlencode
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
+from django.db import Error
+from django.urls import NoReverseMatch, reverse
+
+from django_shedlock import conf
+from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
+
+PROGRAM = "python manage.py shedlock"
+
+
+def command(provider: LockProvider, subcommand: str, *words: str) -> str:
+    """Return the line for a shell that calls this subcommand with these words."""
+    chosen = () if provider.alias == "default" else ("--provider", provider.alias)
+    return f"{PROGRAM} {shlex.join([*chosen, subcommand, *words])}"
+
+
+def page_of_lock(alias: str, name: str) -> str:
+    """Return the address of a lock's page in the admin; empty if that is not known."""
+    is_shown = isinstance(get_provider(alias), DatabaseLockProvider)
+    site = _site() if is_shown and apps.is_installed("django.contrib.admin") else ""
+    if not site:
+        return ""
+    from django.contrib.admin.utils import quote  # needs the admin's apps
+
+    with suppress(NoReverseMatch):
+        view = "admin:django_shedlock_lockrecord_change"
+        page = reverse(view, args=[quote(name)])
+        many = len(provider_aliases()) > 1
+        return f"{site}{page}{'?' + urlencode({'provider': alias}) if many else ''}"
+    return ""
+
+
+def _site() -> str:
+    if (url := conf.SITE_URL.value) or not apps.is_installed("django.contrib.sites"):
+        return url.rstrip("/")
+    from django.contrib.sites.models import Site  # is a model of that app
+
+    with suppress(ImproperlyConfigured, ObjectDoesNotExist, Error):
+        if (domain := Site.objects.get_current().domain) != "example.com":
+            return f"https://{domain}"
+    return ""  # "example.com" is what Django wrote, and nobody has changed
