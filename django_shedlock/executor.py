@@ -377,7 +377,7 @@ def _leave(body: Body, error: BaseException | None) -> None:
     if lock is None:
         return
     unguard(lock)
-    if lock in late_releases:  # it was interrupted, and goes on there
+    if lock in late_releases.entries:  # it was interrupted, and goes on there
         return
     release = partial(lock.release, error)
     try:

@@ -163,7 +163,7 @@ def guard(
     if keep_alive:
         beat = Beat(lock)
         lock.provider.heartbeat.add(lock, beat, uptime() + beat.interval)
-    if (keep_alive or is_async) and lock not in lease_ends:
+    if (keep_alive or is_async) and lock not in lease_ends.entries:
         lease = lock.configuration.lock_at_most_for
         notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
         watch = partial(watch_lease, lock, notice)
@@ -173,5 +173,5 @@ def guard(
 def unguard(lock: Lock) -> None:
     """Extend its lease no more, and tell nobody of its end."""
     for timetable in (lock.provider.heartbeat, lease_ends):
-        if lock in timetable:
+        if lock in timetable.entries:
             timetable.remove(lock)

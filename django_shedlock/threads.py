@@ -126,9 +126,9 @@ class Timetable:
     def forget(self) -> None:
         """Forget the work: a forked child must not do its parent's."""
         self._changed = threading.Condition()
-        self._entries: dict[Hashable, TimedWork] = {}
+        self.entries: dict[Hashable, TimedWork] = {}
         self._heap: list[TimedWork] = []
-        """The entries, and some that were removed or replaced since."""
+        """The entries by time, and some that were removed or replaced since."""
         self._numbers = count()
         self._thread: threading.Thread | None = None
 
@@ -146,33 +146,30 @@ class Timetable:
                 self._thread = thread
             entry = TimedWork(due, next(self._numbers), key, work)
             heappush(self._heap, entry)
-            self._entries[key] = entry
-            if len(self._heap) > 2 * len(self._entries):
-                self._heap = sorted(self._entries.values())
+            self.entries[key] = entry
+            if len(self._heap) > 2 * len(self.entries):
+                self._heap = sorted(self.entries.values())
             if self._heap[0] is entry:
                 self._changed.notify_all()
 
     def remove(self, key: Hashable) -> None:
         """Call the work with this key no more."""
         with self._changed:
-            self._entries.pop(key, None)
-            if not self._entries:
+            self.entries.pop(key, None)
+            if not self.entries:
                 self._changed.notify_all()
 
     def take_all(self) -> list[Any]:
         """Return the keys of all work, and call it no more."""
         with self._changed:
-            keys = list(self._entries)
-            self._entries.clear()
+            keys = list(self.entries)
+            self.entries.clear()
         return keys
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._entries
 
     def wait_until_done(self, key: Hashable, timeout: float) -> None:
         """Wait until the work with this key is done, for ``timeout`` at the most."""
         with self._changed:
-            self._changed.wait_for(lambda: key not in self._entries, timeout)
+            self._changed.wait_for(lambda: key not in self.entries, timeout)
 
     def _run(self) -> None:
         goes_on = True
@@ -197,12 +194,12 @@ class Timetable:
                 if is_current and due is not None:
                     self.add(entry.key, entry.work, due)
                 elif is_current:
-                    del self._entries[entry.key]
+                    del self.entries[entry.key]
                     self._changed.notify_all()
         return True
 
     def _is_current(self, entry: TimedWork) -> bool:
-        return self._entries.get(entry.key) is entry
+        return self.entries.get(entry.key) is entry
 
     def _next(self) -> TimedWork | None:
         """Wait for the next work that is due; ``None`` ends the thread."""

@@ -141,5 +141,5 @@ def forget_memory() -> Iterator[None]:
     forget_providers(setting="SHEDLOCK_PROVIDERS")
     yield
     forget_providers(setting="SHEDLOCK_PROVIDERS")
-    for lock in list(late_releases._entries):
+    for lock in list(late_releases.entries):
         late_releases.remove(lock)

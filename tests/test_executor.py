@@ -802,7 +802,7 @@ def test_interrupted_wait_spares_the_holder() -> None:
         with pytest.raises(Interrupted), attempt(request, sleep=interrupt):
             pytest.fail("the body must not run")
         assert is_held("job")
-    assert not late_releases._entries
+    assert not late_releases.entries
 
 
 @pytest.mark.parametrize("body", [list, break_off])
@@ -857,7 +857,7 @@ def test_acquisition_that_surely_failed_is_not_released(
     monkeypatch.setattr(MemoryLockProvider, "acquire", fail)
     with pytest.raises(LockProviderError, match="no connection"):
         execute(list, "job", lock_at_most_for="1h")
-    assert not late_releases._entries
+    assert not late_releases.entries
 
 
 def test_acquisition_that_django_refuses_is_not_released(
@@ -873,7 +873,7 @@ def test_acquisition_that_django_refuses_is_not_released(
             execute(list, "job", lock_at_most_for="1h")
 
     asyncio.run(main())
-    assert not late_releases._entries
+    assert not late_releases.entries
 
 
 def uncertain(times: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -510,8 +510,8 @@ def test_end_of_an_inner_body_leaves_the_lease_watched() -> None:
         async with ahold("job", lock_at_most_for=LEASE) as lock:
             async with ahold("job"):
                 pass
-            assert lock in lease_ends
-        assert lock not in lease_ends
+            assert lock in lease_ends.entries
+        assert lock not in lease_ends.entries
 
     asyncio.run(main())
 
@@ -523,7 +523,7 @@ def test_lock_that_is_released_early_is_not_watched() -> None:
         beat_now(lock)
         wait_for(lambda: not is_kept_alive(lock))
         end_own_count(lock)
-        wait_for(lambda: lock not in lease_ends._entries)
+        wait_for(lambda: lock not in lease_ends.entries)
         assert not lock.lost.is_set()
 
 
@@ -741,7 +741,7 @@ def test_refused_release_is_tried_again(
         assert execute(lambda: 7, "job", lock_at_most_for=LEASE).value == 7
         assert is_held("job")
         wait_for(lambda: not is_held("job"))
-        wait_for(lambda: not late_releases._entries)
+        wait_for(lambda: not late_releases.entries)
     assert len(asked) == 4
     assert outcomes == [(True, None)]
     assert re.search(r"'job' was released, \d+\.\d s late", caplog.text)
@@ -784,7 +784,7 @@ def test_release_that_is_refused_until_the_lease_ends_is_given_up(
         pass
     wait_for(lambda: len(asked) > 1)
     end_lease(lock)
-    wait_for(lambda: lock not in late_releases._entries)
+    wait_for(lambda: lock not in late_releases.entries)
     assert "'job' was not released before its lease ended" in caplog.text
 
 

@@ -112,8 +112,8 @@ class Story:
     def _look_at_what_is_left(self) -> None:
         assert self._inside == []
         for lock in self._locks:
-            assert lock not in lease_ends
-            assert lock not in self._provider.heartbeat
+            assert lock not in lease_ends.entries
+            assert lock not in self._provider.heartbeat.entries
             if not lock.is_lost:
                 assert self._provider.releases[lock.locked_by] == 1
         assert not any(cancellation._guarded.values())

@@ -52,7 +52,7 @@ class Often:
 def timetable() -> Iterator[Timetable]:
     made = Timetable("of a test")
     yield made
-    for key in list(made._entries):
+    for key in list(made.entries):
         made.remove(key)
     wait_for(lambda: not threads_of(made))
 
@@ -70,7 +70,7 @@ def test_entries_are_called_until_they_end(timetable: Timetable) -> None:
     assert second.goes_on()
     assert len(threads_of(timetable)) == 1
     first.is_over = True
-    wait_for(lambda: "first" not in timetable._entries)
+    wait_for(lambda: "first" not in timetable.entries)
     timetable.remove("second")
     wait_for(lambda: not threads_of(timetable))
 
@@ -106,7 +106,7 @@ def test_work_that_raises_costs_no_other(
     other = Often()
     timetable.add("other", other)
     timetable.add("bad", Often(fail))
-    wait_for(lambda: "bad" not in timetable)
+    wait_for(lambda: "bad" not in timetable.entries)
     assert other.goes_on()
     timetable.remove("other")
     assert "Work of the timetable 'of a test' failed" in caplog.text
@@ -200,7 +200,7 @@ def test_thousands_of_entries_are_not_looked_through(full: Timetable) -> None:
     for _ in range(20):
         full.add("one more", lambda: None, Due(0))
         full.wait_until_done("one more", PATIENCE)
-        assert "one more" not in full
+        assert "one more" not in full.entries
     assert 0 < Due.compared < 20 * 100
 
 
@@ -224,7 +224,7 @@ def test_removed_entries_do_not_pile_up(timetable: Timetable) -> None:
     for number in range(10, 1000):
         timetable.add(number, Often(), later + number)
         timetable.remove(number)
-    assert len(timetable._heap) <= 2 * len(timetable._entries)
+    assert len(timetable._heap) <= 2 * len(timetable.entries)
 
 
 def test_connections_of_work_are_closed_after_it(
@@ -241,7 +241,7 @@ def test_connections_of_work_are_closed_after_it(
     timetable.add("first", lambda: None)
     assert closing.wait(PATIENCE)
     with running_threads(1, lambda: timetable.add("other", Often())):
-        wait_for(lambda: "other" in timetable)
+        wait_for(lambda: "other" in timetable.entries)
         closed.set()
 
 

@@ -13,7 +13,7 @@ from django.db.backends.signals import connection_created
 
 from django_shedlock import Lock, keepalive
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.keepalive import guarded
+from django_shedlock.keepalive import guard, unguard
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.test.contract.harness import force_extend
@@ -70,7 +70,8 @@ def watched_locks() -> Iterator[list[Lock]]:
             configuration = configure(f"job {number}", lock_at_most_for=LEASE)
             lock = take_from(provider, configuration)
             stack.callback(lock.release)
-            stack.enter_context(guarded(lock, is_async=True))
+            guard(lock, is_async=True)
+            stack.callback(unguard, lock)
             locks.append(lock)
         yield locks
 

@@ -80,12 +80,12 @@ def pass_time(by: timedelta, *locks: Lock) -> None:
 
 
 def is_kept_alive(lock: Lock) -> bool:
-    return lock in lock.provider.heartbeat
+    return lock in lock.provider.heartbeat.entries
 
 
 def is_watched(lock: Lock) -> bool:
     """Return whether somebody is told when its lease ends."""
-    return lock in lease_ends._entries
+    return lock in lease_ends.entries
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def look_at_lease_ends(*locks: Lock) -> None:
     """Let the thread that watches for the ends of leases look at these at once."""
     for lock in locks:
         with lease_ends._changed:
-            if lock in lease_ends:
+            if lock in lease_ends.entries:
                 _put_off(lease_ends, lock, 0)
 
 
@@ -139,11 +139,11 @@ def _in_memory(lock: Lock) -> MemoryLockProvider:
 
 def _put_off(timetable: Timetable, lock: Lock, due: float) -> None:
     with timetable._changed:
-        timetable.add(lock, timetable._entries[lock].work, due)
+        timetable.add(lock, timetable.entries[lock].work, due)
 
 
 def _due(lock: Lock) -> float:
-    return float(lock.provider.heartbeat._entries[lock].due)
+    return float(lock.provider.heartbeat.entries[lock].due)
 
 
 def _is_due(lock: Lock) -> bool:

@@ -937,4 +937,4 @@ def test_hold_in_an_event_loop_sends_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(CursorWrapper, "execute", execute)
     asyncio.run(main())
     assert sent == []
-    assert not late_releases._entries
+    assert not late_releases.entries
