@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import DatabaseError, connection
+from django.db.models import F
 from django.test import Client, RequestFactory, override_settings
 from django.urls import path
 from django.utils import timezone
@@ -32,7 +33,7 @@ from django_shedlock import (
 from django_shedlock.contrib.prometheus import OTHERS, receivers
 from django_shedlock.contrib.prometheus.views import MetricsView, StoreCollector
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
@@ -451,6 +452,19 @@ def test_paused_job_does_not_run() -> None:
     assert values["shedlock_running_seconds", "job"] == 0
     assert values["shedlock_expired", "job"] == 0
     assert by_label("shedlock_locks", "state")["paused"] == 1
+
+
+@pytest.mark.parametrize("lasting", [FOREVER, timedelta(days=3)])
+def test_only_a_pause_without_an_end_is_reminded_of(lasting: timedelta) -> None:
+    """It may be forgotten; another one ends by itself."""
+    pause("job", lasting=lasting)
+    moved = {each: F(each) - timedelta(days=2) for each in ("locked_at", "lock_until")}
+    LockRecord.objects.update(**moved)
+    take("other")
+    values = stored()
+    days = values["shedlock_paused_seconds", "job"] / 86_400
+    assert days == (pytest.approx(2, abs=0.01) if lasting == FOREVER else 0)
+    assert values["shedlock_paused_seconds", "other"] == 0
 
 
 @override_settings(SHEDLOCK_HISTORY_RETENTION="10d")
