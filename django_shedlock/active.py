@@ -27,9 +27,8 @@ class Body:
     them leaves it.
     """
 
-    def __init__(self) -> None:
-        self.lock: Lock | None = None
-        """The lock that it is or was inside."""
+    lock: Lock | None = None
+    """The lock that it is or was inside."""
 
     def enter(self, lock: Lock) -> None:
         """Go into a lock that was acquired for this body."""

@@ -56,6 +56,8 @@ class Lock:
         """When the lease ends, by ``uptime()``."""
         self.lost = threading.Event()
         """Set as soon as the loss is known."""
+        self.search_path: str | None = None
+        """Where PostgreSQL looked for the table, if the provider knows."""
         self.was_release_tried = False
         """Whether a release failed, perhaps after the store had carried it out."""
         self.former_ticks: Any = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import product
@@ -21,14 +21,16 @@ from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus, Unre
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import not_running
 from django_shedlock.providers.database.connections import (
+    HAS_SEARCH_PATH,
     SHARES_ONE_WRITER,
-    address,
     in_callers_transaction,
     is_of_a_test,
 )
-from django_shedlock.providers.database.reading import read
+from django_shedlock.providers.database.reading import RecentNames, read
 from django_shedlock.providers.database.statements import (
+    Compiled,
     Insert,
+    Statement,
     Update,
     duration,
     instant,
@@ -40,12 +42,38 @@ from django_shedlock.schedules.state import Trigger
 
 DECISIONS = 5
 """How often a start is decided anew at the most, if the record changes meanwhile."""
-RECENT = 5.0
-"""Seconds for which a record that was read is taken to exist."""
-MOST_NAMES = 1000
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The lease of a record whose lock nobody ever held."""
 UNKNOWN = LockHolder("another worker, which has released it since")
+
+
+class Acquiring(Statement[Any]):
+    """A statement that notes where it found the table: see Note [Search paths]."""
+
+    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> int:
+        """Execute it for ``lock``; return how many records it wrote."""
+        compiled, lock = self.compiled(connection), values["lock"]
+        with connection.cursor() as cursor:
+            cursor.execute(compiled.sql, compiled.bind(values, connection))
+            if cursor.rowcount and connection.vendor in HAS_SEARCH_PATH:
+                [lock.search_path] = cursor.fetchone()
+            count: int = cursor.rowcount
+        return count
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        compiled = super()._compile(built, connection)  # type: ignore[safe-super]
+        if connection.vendor not in HAS_SEARCH_PATH:
+            return compiled
+        told = " RETURNING current_setting('search_path')"
+        return replace(compiled, sql=compiled.sql + told)
+
+
+class Acquire(Acquiring, Update):
+    """See ``Update``."""
+
+
+class Create(Acquiring, Insert):
+    """See ``Insert``."""
 
 
 def acquire(
@@ -128,34 +156,9 @@ def become_writer(connection: BaseDatabaseWrapper) -> None:
         WRITE_NOTHING(connection)
 
 
-class RecentNames:
-    """
-    The names whose records this process has read ``RECENT`` seconds ago or less.
-
-    If such a record is deleted, its lock counts as held until that time is over.
-    """
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[object, ...], float] = {}
-
-    def add(self, connection: BaseDatabaseWrapper, name: str) -> None:
-        """Remember the name."""
-        if len(self._names) >= MOST_NAMES:
-            self._names.clear()
-        self._names[*address(connection), name] = time.monotonic()
-
-    def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
-        """Forget the name."""
-        self._names.pop((*address(connection), name), None)
-
-    def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
-        """Whether the name's record, in this database, was read a moment ago."""
-        read_at = self._names.get((*address(connection), name), -RECENT)
-        return time.monotonic() < read_at + RECENT
-
-
 def _lease_of(lock: Lock) -> dict[str, Any]:
     return {
+        "lock": lock,
         "name": lock.name,
         "locked_by": lock.locked_by,
         "at_most": lock.configuration.lock_at_most_for,
@@ -205,11 +208,13 @@ def _begin_tick(
 
 
 BOTH = (False, True)
-ACQUIRE = {by_operator: Update(partial(_acquire, by_operator)) for by_operator in BOTH}
+ACQUIRE = {by_operator: Acquire(partial(_acquire, by_operator)) for by_operator in BOTH}
 """By whether an operator starts the job."""
-BEGIN_TICK = {each: Update(partial(_begin_tick, *each)) for each in product(BOTH, BOTH)}
+BEGIN_TICK = {
+    each: Acquire(partial(_begin_tick, *each)) for each in product(BOTH, BOTH)
+}
 """By whether an operator starts the job, and whether its tick is new."""
-CREATE = Insert(
+CREATE = Create(
     lambda: (LockRecord, {"name": text("name"), **_lease(), "fencing_token": 1})
 )
 CREATE_FREE = Insert(

@@ -17,6 +17,7 @@ from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
+from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.database.errors import (
     NoAnswer,
     StaleTransaction,
@@ -48,6 +49,12 @@ LONGEST_PAUSE = 0.03
 # the limit on the wait. SQLite has one writer, so there the caller's connection has to
 # do.
 SHARES_ONE_WRITER = {"sqlite"}
+# Note [Search paths]
+# On PostgreSQL a tenant may be a schema that the caller chose by SET search_path. A
+# private connection would find another schema's table, so it looks where the caller
+# looks. An acquisition on the caller's connection tells that itself, and the lock keeps
+# it for beats and late releases, which come from other threads.
+HAS_SEARCH_PATH = {"postgresql"}
 AT_OPENING = {"mysql": "SET SESSION innodb_lock_wait_timeout = 1"}
 """Limits the wait for a row, where the statement itself can't."""
 OPTIONS = {
@@ -62,6 +69,8 @@ LONGEST = 5.0
 """Seconds for which a statement on a private connection waits for an answer."""
 LOOK = 1.0
 """Seconds between two looks at them."""
+SEARCH_PATHS = "SHEDLOCK_SEARCH_PATHS"
+"""In a private connection's settings: its own search path, and the one it has now."""
 
 
 def run(
@@ -71,6 +80,7 @@ def run(
     is_urgent: bool = False,
     stays_here: bool = False,
     patience: float | None = None,
+    lock: Lock | None = None,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
@@ -85,11 +95,14 @@ def run(
     # In a TestCase only the test's own connection sees what the test wrote.
     is_hasty = is_urgent and not caller.in_atomic_block
     is_private = may_leave and (is_hasty or in_callers_transaction(caller))
+    path = None if lock is None else lock.search_path
+    if lock is not None and path is None and is_private and not is_urgent:
+        path = lock.search_path = search_path_of(caller)
     may_reconnect, was_sent, has_no_answer = True, False, False
     give_up_at = time.monotonic() + (PATIENCE if patience is None else patience)
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            with _given(caller, is_private=is_private) as connection:
+            with _given(caller, path, is_private=is_private) as connection:
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
@@ -122,11 +135,14 @@ def run_here(work: Callable[[], T], using: str) -> T:
 
 
 def _given(
-    caller: BaseDatabaseWrapper, *, is_private: bool
+    caller: BaseDatabaseWrapper, path: str | None, *, is_private: bool
 ) -> AbstractContextManager[BaseDatabaseWrapper]:
+    if not is_private:
+        is_new = caller.connection is None
+        caller.ensure_connection()  # before the statement counts as sent
+        is_private = is_new and path is not None and path != search_path_of(caller)
     if is_private:
-        return private_connections.borrowed(caller)
-    caller.ensure_connection()  # before the statement counts as sent
+        return private_connections.borrowed(caller, path)
     return _savepoint(caller) if caller.in_atomic_block else nullcontext(caller)
 
 
@@ -186,8 +202,14 @@ class PrivateConnections:
         self._watcher: threading.Thread | None = None
 
     @contextmanager
-    def borrowed(self, like: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
-        """Lend one to the body; close it if the body raises."""
+    def borrowed(
+        self, like: BaseDatabaseWrapper, path: str | None = None
+    ) -> Iterator[BaseDatabaseWrapper]:
+        """
+        Lend one to the body; close it if the body raises.
+
+        It looks for its tables in ``path``, or where new connections do.
+        """
         with self._mutex:
             # The newest, so that the others can grow old and be closed.
             idle = [c for c in self._idle if address(c) == address(like)]
@@ -200,6 +222,7 @@ class PrivateConnections:
                 with self._watched(connection):
                     _open(connection)
             self._stamp(connection, _socket_of(connection))
+            _look_in(connection, path)
             yield connection
             is_kept = not is_of_a_test(connection)
         finally:
@@ -293,6 +316,27 @@ def _open(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
         if connection.vendor in AT_OPENING:
             cursor.execute(AT_OPENING[connection.vendor])
+
+
+def _look_in(connection: BaseDatabaseWrapper, path: str | None) -> None:
+    paths = connection.settings_dict.setdefault(SEARCH_PATHS, [])
+    if path is not None and not paths:
+        paths += [search_path_of(connection)] * 2
+    if paths and paths[1] != (wanted := path or paths[0]):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('search_path', %s, false)", [wanted])
+        paths[1] = wanted
+
+
+def search_path_of(connection: BaseDatabaseWrapper) -> str | None:
+    """Return where it looks for its tables, if that can be asked; see the Note."""
+    if connection.vendor not in HAS_SEARCH_PATH:
+        return None
+    with suppress(Error), connection.cursor() as cursor:  # a broken transaction
+        cursor.execute("SHOW search_path")
+        path: str = cursor.fetchone()[0]
+        return path
+    return None
 
 
 def address(connection: BaseDatabaseWrapper) -> tuple[object, ...]:

@@ -45,12 +45,12 @@ class DatabaseLockProvider(LockProvider):
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive, history_database=using)
         self.using = using
-        self._recent = acquisition.RecentNames()
+        self._recent = reading.RecentNames()
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         acquire = partial(acquisition.acquire, lock, self._recent, self._look)
         try:
-            return run(acquire, self.using)
+            return run(acquire, self.using, lock=lock)
         except Error as error:
             is_known = not isinstance(error, IntegrityError | errors.NoAnswer)
             if is_known and (
@@ -69,12 +69,12 @@ class DatabaseLockProvider(LockProvider):
     ) -> bool:
         durations = (lock_at_most_for, lock_at_least_for)
         extend = partial(leases.extend, lock, *durations, is_beat)
-        return self._do("extend", lock.name, extend, is_urgent=is_beat)
+        return self._do("extend", lock.name, extend, is_urgent=is_beat, lock=lock)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         # A busy SQLite is asked for longer: nobody else will release the lock. After a
         # loss nobody has to wait for a store that hangs.
-        how = {"is_urgent": lock.lost.is_set(), "patience": math.inf}
+        how = {"is_urgent": lock.lost.is_set(), "patience": math.inf, "lock": lock}
         return self._do(
             "release", lock.name, partial(leases.release, lock, succeeded), **how
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ from django_shedlock.models.records import (
     overdue,
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
-from django_shedlock.providers.database.connections import run_here
+from django_shedlock.providers.database.connections import address, run_here
 from django_shedlock.providers.database.statements import Select, text
 from django_shedlock.schedules.state import ScheduleState, parse_known
 
@@ -33,6 +34,9 @@ T = TypeVar("T")
 
 PAGE = 500
 """Locks that are read with one statement."""
+RECENT = 5.0
+"""Seconds for which a record that was read is taken to exist."""
+MOST_NAMES = 1000
 
 
 def read(
@@ -182,3 +186,29 @@ def _readable(records: LockRecordQuerySet) -> list[LockStatus]:
             LockStatus(name, LockState(state), by, now, now, ZERO).as_unreadable(reason)
             for name, state, by in added.values_list("name", "state", "locked_by")
         ]
+
+
+class RecentNames:
+    """
+    The names whose records this process has read ``RECENT`` seconds ago or less.
+
+    If such a record is deleted, its lock counts as held until that time is over.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[object, ...], float] = {}
+
+    def add(self, connection: BaseDatabaseWrapper, name: str) -> None:
+        """Remember the name."""
+        if len(self._names) >= MOST_NAMES:
+            self._names.clear()
+        self._names[*address(connection), name] = time.monotonic()
+
+    def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
+        """Forget the name."""
+        self._names.pop((*address(connection), name), None)
+
+    def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
+        """Whether the name's record, in this database, was read a moment ago."""
+        read_at = self._names.get((*address(connection), name), -RECENT)
+        return time.monotonic() < read_at + RECENT

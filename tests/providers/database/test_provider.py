@@ -30,7 +30,11 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database import DatabaseLockProvider, acquisition
+from django_shedlock.providers.database import (
+    DatabaseLockProvider,
+    acquisition,
+    reading,
+)
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.errors import is_conflict
 from django_shedlock.schedules.cron import Schedule
@@ -231,7 +235,7 @@ class TestStatements:
 def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let names be remembered, as in no test's database, and for longer."""
     monkeypatch.setattr(acquisition, "is_of_a_test", lambda connection: False)
-    monkeypatch.setattr(acquisition, "RECENT", PATIENCE)
+    monkeypatch.setattr(reading, "RECENT", PATIENCE)
 
 
 def statements_of(step: Callable[[], Any]) -> int:
@@ -331,7 +335,7 @@ def test_record_seen_a_while_ago_is_looked_for(
     try_from(provider, configure())
     LockRecord.objects.all().delete()
     assert not isinstance(try_from(provider, configure()), Lock)
-    monkeypatch.setattr(acquisition, "RECENT", 0)
+    monkeypatch.setattr(reading, "RECENT", 0)
     take_from(provider, configure())
 
 
@@ -348,8 +352,8 @@ def test_nothing_is_remembered_of_a_tests_database(
 
 def test_names_without_end_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the process begins anew."""
-    monkeypatch.setattr(acquisition, "MOST_NAMES", 2)
-    recent = acquisition.RecentNames()
+    monkeypatch.setattr(reading, "MOST_NAMES", 2)
+    recent = reading.RecentNames()
     for name in "abc":
         recent.add(connection, name)
     assert [recent.has(connection, name) for name in "abc"] == [False, False, True]

@@ -1,0 +1,141 @@
+"""Tenants by schema: a lock is where its caller's search path leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from django_shedlock import LockProviderError, execute, hold
+from django_shedlock.providers.database import DatabaseLockProvider
+from tests.support.leases import beat_now, lease_end
+from tests.support.processes import Parent, worker
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.postgres_only, pytest.mark.django_db(transaction=True)]
+
+TENANTS = ("acme", "globex")
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "transaction": transaction.atomic,
+    "autocommit": nullcontext,
+}
+
+
+def choose(tenant: str) -> None:
+    """Look into the tenant's schema from now on, as django-tenants does."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET search_path TO {tenant}, public")
+
+
+@pytest.fixture(autouse=True)
+def tenants() -> Iterator[None]:
+    """Give each tenant a table, beside the one that a new connection finds."""
+    with connection.cursor() as cursor:
+        for tenant in TENANTS:
+            cursor.execute(f"CREATE SCHEMA {tenant}")
+            like = "(LIKE public.shedlock INCLUDING ALL)"
+            cursor.execute(f"CREATE TABLE {tenant}.shedlock {like}")
+    yield
+    with connection.cursor() as cursor:
+        for tenant in TENANTS:
+            cursor.execute(f"DROP SCHEMA {tenant} CASCADE")
+    connection.close()
+
+
+def held() -> list[str]:
+    """Return the schemas in whose tables a lock is held."""
+    found = []
+    for schema in ("public", *TENANTS):
+        with connection.cursor() as cursor:
+            held = "lock_until > clock_timestamp()"
+            cursor.execute(f"SELECT count(*) FROM {schema}.shedlock WHERE {held}")
+            found += [schema] * cursor.fetchone()[0]
+    return found
+
+
+def hold_on(parent: Parent, tenant: str, mode: str) -> bool:
+    """Hold the tenant's lock, and let it beat; return whether it was ours."""
+    choose(tenant)
+    with MODES[mode](), hold("job", keep_alive=True) as lock:
+        parent.say("inside")
+        parent.wait()
+        before = lease_end(lock)
+        beat_now(lock)
+        wait_for(lambda: lease_end(lock) > before or lock.lost.is_set())
+        parent.say(held())
+        parent.wait()
+        return lock.release()
+
+
+@pytest.mark.parametrize("theirs", MODES)
+@pytest.mark.parametrize("ours", MODES)
+def test_one_process_has_the_lock_of_a_tenant(ours: str, theirs: str) -> None:
+    """Its beats reach it, and its release; another tenant's lock is another one."""
+    with worker(hold_on, "acme", theirs) as holder:
+        assert holder.heard() == "inside"
+        for tenant, is_free in [("acme", False), ("globex", True)]:
+            choose(tenant)
+            with MODES[ours]():
+                assert execute(list, "job").was_executed is is_free
+        holder.send()
+        assert holder.heard() == ["acme"]
+        holder.send()
+        assert holder.result() is True
+    choose("acme")
+    with MODES[ours]():
+        assert execute(list, "job").was_executed
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_late_release_reaches_the_tenant(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes from another thread, whose connection looks elsewhere."""
+    choose("acme")
+    with MODES[mode](), monkeypatch.context() as broken:
+        holding = hold("job", lock_at_most_for="10m")
+        holding.__enter__()
+        assert held() == ["acme"]
+        real = DatabaseLockProvider.release
+
+        def fail_here(self: Any, lock: Any, **options: Any) -> bool:
+            broken.setattr(DatabaseLockProvider, "release", real)
+            raise LockProviderError("the store is away")
+
+        broken.setattr(DatabaseLockProvider, "release", fail_here)
+        holding.__exit__(None, None, None)
+        wait_for(lambda: held() == [])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_release_on_a_new_connection_reaches_the_tenant(mode: str) -> None:
+    """A body may close the connection whose search path was set."""
+    choose("acme")
+    with hold("job", lock_at_most_for="10m"):
+        connection.close()
+    assert held() == []
+
+
+def test_broken_transaction_keeps_no_lock() -> None:
+    """It answers no question, so the lock knows where it is."""
+    choose("acme")
+    with transaction.atomic():
+        with pytest.raises(DatabaseError), hold("job", lock_at_most_for="10m"):
+            connection.cursor().execute("no SQL")
+        transaction.set_rollback(True)
+    assert held() == []
+
+
+def test_private_connection_goes_back_to_its_own_path() -> None:
+    """Who chose no tenant finds the same table before and after others."""
+    with transaction.atomic(), hold("first"):
+        pass
+    choose("acme")
+    with transaction.atomic(), hold("second", lock_at_most_for="10m"):
+        assert held() == ["acme"]
+    connection.close()
+    with transaction.atomic(), hold("third", lock_at_most_for="10m"):
+        assert held() == ["public"]
