@@ -32,19 +32,17 @@ def check_cachalot(**kwargs: Any) -> list[CheckMessage]:
     """Warn if django-cachalot answers reads of our tables from its cache."""
     if not apps.is_installed("cachalot"):
         return []
-    ours = apps.get_app_config("django_shedlock")
+
+    def of_app(label: str) -> set[str]:
+        return {model._meta.db_table for model in apps.all_models[label].values()}
 
     def named(kind: str) -> set[str]:
-        tables, labels = (
-            set(getattr(settings, f"CACHALOT_{kind}_{what}", ()))
-            for what in ("TABLES", "APPS")
+        labels = getattr(settings, f"CACHALOT_{kind}_APPS", ())
+        return set(getattr(settings, f"CACHALOT_{kind}_TABLES", ())).union(
+            *map(of_app, labels)
         )
-        models = (
-            m for label in labels for m in apps.get_app_config(label).get_models()
-        )
-        return tables | {model._meta.db_table for model in models}
 
-    cached = {model._meta.db_table for model in ours.get_models()}
+    cached = of_app("django_shedlock")
     cached &= named("ONLY_CACHABLE") or cached
     cached -= named("UNCACHABLE")
     if not cached or not getattr(settings, "CACHALOT_ENABLED", True):
@@ -54,8 +52,8 @@ def check_cachalot(**kwargs: Any) -> list[CheckMessage]:
             f"django-cachalot keeps {', '.join(sorted(cached))} in its cache, which "
             "does not see what other processes write: the admin and the command show a "
             "job as running that has ended.",
-            hint=f'Add "{ours.label}" to CACHALOT_UNCACHABLE_APPS, or these tables to '
-            "CACHALOT_UNCACHABLE_TABLES.",
+            hint='Add "django_shedlock" to CACHALOT_UNCACHABLE_APPS, or these tables '
+            "to CACHALOT_UNCACHABLE_TABLES.",
             id="shedlock.W018",
         )
     ]

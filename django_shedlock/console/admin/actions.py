@@ -116,11 +116,7 @@ class OperatorActions(ConsoleAdmin):
         return found
 
     def carry_out_confirmed(self, request: HttpRequest) -> HttpResponse | None:
-        """
-        Carry out a confirmed action, without the list that a redirect hides.
-
-        Also say why the posted action can't even be asked for.
-        """
+        """Carry out a confirmed action, or say why it can't even be asked for."""
         if not self.has_view_permission(request):
             return None
         back = HttpResponseRedirect(request.get_full_path())

@@ -109,26 +109,26 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
 
     def tell(self, request: HttpRequest, label: Any, told: Sequence[Told]) -> None:
         """Give the operator a message for each of a few locks, or one for many."""
+        levels = [LEVELS.get(result, messages.SUCCESS) for result, _, _ in told]
         if len(told) <= FEW_LOCKS:
-            for result, _, text in told:
-                level = LEVELS.get(result, messages.SUCCESS)
+            for level, (_, _, text) in zip(levels, told, strict=True):
                 self.message_user(request, text, level)
             return
-        names: dict[ActionResult, list[str]] = {}
-        for result, name, _ in told:
-            names.setdefault(result, []).append(repr(name))
-        text = pgettext("shedlock", "%(count)s %(result)s (%(names)s)")
         counts = []
-        for result, of_result in names.items():
-            first = ", ".join([*of_result[:FEW_LOCKS], "…"][: len(of_result)])
-            facts = {"count": len(of_result), "result": labels.RESULTS[result]}
-            counts.append(text % {**facts, "names": first})
-        levels = [LEVELS.get(result, messages.SUCCESS) for result, _, _ in told]
+        for result in dict.fromkeys(result for result, _, _ in told):
+            names = [repr(name) for each, name, _ in told if each is result]
+            counts.append(
+                pgettext("shedlock", "%(count)s %(result)s (%(names)s)")
+                % {
+                    "count": len(names),
+                    "result": labels.RESULTS[result],
+                    "names": ", ".join([*names[:FEW_LOCKS], "…"][: len(names)]),
+                }
+            )
         worst = max(levels)
-        parts = [f"{label}: {', '.join(counts)}."]
-        if worst > messages.SUCCESS:
-            parts.append(told[levels.index(worst)][2])
-        self.message_user(request, " ".join(parts), worst)
+        example = told[levels.index(worst)][2] if worst > messages.SUCCESS else ""
+        text = f"{label}: {', '.join(counts)}. {example}".strip()
+        self.message_user(request, text, worst)
 
     def leads(self, request: HttpRequest, row: Any) -> list[tuple[Any, str]]:
         """Return titles and addresses of the runs and actions of the row's lock."""
@@ -137,10 +137,10 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
             query["provider"] = getattr(row, "provider", admin_provider(request).alias)
         site, found = self.admin_site, []
         for model, title in LEADS.items():
-            name = f"{model._meta.app_label}_{model._meta.model_name}"
-            permission = f"{model._meta.app_label}.view_{model._meta.model_name}"
-            if site.is_registered(model) and request.user.has_perm(permission):
-                page = reverse(f"admin:{name}_changelist", current_app=site.name)
+            app, name = model._meta.app_label, model._meta.model_name
+            may_view = request.user.has_perm(f"{app}.view_{name}")
+            if may_view and site.is_registered(model):
+                page = reverse(f"admin:{app}_{name}_changelist", current_app=site.name)
                 found.append((title, f"{page}?{urlencode(query)}"))
         return found
 

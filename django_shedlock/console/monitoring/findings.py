@@ -24,8 +24,6 @@ from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
 
-UNUSUAL = 3
-"""A job that runs this many times longer than usual may be stuck."""
 LONG_PAUSE = timedelta(days=1)
 """Whoever paused a job without an end has perhaps forgotten it after this time."""
 
@@ -73,6 +71,7 @@ class Finding:
     ``sentence`` says who, since when, and what it means. ``command`` can be pasted into
     a shell, and helps; it is empty if none does. ``fact`` is what it tells of: which
     run, or which tick. Once a fact is ``acknowledged``, that says by whom and why.
+    ``message`` tells what a job raised, for those who may see its runs.
     """
 
     kind: Kind
@@ -82,6 +81,7 @@ class Finding:
     command: str = ""
     fact: str = ""
     acknowledged: str = ""
+    message: str = ""
 
     @property
     def link(self) -> str:
@@ -93,12 +93,11 @@ class Finding:
         return {**asdict(self), "link": self.link}
 
     def __str__(self) -> str:
-        is_of_store = self.lock is None
-        what = f"Provider {self.provider!r}" if is_of_store else f"Lock {self.lock!r}"
-        after = f" Next: {self.command}" if self.command else ""
+        what = f"Lock {self.lock!r}" if self.lock else f"Provider {self.provider!r}"
+        after = f"Next: {self.command}" if self.command else ""
         if self.acknowledged:
-            after = f" Acknowledged {self.acknowledged}"
-        return f"{what}: {self.sentence}{after}"
+            after = f"Acknowledged {self.acknowledged}"
+        return f"{what}: {' '.join(filter(None, [self.sentence, self.message, after]))}"
 
 
 def findings_of(
@@ -130,7 +129,7 @@ def findings_of(
             _long(status, summary, grace, held_for),
             _paused(status),
         ]
-    found = [
+    found = (
         Finding(
             kind,
             provider.alias,
@@ -139,9 +138,10 @@ def findings_of(
             command(provider, *words) if words else "",
             fact := fact_of(kind, what),
             evidence.acknowledgement(fact),
+            next((t.message for t in bad if kind.value == t.outcome), ""),
         )
         for kind, sentence, words, what in filter(None, told)
-    ]
+    )
     return sorted(found, key=lambda each: each.kind.rank)
 
 

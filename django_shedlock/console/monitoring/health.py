@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
@@ -249,7 +249,9 @@ class HealthView(MonitoringView, HealthCheck):
         is_down = any(found.kind is Kind.UNREACHABLE for found in findings)
         # The users may be in the store that is down.
         if self.is_known if is_down else self.is_allowed:
-            answer["findings"] = [found.as_dict() for found in findings]
+            answer["findings"] = [
+                replace(found, message="").as_dict() for found in findings
+            ]
             answer["age"] = round(max(0.0, time.time() - verdict.at), 3)
         status = HTTPStatus.SERVICE_UNAVAILABLE if findings else HTTPStatus.OK
         return JsonResponse(answer, status=status)

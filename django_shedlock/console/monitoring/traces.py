@@ -57,16 +57,16 @@ class Trace:
         return aware(vars(self.run)["clock"]) - aware(moment) < NEWS
 
     @property
-    def raised(self) -> str:
-        """What its job raised: the class, and the first line of the message."""
+    def message(self) -> str:
+        """A sentence with the first line of its exception's message; may be empty."""
         line = self.run.exception_message.strip().partition("\n")[0].rstrip(" .\r")
         told = Truncator(line).chars(LONGEST_MESSAGE)
-        return ": ".join(filter(None, [self.run.exception_type, told]))
+        return f"It raised: {told}." if told else ""
 
     def told(self) -> tuple[str, str]:
         """Return how it ended, and what an operator should do."""
         lost_at, remedy = self.run.lost_at, "Find out why."
-        end = f"failed with {self.raised}"
+        end = f"failed with {self.run.exception_type}"
         if self.outcome is RunOutcome.LOST:
             when = f"at {local_text(lost_at)}, " if lost_at else ""
             end = f"lost its lock {when}before it ended"

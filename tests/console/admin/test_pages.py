@@ -422,6 +422,7 @@ def test_runs_need_their_permission(releaser: Client) -> None:
     add_run("billing", RunOutcome.FAILED, exception_message="secret")
     page = open_page(releaser).content.decode()
     assert "secret" not in page
+    assert "secret" not in releaser.get(reverse(LIST)).content.decode()
     assert "Last runs" not in page
     assert answers(releaser)["last"] == "failed"
 

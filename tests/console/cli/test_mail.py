@@ -117,9 +117,9 @@ def test_mail_says_what_was_raised_and_where_to_look(settings: Any) -> None:
     add_run("wordy", RunOutcome.FAILED, exception_message="x" * 500, **failed)
     call()
     body = mail.outbox[0].body
-    told = "failed with builtins.OSError: No space left on device. Find out why."
-    assert told in body
-    assert f"builtins.OSError: {'x' * 199}…. Find" in body
+    told = "failed with builtins.OSError. Find out why. It raised: No space left on "
+    assert f"{told}device. Next: python manage.py shedlock history" in body
+    assert f"It raised: {'x' * 199}…. Next" in body
     page = "https://ops.example.org/admin/django_shedlock/lockrecord/night_2Fly/change/"
     assert f"\n  {page}\n" in body
     client = operator("view_lockrecord")
