@@ -85,7 +85,7 @@ def watch_lease(lock: Lock, notice: float) -> float | None:
         return end - notice
     # Without an answer the lease ends as it is known here.
     with suppress(RuntimeError):  # no room for a thread
-        questions, soon = lock.provider.questions, uptime() + notice / 10
+        questions, soon = lock.provider.questions, 0.9 * uptime() + 0.1 * end
         questions.add(lock, partial(ask, lock.provider), soon)
     return end
 

@@ -87,14 +87,12 @@ def test_store_that_hangs_delays_no_cancellation(
     """It was asked before the lease's end whether it is longer, and did not answer."""
     asked, go_on = threading.Event(), threading.Event()
 
-    ask = MemoryLockProvider.status
-
-    def hang(self: MemoryLockProvider, name: str) -> LockStatus | None:
+    def hang(*args: object) -> Iterator[LockStatus]:
         asked.set()
         assert go_on.wait(PATIENCE)
-        return ask(self, name)
+        return iter(())
 
-    monkeypatch.setattr(MemoryLockProvider, "status", hang)
+    monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
 
     async def main() -> None:
         async with ahold("job"):
