@@ -630,14 +630,15 @@ def test_async_body_of_a_lost_lock_is_cancelled() -> None:
 
 def test_loss_that_is_known_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is slow does not delay the cancellation: nobody asks it again."""
-    asked: list[str] = []
+    asked: list[object] = []
 
-    def status(self: MemoryLockProvider, name: str) -> None:
-        asked.append(name)
+    def statuses(self: MemoryLockProvider, query: object) -> Iterator[NoReturn]:
+        asked.append(query)
+        return iter(())
 
     def lose() -> None:
         force_release("job")
-        monkeypatch.setattr(MemoryLockProvider, "status", status)
+        monkeypatch.setattr(MemoryLockProvider, "statuses", statuses)
         beat_now(current_lock())
 
     assert run_lost(lose, keep_alive=True) == ["begun", "cleaned up"]
