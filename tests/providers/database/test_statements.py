@@ -15,10 +15,12 @@ from django.db.models.sql.compiler import SQLUpdateCompiler
 from django_shedlock import hold
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.recording import NO_EXCEPTION, RUNS
+from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database.acquisition import (
     ACQUIRE,
     CREATE,
+    CREATE_FREE,
 )
 from django_shedlock.providers.database.leases import RELEASE
 from django_shedlock.providers.database.reading import read
@@ -30,9 +32,10 @@ from django_shedlock.providers.database.statements import (
     number,
     text,
 )
+from tests.support.locks import MINUTE, configure
 
-MINUTE = timedelta(minutes=1)
 SOME = {
+    "lock": Lock(None, configure()),
     "name": "job",
     "locked_by": "me",
     "at_most": MINUTE,
@@ -106,7 +109,8 @@ def test_values_are_written_as_django_writes_them() -> None:
 @pytest.mark.django_db
 def test_inserted_row_tells_its_key() -> None:
     """A table that numbers its rows returns the number; one with names has none."""
-    assert CREATE(connection, **SOME) is None
+    assert CREATE_FREE(connection, name="other") is None
+    assert CREATE(connection, **SOME) == 1
     values = {"provider": "default", "host": "web-1", "pid": 7, "skips": 0, **CAUSE}
     key = RUNS.inserted(
         connection, name="job", locked_by="me", ago=timedelta(0), **values
