@@ -17,6 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock import conf
 from django_shedlock.fields import storable
+from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.database.connections import Work, run
 from django_shedlock.providers.database.statements import (
     Insert,
@@ -104,9 +105,12 @@ class Journal:
     found: Select
     finished: Update
 
-    def begin(self, using: str | None, values: Values) -> int | None:
+    def begin(
+        self, using: str | None, values: Values, *, lock: Lock | None = None
+    ) -> int | None:
         """Write a row; return its key, or ``None`` if nobody knows it."""
-        return self.write(using, values["name"], partial(self._begun, values))
+        work = partial(self._begun, values)
+        return self.write(using, values["name"], work, lock=lock)
 
     def finish(
         self,
@@ -116,6 +120,7 @@ class Journal:
         values: Values,
         *,
         is_urgent: bool = False,
+        lock: Lock | None = None,
     ) -> None:
         """
         Write how it ended.
@@ -128,16 +133,26 @@ class Journal:
             row = key or self._begun(begun, connection, True)
             return self.finished(connection, row=row, **values)
 
-        self.write(using, begun["name"], finish, is_urgent=is_urgent)
+        self.write(using, begun["name"], finish, is_urgent=is_urgent, lock=lock)
 
     def write(
-        self, using: str | None, name: str, work: Work[T], *, is_urgent: bool = False
+        self,
+        using: str | None,
+        name: str,
+        work: Work[T],
+        *,
+        is_urgent: bool = False,
+        lock: Lock | None = None,
     ) -> T | None:
-        """Return what ``work`` returns; ``None`` if it fails, or without a database."""
+        """
+        Return what ``work`` returns; ``None`` if it fails, or without a database.
+
+        What is written of a ``lock`` is where that is; see Note [Search paths].
+        """
         if using is None:
             return None
         try:
-            return run(work, using, is_urgent=is_urgent)
+            return run(work, using, is_urgent=is_urgent, lock=lock)
         except Exception as error:
             logger.warning("%s lock %r: %s", self.lacks, name, str(error).strip())
             return None

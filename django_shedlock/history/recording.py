@@ -100,7 +100,7 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
         "skips": skips.pop(lock.provider.alias, lock.name),
         "ago": ZERO,
     }
-    row = RUNS.begin(lock.provider.history_database, values)
+    row = RUNS.begin(lock.provider.history_database, values, lock=lock)
     _begun[lock] = began, values, row
 
 
@@ -116,7 +116,7 @@ def record_loss(*, lock: Lock, **kwargs: Any) -> None:
         def update(connection: BaseDatabaseWrapper, is_again: bool) -> int:
             return LOSS(connection, row=row)
 
-        RUNS.write(using, lock.name, update, is_urgent=True)
+        RUNS.write(using, lock.name, update, is_urgent=True, lock=lock)
 
     caller = connections[using]
     if caller.in_atomic_block and not in_callers_transaction(caller):
@@ -152,7 +152,8 @@ def record_end(
         exception = None  # an exit with status 0 is a success
     end = {"outcome": outcome.value, "duration": took, **exception_columns(exception)}
     using, is_lost = lock.provider.history_database, lock.lost.is_set()
-    RUNS.finish(using, row, {**values, "ago": took}, end, is_urgent=is_lost)
+    values |= {"ago": took}
+    RUNS.finish(using, row, values, end, is_urgent=is_lost, lock=lock)
 
 
 def exception_columns(exception: BaseException | None) -> dict[str, str]:

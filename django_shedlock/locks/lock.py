@@ -309,7 +309,7 @@ class Lock:
         ours any more, ``LockProviderError`` if the store failed.
         """
         if self._fencing_token is None:
-            status = self._own(self.provider.status(self.name))
+            status = self._own(self.provider.lease_of(self))
             if status is None:
                 self._declare_lost_unless_released()
                 raise LockLost(

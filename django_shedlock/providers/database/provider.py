@@ -107,10 +107,16 @@ class DatabaseLockProvider(LockProvider):
         return self._do("read", None, lambda *_: clock(), stays_here=True)
 
     def status(self, name: str) -> LockStatus | None:
+        return self._status(name)
+
+    def lease_of(self, lock: Lock) -> LockStatus | None:
+        return self._status(lock.name, lock)
+
+    def _status(self, name: str, lock: Lock | None = None) -> LockStatus | None:
         # Outside the caller's transaction, which may see an old snapshot.
         read = partial(reading.read, name=name, is_whole=True)
         try:
-            status = self._do("read", name, lambda c, _: read(c))
+            status = self._do("read", name, lambda c, _: read(c), lock=lock)
         except LockProviderError:
             raise
         except Exception:  # a value that somebody wrote can't be converted

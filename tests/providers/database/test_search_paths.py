@@ -32,12 +32,13 @@ def choose(tenant: str) -> None:
 
 @pytest.fixture(autouse=True)
 def tenants() -> Iterator[None]:
-    """Give each tenant a table, beside the one that a new connection finds."""
+    """Give each tenant tables, beside those that a new connection finds."""
     with connection.cursor() as cursor:
         for tenant in TENANTS:
             cursor.execute(f"CREATE SCHEMA {tenant}")
-            like = "(LIKE public.shedlock INCLUDING ALL)"
-            cursor.execute(f"CREATE TABLE {tenant}.shedlock {like}")
+            for table in ("shedlock", "shedlock_run"):
+                like = f"(LIKE public.{table} INCLUDING ALL)"
+                cursor.execute(f"CREATE TABLE {tenant}.{table} {like}")
     yield
     with connection.cursor() as cursor:
         for tenant in TENANTS:
@@ -53,6 +54,16 @@ def held() -> list[str]:
             held = "lock_until > clock_timestamp()"
             cursor.execute(f"SELECT count(*) FROM {schema}.shedlock WHERE {held}")
             found += [schema] * cursor.fetchone()[0]
+    return found
+
+
+def outcomes() -> dict[str, list[str]]:
+    """Return the outcomes of each schema's runs."""
+    found = {}
+    for schema in ("public", *TENANTS):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT outcome FROM {schema}.shedlock_run")
+            found[schema] = [outcome for (outcome,) in cursor.fetchall()]
     return found
 
 
@@ -139,3 +150,26 @@ def test_private_connection_goes_back_to_its_own_path() -> None:
     connection.close()
     with transaction.atomic(), hold("third", lock_at_most_for="10m"):
         assert held() == ["public"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lock_in_a_transaction_knows_its_record(mode: str) -> None:
+    """Another table's record is not its own, and no sign of a loss."""
+    choose("acme")
+    with MODES[mode](), hold("job", lock_at_most_for="10m") as lock:
+        assert lock.fencing_token == 1
+        assert lock.refresh()
+        assert not lock.is_lost
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_run_is_where_its_lock_is(mode: str) -> None:
+    """Its end and its loss are told by it, and by no run of another tenant's."""
+    with hold("another job", lock_at_most_for="10m"):
+        choose("acme")
+        with MODES[mode](), hold("job", lock_at_most_for="10m") as lock:
+            assert outcomes()["acme"] == ["running"]
+            lock.declare_lost()
+            wait_for(lambda: outcomes()["acme"] == ["lost"])
+        assert outcomes() == {"public": ["running"], "acme": ["lost"], "globex": []}
+        choose("public")
