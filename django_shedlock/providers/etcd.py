@@ -26,18 +26,12 @@ ROUNDING = 1
 
 
 class Version(NamedTuple):
-    """
-    What ``read()`` has seen; ``write()`` changes only that.
-
-    ``seconds`` is how long the lease of the holder was granted, 0 without one.
-    """
+    """What ``read()`` has seen; ``write()`` changes only that."""
 
     record: Known
     holder: Known
     store: int
     clock: float
-    entry: Entry
-    seconds: int
 
 
 class EtcdLockProvider(ServerLockProvider):
@@ -86,13 +80,14 @@ class EtcdLockProvider(ServerLockProvider):
         result, clock = self._ask("read", name, "kv/txn", steps)
         found = gateway.answers(result)
         record, holder = (found.get(key, Known()) for key in keys)
-        entry, seconds, _ = _read(record, holder, clock)
-        store, seen = int(result["header"]["revision"]), entry or Entry.free(clock)
-        return entry, Version(record, holder, store, clock, seen, seconds), clock
+        store = int(result["header"]["revision"])
+        entry, *_ = _read(record, holder, clock)
+        return entry, Version(record, holder, store, clock), clock
 
     def write(self, name: str, entry: Entry, version: Version) -> bool:
         """See EntryLockProvider.write(). What it can't use of a lease it revokes."""
-        before, lease = version.entry, version.holder.lease
+        found, granted, clock = _read(version.record, version.holder, version.clock)
+        before, lease = found or Entry.free(clock), version.holder.lease
         is_same = entry.fencing_token == before.fencing_token
         if not is_same:
             # It has to grow, even if the record was deleted.
@@ -100,11 +95,11 @@ class EtcdLockProvider(ServerLockProvider):
             entry = replace(entry, fencing_token=token)
         if lease and entry.is_released and entry.lock_until == before.lock_until:
             # Only its ticks have changed.
-            return self._put(name, entry, version, lease, version.seconds)[0]
-        left = entry.lock_until - version.clock
+            return self._put(name, entry, version, lease, granted)[0]
+        left = entry.lock_until - clock
         seconds = ceil(left) + ROUNDING if left > 0 else 0
         is_extension = lease and is_same and not entry.is_released
-        if is_extension and seconds < version.seconds:
+        if is_extension and seconds < granted:
             # No extension shortens a lease, and only etcd knows what is left of it.
             which = {"ID": str(lease)}
             answer, _ = self._ask("extend", name, "lease/timetolive", which)
