@@ -185,26 +185,23 @@ def _of_locks(locks: Iterable[LockSummary], grace: timedelta) -> Iterator[Sample
 
 
 def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
+    status = lock.status
+    state = LockState.FREE if status is None else status.state
+    held_for = 0 if status is None else status.held_for.total_seconds()
     values: dict[str, float | None] = {
-        "shedlock_held": False,
-        "shedlock_held_seconds": 0,
-        "shedlock_expired": False,
+        "shedlock_held": state.is_held,
+        "shedlock_held_seconds": held_for,
+        "shedlock_expired": state is LockState.EXPIRED,
         "shedlock_usual_duration_seconds": _seconds(lock.usual_duration),
         "shedlock_last_success_timestamp_seconds": _timestamp(lock.last_success),
         "shedlock_last_duration_seconds": _seconds(lock.last_duration),
         "shedlock_consecutive_failures": lock.failures,
     }
-    if (status := lock.status) is None:
+    if status is None:
         return values
-    held_for = status.held_for.total_seconds()
     values |= {
-        "shedlock_held": status.state.is_held,
-        "shedlock_held_seconds": held_for,
-        "shedlock_running_seconds": held_for
-        if status.state is LockState.RUNNING
-        else 0,
+        "shedlock_running_seconds": held_for if state is LockState.RUNNING else 0,
         "shedlock_paused_seconds": held_for if status.is_endless else 0,
-        "shedlock_expired": status.state is LockState.EXPIRED,
         "shedlock_next_tick_timestamp_seconds": _timestamp(status.next_tick),
     }
     if lock.last_success is not None:
