@@ -59,18 +59,13 @@ def _check_settings() -> Iterator[CheckMessage]:
     zone = conf.CRONTAB_TIME_ZONE.value
     has_zone = is_time_zone(zone)
     if zone and not has_zone:
-        yield Error(
-            f"SHEDLOCK_CRONTAB_TIME_ZONE: there is no time zone {zone!r}.",
-            hint='Give a name such as "Europe/Berlin", or leave the setting empty.',
-            id="shedlock.E001",
-        )
+        text = f"SHEDLOCK_CRONTAB_TIME_ZONE: there is no time zone {zone!r}."
+        hint = 'Give a name such as "Europe/Berlin", or leave the setting empty.'
+        yield Error(text, hint=hint, id="shedlock.E001")
     if not locks_all_entries():
         if apps.is_installed(APP):
-            yield Warning(
-                f"{APP!r} has no effect, because it comes after 'django_crontab'.",
-                hint=f"{FIRST}.",
-                id="shedlock.W010",
-            )
+            text = f"{APP!r} has no effect, because it comes after 'django_crontab'."
+            yield Warning(text, hint=f"{FIRST}.", id="shedlock.W010")
     elif not has_zone and _has_unnamed_zone():
         yield Warning(
             f"Ticks of CRONJOBS are counted in {cron_time_zone()!r}, but cron uses "
