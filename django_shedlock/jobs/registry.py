@@ -197,9 +197,7 @@ def invoked_by(
 def apply(target: object, request: LockRequest) -> LockRequest:
     """Return the target's request with the details of this invocation."""
     invocation = _invocation.get()
-    if invocation is None:
-        return request
-    if invocation.target is not None and invocation.target is not target:
+    if invocation is None or invocation.target not in (None, target):
         return request
     request = with_schedule(request, invocation.schedule)
     return replace(request, start=invocation.start)
