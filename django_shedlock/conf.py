@@ -82,9 +82,7 @@ REQUEST_LIFETIME = Setting[Duration]("SHEDLOCK_REQUEST_LIFETIME", DURATION, "1h"
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](
-    "SHEDLOCK_METRICS_LABEL",
-    FUNCTION,
-    "django_shedlock.contrib.prometheus.own_name",
+    "SHEDLOCK_METRICS_LABEL", FUNCTION, "django_shedlock.contrib.prometheus.own_name"
 )
 METRICS_MAX_LOCKS = Setting[int]("SHEDLOCK_METRICS_MAX_LOCKS", (int,), 1000)
 

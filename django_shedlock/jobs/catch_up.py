@@ -12,11 +12,7 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import (
-    LockState,
-    LockStatus,
-    is_success,
-)
+from django_shedlock.locks.states import LockState, LockStatus, is_success
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger

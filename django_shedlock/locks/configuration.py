@@ -54,15 +54,9 @@ class LockConfiguration:
         at_most = parse_option(name, "lock_at_most_for", lock_at_most_for)
         at_least = parse_option(name, "lock_at_least_for", lock_at_least_for)
         check_durations(name, at_most, at_least)
-        vars(self).update(
-            name=name,
-            lock_at_most_for=at_most,
-            lock_at_least_for=at_least,
-            history=history,
-            schedule=schedule,
-            grace=grace,
-            start=start,
-        )
+        durations = {"lock_at_most_for": at_most, "lock_at_least_for": at_least}
+        others = {"history": history, "schedule": schedule, "grace": grace}
+        vars(self).update(name=name, start=start, **durations, **others)
 
     @property
     def lease(self) -> str:

@@ -173,9 +173,7 @@ class RedisLockProvider(ServerLockProvider):
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
         begin = len(self.prefix.encode()) + 1
         with self.asking("list", None):
-            keys = self.server.clients.get().scan_iter(
-                match=f"{pattern}{{*}}", count=BATCH
-            )
+            keys = self.server.clients.get().scan_iter(f"{pattern}{{*}}", BATCH)
             return {key[begin:-1].decode(errors="surrogateescape") for key in keys}
 
     def clock(self) -> float:
