@@ -142,10 +142,10 @@ class RedisLockProvider(ServerLockProvider):
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
-            seconds, rest, found = self.server.run(name, records.READ)
+            now, found = self.server.run(name, records.READ)
         if isinstance(found, list):
             found = dict(zip(found[::2], found[1::2], strict=True))
-        return records.parse(found, int(seconds) + int(rest) / 1e6)
+        return records.parse(found, now / 1e6)
 
     def write(self, name: str, entry: Entry, version: str) -> bool:
         with self.asking("change", name):

@@ -19,7 +19,6 @@ from django_shedlock.providers.entries import Entry, Read
 from django_shedlock.schedules.state import Trigger
 
 MICROSECOND = timedelta(microseconds=1)
-
 DIGITS = 16
 """Of a time in microseconds, until the year 2286, or of a token."""
 NOW = """
@@ -85,10 +84,7 @@ local kept = math.max(now, math.min(tonumber(least), now + ARGV[3]))
 redis.call('HSET', KEYS[1], 'until', kept, 'released', '1', 'rev', ARGV[1])
 return 1
 """
-READ = """
-local time = redis.call('TIME')
-return {time[1], time[2], redis.pcall('HGETALL', KEYS[1])}
-"""
+READ = f"{NOW} return {{now, redis.pcall('HGETALL', KEYS[1])}}"
 # Arguments: mark, former mark, token, until, ticks, fields and their values.
 WRITE = f"""{NOW}
 local rev, token = unpack(redis.call('HMGET', KEYS[1], 'rev', 'token'))
