@@ -28,9 +28,30 @@ def get_provider(alias: str = "default") -> LockProvider:
     """
     # With two instances of the memory's provider two threads would get one lock.
     with _creating.mutex:
-        if alias not in _providers:
-            _providers[alias] = _create(alias)
-        return _providers[alias]
+        if alias in _providers:
+            return _providers[alias]
+        table = conf.PROVIDERS.value
+        if alias not in table:
+            raise InvalidLockConfiguration(
+                f"There is no lock provider {alias!r}. SHEDLOCK_PROVIDERS has "
+                f"{', '.join(map(repr, table)) or 'none at all'}."
+            )
+        parameters, backend = table[alias], None
+        try:
+            backend = parameters["BACKEND"]
+            provider = import_string(backend)(alias, **parameters.get("OPTIONS", {}))
+        except Exception as error:  # whatever a backend raises
+            # Its options may hold passwords, and logs and checks show this.
+            raise ImproperlyConfigured(
+                f"SHEDLOCK_PROVIDERS[{alias!r}], with the BACKEND {backend!r}, gives "
+                f"no lock provider: {described(error)}."
+            ) from error
+        if not isinstance(provider, LockProvider):
+            raise ImproperlyConfigured(
+                f"SHEDLOCK_PROVIDERS[{alias!r}]: {backend} is not a LockProvider."
+            )
+        _providers[alias] = provider
+        return provider
 
 
 def provider_instances() -> dict[str, LockProvider]:
@@ -48,30 +69,6 @@ def use_instances(instances: Mapping[str, LockProvider]) -> None:
 def provider_aliases() -> list[str]:
     """Return the aliases of ``SHEDLOCK_PROVIDERS``."""
     return list(conf.PROVIDERS.value)
-
-
-def _create(alias: str) -> LockProvider:
-    table = conf.PROVIDERS.value
-    if alias not in table:
-        raise InvalidLockConfiguration(
-            f"There is no lock provider {alias!r}. SHEDLOCK_PROVIDERS has "
-            f"{', '.join(map(repr, table)) or 'none at all'}."
-        )
-    parameters, backend = table[alias], None
-    try:
-        backend = parameters["BACKEND"]
-        provider = import_string(backend)(alias, **parameters.get("OPTIONS", {}))
-    except Exception as error:  # whatever a backend raises
-        # Its options may hold passwords, and logs and checks show this.
-        raise ImproperlyConfigured(
-            f"SHEDLOCK_PROVIDERS[{alias!r}], with the BACKEND {backend!r}, gives no "
-            f"lock provider: {described(error)}."
-        ) from error
-    if not isinstance(provider, LockProvider):
-        raise ImproperlyConfigured(
-            f"SHEDLOCK_PROVIDERS[{alias!r}]: {backend} is not a LockProvider."
-        )
-    return provider
 
 
 @receiver(setting_changed)
