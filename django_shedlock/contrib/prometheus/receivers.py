@@ -41,7 +41,6 @@ RUNNING = Gauge(
     multiprocess_mode="livesum",
 )
 
-
 _known: set[tuple[str, str]] = set()
 """The labels that have counts."""
 _begun: WeakKeyDictionary[Lock, tuple[float, tuple[str, str]]] = WeakKeyDictionary()
