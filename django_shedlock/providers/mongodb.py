@@ -149,8 +149,7 @@ class MongoLockProvider(ServerLockProvider):
             return True
 
     def names(self) -> Iterable[str]:
-        with self.asking("list", None):
-            return [str(found["_id"]) for found in self.collection.find({}, ["_id"])]
+        return [name for name, _ in self.read_all(None)]
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the primary's."""
