@@ -205,9 +205,8 @@ def apply(target: object, request: LockRequest) -> LockRequest:
 
 def with_schedule(request: LockRequest, schedule: Schedule | str | None) -> LockRequest:
     """Return the request; if it has no schedule and its provider can, with this one."""
-    if schedule is None or request.schedule is not None:
-        return request
-    if not get_provider(request.provider).keeps_ticks:
+    is_settled = schedule is None or request.schedule is not None
+    if is_settled or not get_provider(request.provider).keeps_ticks:
         return request
     return replace(request, schedule=make_schedule(request.name, schedule))
 

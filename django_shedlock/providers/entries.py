@@ -76,9 +76,8 @@ class Entry:
                 elif not (value is None and name == "extended_at"):
                     readable_number(value)
         except (AttributeError, RecursionError, TypeError) as error:
-            raise ValueError(
-                f"{text[:80]!r} is no record of a lock: {error}"
-            ) from error
+            flaw = f"{text[:80]!r} is no record of a lock: {error}"
+            raise ValueError(flaw) from error
         return entry
 
     def to_json(self) -> str:
