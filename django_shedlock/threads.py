@@ -125,7 +125,9 @@ class Timetable:
 
     def forget(self) -> None:
         """Forget the work: a forked child must not do its parent's."""
-        self._changed = threading.Condition()
+        # A `with` of the mutex, since a signal's handler may raise in a condition's.
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
         self.entries: dict[Hashable, TimedWork] = {}
         self._heap: list[TimedWork] = []
         """The entries by time, and some that were removed or replaced since."""
@@ -138,7 +140,7 @@ class Timetable:
 
         Raises ``RuntimeError`` if no thread can be started; then nothing is added.
         """
-        with self._changed:
+        with self._mutex:
             if self._thread is None or not self._thread.is_alive():
                 name = f"django_shedlock {self.name}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -154,21 +156,21 @@ class Timetable:
 
     def remove(self, key: Hashable) -> None:
         """Call the work with this key no more."""
-        with self._changed:
+        with self._mutex:
             self.entries.pop(key, None)
             if not self.entries:
                 self._changed.notify_all()
 
     def take_all(self) -> list[Any]:
         """Return the keys of all work, and call it no more."""
-        with self._changed:
+        with self._mutex:
             keys = list(self.entries)
             self.entries.clear()
         return keys
 
     def wait_until_done(self, key: Hashable, timeout: float) -> None:
         """Wait until the work with this key is done, for ``timeout`` at the most."""
-        with self._changed:
+        with self._mutex:
             self._changed.wait_for(lambda: key not in self.entries, timeout)
 
     def _run(self) -> None:
@@ -189,7 +191,7 @@ class Timetable:
         try:
             due = closing(entry.work)
         finally:
-            with self._changed:
+            with self._mutex:
                 is_current = self._is_current(entry)
                 if is_current and due is not None:
                     self.add(entry.key, entry.work, due)
@@ -203,7 +205,7 @@ class Timetable:
 
     def _next(self) -> TimedWork | None:
         """Wait for the next work that is due; ``None`` ends the thread."""
-        with self._changed:
+        with self._mutex:
             while True:
                 while self._heap and not self._is_current(self._heap[0]):
                     heappop(self._heap)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dis
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 import pytest
@@ -23,6 +26,7 @@ from django_shedlock.threads import (
     run_in_background,
 )
 from tests.support.forks import forked, thread_inside
+from tests.support.processes import Parent, worker
 from tests.support.threads import running_threads, threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -336,3 +340,62 @@ def test_mutex_of_another_thread_is_free_in_a_forked_child() -> None:
 
     with thread_inside(work):
         assert forked(lambda: renewed.mutex.acquire(blocking=False))
+
+
+AFTER = {"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}
+"""The instructions after which Python calls a signal's handler."""
+STUCK = 20
+"""Seconds after which a timetable calls nothing more."""
+
+
+class Interrupted(BaseException):
+    """What the handler raises."""
+
+
+def interrupt(work: Callable[[], object], step: int) -> bool:
+    """Return whether ``work`` had that many steps; raise at the last, as a handler."""
+    left, before = step, dict[FrameType, str]()
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal left
+        frame.f_trace_opcodes, last = True, before.get(frame)
+        before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        if event == "opcode" and last in AFTER:
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def interrupt_timetable(parent: Parent) -> int:
+    """Interrupt each step of what a caller does; return how many there are."""
+    timetable = Timetable("interrupted")
+
+    def add_and_remove() -> None:
+        timetable.add("later", lambda: None, uptime() + PATIENCE)
+        timetable.remove("later")
+
+    timetable.add("first", lambda: None, uptime() + PATIENCE)  # so its thread is there
+    steps = 0
+    while interrupt(add_and_remove, steps + 1):
+        steps += 1
+        called = threading.Event()
+        timetable.add("now", called.set)
+        assert called.wait(STUCK), f"stuck after step {steps}"
+    return steps
+
+
+def test_interrupt_stops_no_timetable() -> None:
+    """Wherever a signal's handler raises, the mutex is not left to nobody."""
+    with worker(interrupt_timetable) as interrupted:
+        assert interrupted.result() > 10
