@@ -30,6 +30,14 @@ class Body:
     lock: Lock | None = None
     """The lock that it is or was inside."""
 
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None):
+        self._loop = loop
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether it is not in a loop that was closed, where its code never goes on."""
+        return self._loop is None or not self._loop.is_closed()
+
     def enter(self, lock: Lock) -> None:
         """Go into a lock that was acquired for this body."""
         with _held.mutex:
@@ -67,10 +75,24 @@ class Body:
             inside.bodies.discard(self)
             if inside.first not in inside.bodies and is_success(inside.failure):
                 inside.failure = error
-            if inside.bodies:
+            if any(body.can_leave for body in inside.bodies):
                 return None, error
             del _held.insides[lock]
             return lock, inside.failure
+
+
+def was_deserted(lock: Lock) -> bool:
+    """
+    Return whether bodies are inside that can't leave any more, and no others.
+
+    If so, forget them: the lock has to be released.
+    """
+    with _held.mutex:
+        inside = _held.insides.get(lock)
+        if inside is None or any(body.can_leave for body in inside.bodies):
+            return False
+        del _held.insides[lock]
+        return True
 
 
 @dataclass

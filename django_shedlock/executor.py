@@ -266,7 +266,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         with activated(unlocked := _unlocked(request, configuration)):
             yield unlocked
         return
-    body, holder = Body(), None
+    body, holder = Body(asyncio.get_running_loop()), None
     try:
         lock = body.reenter(request.provider, configuration.name)
         if lock is None:
@@ -401,6 +401,12 @@ async def _aleave(body: Body, error: BaseException | None) -> None:
 
 
 async def _arelease(lock: Lock, error: BaseException | None) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # it was closed, and the garbage collector ends the body
+        release_later(lock, partial(lock.release, error))
+        return
+
     def report(releasing: asyncio.Future[bool]) -> None:
         if releasing.cancelled():
             release_later(lock, partial(lock.release, error))

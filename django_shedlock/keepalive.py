@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
+from django_shedlock.active import was_deserted
 from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.exceptions import LockLost, LockProviderError, message_of
 from django_shedlock.locks.lock import Lock
@@ -46,6 +47,11 @@ class Beat:
 
     def __call__(self) -> float | None:
         """Extend the lease; return when the next beat is due."""
+        if was_deserted(self._lock):
+            gone = LockLost("its event loop was closed before its job ended")
+            unguard(self._lock)
+            release_later(self._lock, partial(self._lock.release, gone))
+            return None
         due = uptime() + self.interval
         try:
             self._lock.beat()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Any
 
@@ -148,3 +149,50 @@ def test_task_that_outlives_its_body_keeps_other_processes_out(
     ended, _ = LockRun.objects.order_by("started")
     is_good = not fails and part not in (failing, cancelled)
     assert ended.outcome == ("succeeded" if is_good else "failed")
+
+
+def close_loop(parent: Parent, has_outer: bool) -> None:
+    """Close an event loop under a body, inside one of this thread or not."""
+    locks = []
+
+    async def stay() -> None:
+        async with ahold("job", **OPTIONS) as lock:
+            locks.append(lock)
+            await asyncio.Event().wait()
+
+    async def wait_until_inside() -> None:
+        while not locks:
+            await asyncio.sleep(0.01)
+
+    with hold("job", **OPTIONS) if has_outer else nullcontext():
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(stay())
+        loop.run_until_complete(wait_until_inside())
+        loop.close()
+    parent.say("closed")
+    parent.wait()
+    if not has_outer:  # else it has no beats any more
+        beat_now(locks[0])
+    parent.wait()
+    del task, loop
+    gc.collect()
+    parent.say("collected")
+    parent.wait()
+
+
+@pytest.mark.parametrize("has_outer", [False, True])
+def test_closed_loop_keeps_no_lock(*, has_outer: bool) -> None:
+    """Its body never goes on, so it counts as inside no more."""
+    with worker(close_loop, has_outer) as holder:
+        assert holder.heard() == "closed"
+        before = lock_until()
+        holder.send()
+        wait_for(lambda: has_outer or lock_until() != before)
+        assert runs_here()
+        ended, _ = LockRun.objects.order_by("started")
+        assert ended.outcome == ("succeeded" if has_outer else "failed")
+        holder.send()
+        assert holder.heard() == "collected"
+        assert runs_here()
+        holder.send()
+        holder.result()
