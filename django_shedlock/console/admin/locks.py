@@ -20,7 +20,7 @@ from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators.asking import open_requests
+from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.states import LockState
@@ -153,7 +153,7 @@ class LockRecordAdmin(OperatorActions):
         provider, state = filters.admin_provider(request), LockState(obj.state)
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
         offered = self.offered(request).values()
-        asked = open_requests(provider, [obj.name]).get(obj.name)
+        asked = Trail(provider).open_requests([obj.name]).get(obj.name)
         try:
             search = Search(acknowledged=True)
             found = search.of_locks(provider, [obj.name]).get(obj.name, [])

@@ -19,7 +19,7 @@ from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import is_unusual
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.asking import open_requests
+from django_shedlock.console.operators.trail import Trail
 from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
@@ -97,7 +97,7 @@ class LockList(ChangeList):
         """Return the rows of the page: cells, findings, and actions that help."""
         provider, records = filters.admin_provider(request), list(self.result_list)
         names, found = [record.pk for record in records], self.attention.findings
-        requests = open_requests(provider, names)
+        requests = Trail(provider).open_requests(names)
         if not self.attention.is_complete:
             found = Search().of_locks(provider, names)
         rows = []

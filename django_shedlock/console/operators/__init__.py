@@ -1,8 +1,8 @@
 """What operators do to the locks of others, and the trail of it."""
 
-from django_shedlock.console.operators.acknowledging import ACKNOWLEDGE
 from django_shedlock.console.operators.acting import Answer
 from django_shedlock.console.operators.actions import (
+    ACKNOWLEDGE,
     ACTIONS,
     EXTEND,
     PAUSE,

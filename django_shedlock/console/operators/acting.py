@@ -91,6 +91,12 @@ class Action:
     refused: Promise
     unknown: Promise | str = ""
     done: Callable[..., str] = texts.released
+    obstacles: Callable[[LockProvider, Sequence[str]], Mapping[str, str]] = (
+        lambda provider, names: {}
+    )
+    """Returns why it can't be done to some of these locks, whatever their states."""
+    notes: Callable[[LockProvider], Sequence[str]] = lambda provider: ()
+    """Returns what else an operator should know before confirming."""
     perform: Callable[..., bool] = bool
     """Is called with ``(asked, before, **options)``; returns whether it was done."""
     is_shown: Callable[..., bool] = bool
@@ -115,16 +121,6 @@ class Action:
     def name(self) -> str:
         """Its name in the forms of the admin."""
         return f"{self.kind}_selected"
-
-    def obstacles(
-        self, provider: LockProvider, names: Sequence[str]
-    ) -> Mapping[str, str]:
-        """Return why it can't be done to some of these locks, whatever their states."""
-        return {}
-
-    def notes(self, provider: LockProvider) -> Sequence[str]:
-        """Return what else an operator should know before confirming."""
-        return ()
 
     def refusal(
         self, name: str, locked_by: str | None, status: LockStatus | None

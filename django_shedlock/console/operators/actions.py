@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
-
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_shedlock.clocks import Backoff, aware
-from django_shedlock.console.operators import texts
-from django_shedlock.console.operators.acknowledging import ACKNOWLEDGE, of_expired
+from django_shedlock.console.operators import performing, requests, texts
 from django_shedlock.console.operators.acting import Action, Option
-from django_shedlock.console.operators.asking import RunRequest, Withdrawal, withdraw
-from django_shedlock.console.operators.requests import NOT_STARTED
-from django_shedlock.console.operators.trail import OperatorAction
-from django_shedlock.locks.configuration import ZERO, LockConfiguration
-from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.states import LockState
 from django_shedlock.models.console import ActionKind
-from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import (
     lock_force_extended,
     lock_force_released,
@@ -36,70 +26,6 @@ RUNNING, PAUSED, KEPT, EXPIRED, FREE = (
 )
 
 
-def release(
-    asked: OperatorAction, before: LockStatus | None, *, running: bool = False
-) -> bool:
-    """Release the lock; with ``running``, even while its job runs or is paused."""
-    if before is None or not (running or before.state is KEPT):
-        return False
-    return asked.provider.replace(before, ZERO)
-
-
-def extend(
-    asked: OperatorAction, before: LockStatus | None, *, lock_at_most_for: timedelta
-) -> bool:
-    """Extend the lease of a held lock from now; never shorten it."""
-    if before is None or not before.state.is_held:
-        return False
-    return asked.provider.replace(before, lock_at_most_for)
-
-
-def is_extended(
-    before: LockStatus, after: LockStatus, *, lock_at_most_for: timedelta
-) -> bool:
-    """Return whether the lease is as long as it was asked for."""
-    lock_until = aware(before.clock) + lock_at_most_for
-    return after.state.is_held and aware(after.lock_until) >= lock_until
-
-
-def pause(
-    asked: OperatorAction,
-    before: LockStatus | None,
-    *,
-    lasting: timedelta = FOREVER,
-    wait: timedelta = ZERO,
-) -> bool:
-    """
-    Hold the lock by an acquisition of the operator's own, so its job does not run.
-
-    A job that runs is not stopped; with ``wait``, wait so long for its end. A pause
-    with another reason or end is replaced. A lock without a record gets one.
-    """
-    start = Start(Trigger.OPERATOR)
-    lock = Lock(asked.provider, LockConfiguration(asked.name, lasting, start=start))
-    lock.locked_by = str(asked.locked_by)
-    if before and before.pause:
-        wanted = Pause.parse(lock.locked_by)
-        is_endless = before.is_endless and lasting == FOREVER
-        if is_endless and wanted and wanted.reason == before.pause.reason:
-            return False
-        if asked.provider.replace(before, lasting, locked_by=lock.locked_by):
-            return True
-    backoff = Backoff(wait)
-    while asked.provider.acquire(lock) is not None:
-        if backoff.is_over:
-            return False
-        time.sleep(backoff.pause())
-    return True
-
-
-def resume(asked: OperatorAction, before: LockStatus | None) -> bool:
-    """End the pause of a lock; the next start of its job runs it."""
-    if before is None or before.pause is None:
-        return False
-    return asked.provider.replace(before, ZERO)
-
-
 RELEASE = Action(
     kind=ActionKind.RELEASE,
     permission="release_lockrecord",
@@ -113,12 +39,12 @@ RELEASE = Action(
     refused=gettext_lazy("Lock %(name)s is not released: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is released"),
     done=texts.released,
-    perform=release,
+    perform=performing.release,
     is_shown=lambda before, after, **options: (
         before.state is not FREE and after.state is FREE
     ),
     signal=lock_force_released,
-    facts=of_expired,
+    facts=performing.of_expired,
     options=[
         Option(
             "running",
@@ -151,8 +77,8 @@ EXTEND = Action(
     refused=gettext_lazy("Lock %(name)s is not extended: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is extended"),
     done=texts.extended,
-    perform=extend,
-    is_shown=is_extended,
+    perform=performing.extend,
+    is_shown=performing.is_extended,
     signal=lock_force_extended,
     options=[
         Option(
@@ -181,7 +107,7 @@ PAUSE = Action(
     },
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is paused"),
     done=texts.paused,
-    perform=pause,
+    perform=performing.pause,
     is_shown=lambda before, after, **options: after.state is PAUSED,
     signal=lock_paused,
     makes=lambda asked: Pause(asked.operator, asked.reason).identity(),
@@ -224,12 +150,41 @@ RESUME = Action(
     refused=gettext_lazy("Lock %(name)s is not resumed: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is resumed"),
     done=texts.resumed,
-    perform=resume,
+    perform=performing.resume,
     is_shown=lambda before, after: after.state is FREE,
     signal=lock_resumed,
     help="end the pause of a job",
 )
-RUN = RunRequest(
+ACKNOWLEDGE = Action(
+    kind=ActionKind.ACKNOWLEDGE,
+    permission="acknowledge_lockrecord",
+    states=frozenset(LockState),
+    label=pgettext_lazy("shedlock", "Acknowledge"),
+    question=gettext_lazy(
+        "The findings that the lock has now are silent. What happens from now on, such "
+        "as another failure, is a finding again."
+    ),
+    refused=gettext_lazy("Lock %(name)s has no findings to acknowledge."),
+    done=texts.acknowledged,
+    perform=lambda asked, before, lasting: bool(asked.facts),
+    facts=performing.of_findings,
+    options=[
+        Option(
+            "lasting",
+            "--for",
+            'the findings are silent for so long at the most, as in "2h"',
+            default=FOREVER,
+            label=pgettext_lazy("shedlock", "For"),
+            hint=gettext_lazy(
+                "For example 2h. If it is empty, they are silent until something new "
+                "happens."
+            ),
+        )
+    ],
+    help="silence the findings that a lock has now, until something new happens",
+    needs_reason=True,
+)
+RUN = requests.RunRequest(
     kind=ActionKind.RUN,
     permission="run_lockrecord",
     states=frozenset({FREE, KEPT, EXPIRED}),
@@ -238,9 +193,11 @@ RUN = RunRequest(
         "The job runs under its lock, even if its tick has been run, or if "
         "lock_at_least_for keeps the lock."
     ),
-    refused=NOT_STARTED,
+    refused=requests.NOT_STARTED,
+    obstacles=requests.obstacles,
+    notes=requests.notes,
 )
-WITHDRAW = Withdrawal(
+WITHDRAW = Action(
     kind=ActionKind.WITHDRAW,
     permission="run_lockrecord",
     states=frozenset(LockState),
@@ -249,7 +206,8 @@ WITHDRAW = Withdrawal(
     refused=gettext_lazy("No request for lock %(name)s is withdrawn: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether a request for %(name)s is withdrawn"),
     done=texts.withdrawn,
-    perform=withdraw,
+    obstacles=requests.unasked,
+    perform=performing.withdraw,
     help="withdraw the request to run a job, if nobody has carried it out",
 )
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.translation import gettext
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.durations import format_duration
+from django_shedlock.durations import format_duration, format_left
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.journal import Journal, fitting, scrubbed, texts
@@ -115,6 +116,15 @@ class Trail:
         """Return the open requests to run a job, the oldest first."""
         since = DatabaseNow() - lifetime()
         return self._read(**OPEN, began__gt=since, **columns)
+
+    def open_requests(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return who asked for a run of these locks' jobs, and how long ago."""
+        text = gettext("%(operator)s asked for a run %(age)s ago, which is still open")
+        return {
+            each.name: text
+            % {"operator": each.operator, "age": format_left(self.age(each.began))}
+            for each in self.requests(name__in=names)
+        }
 
     def close_requests(self, name: str, detail: str) -> int:
         """Refuse the open requests for this lock; return how many there were."""

@@ -23,8 +23,11 @@ from django_shedlock.console.operators import (
     OperatorAction,
     trail,
 )
-from django_shedlock.console.operators.asking import worker_backend
-from django_shedlock.console.operators.requests import carry_out_requests, run_now
+from django_shedlock.console.operators.requests import (
+    carry_out_requests,
+    run_now,
+    worker_backend,
+)
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
@@ -272,17 +275,15 @@ def test_request_is_withdrawn(jobs: Jobs) -> None:
     assert ran == []
 
 
-def test_claimed_request_is_not_withdrawn(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claimed_request_is_not_withdrawn(jobs: Jobs) -> None:
     """A worker that was faster carries it out."""
     jobs.report()
     ask()
     claimed = OperatorAction(get_provider(), "report", operator="bob")
-    monkeypatch.setattr(type(WITHDRAW), "obstacles", lambda *arguments: {})
+    too_late = replace(WITHDRAW, obstacles=lambda *arguments: {})
     rows = Trail(get_provider())
     assert rows.claim(only_row().pk, "report")
-    answer = WITHDRAW.carry_out(claimed)
+    answer = too_late.carry_out(claimed)
     assert answer.result is ActionResult.REFUSED
     assert "No request for lock 'report' is withdrawn" in answer.detail
 
