@@ -145,11 +145,7 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
         return found
 
     def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        *args: Any,
-        **kwargs: Any,
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         context["shedlock_leads"] = self.leads(request, kwargs["obj"])
         return super().render_change_form(request, context, *args, **kwargs)

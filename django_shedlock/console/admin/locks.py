@@ -142,11 +142,7 @@ class LockRecordAdmin(OperatorActions):
         return []
 
     def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        *args: Any,
-        **kwargs: Any,
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         """Show the lock's findings, five answers, its runs, and its trail."""
         obj = kwargs["obj"]

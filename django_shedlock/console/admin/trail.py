@@ -88,12 +88,7 @@ class LockActionAdmin(LargeTableAdmin):
         "shown_detail",
     )
     list_display_links = ("began_at",)
-    list_filter = (
-        filters.HistoryFilter,
-        KindFilter,
-        ResultFilter,
-        OperatorFilter,
-    )
+    list_filter = (filters.HistoryFilter, KindFilter, ResultFilter, OperatorFilter)
     search_fields = ("name", "operator", "reason")
     search_help_text = gettext_lazy("Search by lock, operator or reason")
     change_list_template = "admin/django_shedlock/wide_list.html"

@@ -51,9 +51,7 @@ class History(base.Subcommand):
             help="only runs that failed, lost their lock, or were abandoned",
         )
         base.add_duration(
-            parser,
-            "--since",
-            "only runs that began no longer ago than this",
+            parser, "--since", "only runs that began no longer ago than this"
         )
         parser.add_argument(
             "--limit",

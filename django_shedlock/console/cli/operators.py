@@ -170,9 +170,7 @@ class CatchUp(Subcommand):
             "that its worker is dead; may be repeated",
         )
         parser.add_argument(
-            "--dry-run",
-            action="store_true",
-            help="run nothing, and say what would run",
+            "--dry-run", action="store_true", help="run nothing, and say what would run"
         )
 
     def run(

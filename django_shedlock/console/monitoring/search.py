@@ -21,11 +21,7 @@ from django_shedlock.console.monitoring.summaries import (
     history_is_outgrown,
     summarize,
 )
-from django_shedlock.console.monitoring.traces import (
-    Evidence,
-    actions_of,
-    traces_of,
-)
+from django_shedlock.console.monitoring.traces import Evidence, actions_of, traces_of
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
