@@ -81,8 +81,12 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         successes = LockRun.objects.using(self.db).filter(
             name=OuterRef("name"), provider=provider, outcome=RunOutcome.SUCCEEDED
         )
-        # Inside the subquery, so that it is asked once for each name, not for each run.
-        success = _newest(successes)
+        # MAX, because MariaDB merges two indexes and sorts for an order and a limit. It
+        # is inside, so that it is asked once for each name, not for each run.
+        key = models.BigIntegerField()
+        newest: Any = models.Func(F("pk"), function="MAX", output_field=key)
+        keys = successes.annotate(newest=Coalesce(newest, 0)).values("newest")
+        success = Subquery(keys)
         parts: list[Any] = []
         # Each by itself: then every database reads only its part of an index.
         for outcome in BAD_OR_RUNNING:
@@ -229,11 +233,3 @@ class LockRun(models.Model):
         """How long ago the run began; needs ``with_elapsed()``."""
         until_start: timedelta = vars(self)["until_start"]
         return max(-until_start, timedelta(0))
-
-
-def _newest(runs: models.QuerySet[Any]) -> Subquery:
-    """Return the key of the newest run, or 0."""
-    # MAX, because MariaDB merges two indexes and sorts for an order and a limit.
-    key = models.BigIntegerField()
-    newest: Any = models.Func(F("pk"), function="MAX", output_field=key)
-    return Subquery(runs.annotate(newest=Coalesce(newest, 0)).values("newest"))

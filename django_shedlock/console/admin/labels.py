@@ -73,7 +73,6 @@ RESULTS = {
 }
 """Results of operators' actions."""
 
-
 KINDS: dict[str, Any] = {
     Kind.OVERDUE: pgettext_lazy("shedlock", "overdue"),
     Kind.FAILED: pgettext_lazy("shedlock", "failed"),

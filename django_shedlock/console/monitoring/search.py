@@ -62,9 +62,9 @@ class Search:
     too long if it runs for longer than ``held_for``; without that, or if it usually
     takes longer, if it runs for much longer than usual; and without that, if it still
     runs ``grace`` after its next tick, but usually does not. A pause without an end is
-    found after a day. Locks whose names
-    match a pattern in ``ignored``, as in ``"import:*"``, are left out. The clocks of a
-    store and of this host may be apart by ``clock_tolerance``.
+    found after a day. Locks whose names match a pattern in ``ignored``, as in
+    ``"import:*"``, are left out. The clocks of a store and of this host may be apart by
+    ``clock_tolerance``.
 
     The store is asked for the locks that may need attention, and only these are read.
     """
@@ -222,10 +222,7 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
         # All locks that were not read are free, so no count is needed.
         states = Counter(status.state for status in read)
     else:
-        counted = (
-            (each, provider.count(LockQuery(states=[each]))) for each in NOT_FREE
-        )
-        states = Counter(dict(counted))
+        states = Counter({e: provider.count(LockQuery(states=[e])) for e in NOT_FREE})
     states[LockState.FREE] += max(0, total - states.total())
     statuses = {status.name: status for status in read}
     # Most held locks need no attention.

@@ -162,11 +162,10 @@ def actions_of(
     if not parts:
         return {}
     counts = Q(until=None) | Q(until__gt=StatementNow())
+    tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
 
     def read(runs: LockRunQuerySet) -> list[LockAction]:
-        rows = LockAction.objects.using(runs.db).filter(
-            counts, ~Q(facts="") | Q(kind=ActionKind.RELEASE)
-        )
+        rows = LockAction.objects.using(runs.db).filter(counts, tells)
         done = rows.filter(provider=provider.alias, result=ActionResult.DONE)
         newest = done.order_by("-pk")
         return [each for some in parts for each in newest.filter(name__in=some)]

@@ -151,8 +151,7 @@ class Action:
                 return Answer(ActionResult.REFUSED, lambda: str(self.refused) % facts)
             lasting = options.get("lasting")
             lasting = None if lasting == FOREVER else lasting
-            silenced = self.facts(asked, before)
-            asked = replace(asked, facts=silenced, lasting=lasting)
+            asked = replace(asked, facts=self.facts(asked, before), lasting=lasting)
         trail = Trail(asked.provider)
         row = trail.begin(self.kind, asked)
         if row is None and self.kind is ActionKind.ACKNOWLEDGE:
