@@ -41,7 +41,7 @@ class CarelessTimetable(Timetable):
 
     def _next(self) -> Any:
         with self._changed:
-            is_empty = not self._entries
+            is_empty = not self.entries
         if is_empty:
             self._thread = None
             return None
@@ -115,7 +115,12 @@ def main() -> None:
         )
         for backend in (MemoryLockProvider, CarelessProvider)
     }
-    started = SimpleNamespace(Thread=Started, Condition=threading.Condition)
+    # frontrun replaces these two while it explores.
+    started = SimpleNamespace(
+        Thread=Started,
+        Condition=lambda lock: threading.Condition(lock),
+        RLock=lambda: threading.RLock(),
+    )
     no_connections = SimpleNamespace(close_all=lambda: None)
     with patch.multiple(threads, threading=started, connections=no_connections):
         for timetable in (Timetable, CarelessTimetable):
