@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 from sybil.evaluators.skip import Skipper
 
 from django_shedlock.schedules.cron import SHORTHANDS
@@ -123,6 +126,8 @@ def test_examples_run(
     monkeypatch.setitem(SHORTHANDS, "@hourly", f"{a_while_ago.minute} * * * *")
     with only_jobs_of():
         Project(tmp_path, monkeypatch, settings).run(page.path)
+    # Async examples leave those of their thread open, and the database can't go then.
+    asyncio.run(sync_to_async(connections.close_all)())
 
 
 @pytest.mark.sqlite_only
