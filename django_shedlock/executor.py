@@ -12,7 +12,6 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
-    suppress,
 )
 from dataclasses import dataclass
 from functools import partial
@@ -248,7 +247,11 @@ def attempt(
             return
     except BaseException as error:
         if body.lock is not None:
-            _leave(body, error)
+            try:
+                _leave(body, error)
+            except BaseException:  # a second interrupt, perhaps before it had left
+                _leave(body, error)
+                raise
         elif lock is not None and holder is None:
             _release_if_acquired(lock, error)
         raise
@@ -415,8 +418,13 @@ async def _arelease(lock: Lock, error: BaseException | None) -> None:
 
     releasing = asyncio.ensure_future(lock.arelease(error))
     releasing.add_done_callback(report)  # also if the caller is cancelled
-    with suppress(Exception):
+    try:
         await asyncio.shield(releasing)
+    except GeneratorExit:  # the loop was closed, and with it the release
+        release_later(lock, partial(lock.release, error))
+        raise
+    except Exception:  # see report()
+        return
 
 
 def _report_failed_release(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import threading
 import time
 import types
@@ -34,6 +35,7 @@ from django_shedlock import (
     extend_active_lock,
     hold,
 )
+from django_shedlock.active import Body
 from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
 from django_shedlock.executor import attempt, next_pause
 from django_shedlock.keepalive import late_releases
@@ -820,6 +822,55 @@ def test_interrupted_release_is_carried_through(
     with pytest.raises(Interrupted):
         execute(body, "job")
     assert not is_held("job")
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("interrupted", ["leave", "unguard"])
+def test_interrupt_while_a_failing_body_leaves(
+    interrupted: str, monkeypatch: pytest.MonkeyPatch, *, is_nested: bool
+) -> None:
+    """It leaves all the same, and nothing goes on to extend its lease."""
+    place: Any = Body if interrupted == "leave" else executor
+    real = getattr(place, interrupted)
+
+    def interrupt(*args: Any) -> NoReturn:
+        monkeypatch.setattr(place, interrupted, real)
+        raise Interrupted
+
+    def fail() -> NoReturn:
+        monkeypatch.setattr(place, interrupted, interrupt)
+        raise LookupError
+
+    nested = functools.partial(execute, fail, "job")
+    with pytest.raises(Interrupted):
+        execute(nested if is_nested else fail, "job", keep_alive=True)
+    assert not is_held("job")
+    assert not get_provider("default").heartbeat.entries
+
+
+def test_loop_that_is_closed_during_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is released all the same, in another thread."""
+    loop = asyncio.new_event_loop()
+    never = loop.create_future()
+
+    async def hang(self: MemoryLockProvider, *args: Any, **options: Any) -> bool:
+        loop.call_soon(loop.stop)
+        return bool(await never)
+
+    async def body() -> None:
+        async with ahold("job"):
+            pass
+
+    monkeypatch.setattr(MemoryLockProvider, "is_async", True)
+    monkeypatch.setattr(MemoryLockProvider, "arelease", hang)
+    task = loop.create_task(body())
+    loop.run_forever()
+    loop.close()
+    assert is_held("job")
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del task, never
+    gc.collect()
+    wait_for(lambda: not is_held("job"))
 
 
 def test_interrupted_release_waits_for_no_store_that_hangs(
