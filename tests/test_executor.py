@@ -851,11 +851,10 @@ def test_interrupt_while_a_failing_body_leaves(
 def test_loop_that_is_closed_during_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is released all the same, in another thread."""
     loop = asyncio.new_event_loop()
-    never = loop.create_future()
 
     async def hang(self: MemoryLockProvider, *args: Any, **options: Any) -> bool:
         loop.call_soon(loop.stop)
-        return bool(await never)
+        return bool(await loop.create_future())
 
     async def body() -> None:
         async with ahold("job"):
@@ -868,7 +867,7 @@ def test_loop_that_is_closed_during_a_release(monkeypatch: pytest.MonkeyPatch) -
     loop.close()
     assert is_held("job")
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    del task, never
+    del task
     gc.collect()
     wait_for(lambda: not is_held("job"))
 

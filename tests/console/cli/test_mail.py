@@ -8,6 +8,7 @@ from typing import Any
 
 import django
 import pytest
+from django.contrib import admin
 from django.core import mail
 from django.core.mail.backends.base import BaseEmailBackend
 from django.core.management import CommandError, call_command
@@ -141,6 +142,8 @@ def test_link_by_the_sites_framework(
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django.contrib.sites"]
     from django.contrib.sites import models
 
+    if admin.site.is_registered(models.Site):  # by the admin's look for new apps
+        admin.site.unregister(models.Site)
     settings.SITE_ID = 1 if domain else 0
     site = models.Site(pk=1, domain=domain or "")
     monkeypatch.setattr(models, "SITE_CACHE", {1: site})
