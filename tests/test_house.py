@@ -58,12 +58,12 @@ def test_page_shows_the_floors() -> None:
 
 
 def test_house_is_small() -> None:
-    """The design's limits, and 700 lines, 5 files for what a third attack broke."""
+    """The design's limits, and 1,500 lines, 4 files for what a third attack broke."""
     everything = "".join(map(source, FILES))
     lines = everything.count("\n")
     functions = len(re.findall(r"^ *(?:async )?def ", everything, re.MULTILINE))
-    assert len(FILES) <= 105
-    assert lines <= 16_700
+    assert len(FILES) <= 104
+    assert lines <= 17_500
     assert functions <= lines * 58 / 1000
 
 
