@@ -13,7 +13,7 @@ from django_shedlock import LockLost
 from django_shedlock.providers import get_provider
 from tests.models import ElementSet
 from tests.support.element_sets import Addition, Guard, lost_elements
-from tests.support.locks import configure, take_at_last
+from tests.support.locks import configure, expire, take_at_last
 from tests.support.processes import Parent, Worker, worker
 from tests.support.sessions import kill_session, session_number
 from tests.support.soak.servers import LOCK_SERVERS, own_lock_server, use_provider
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 LEASE = timedelta(seconds=1)
 """The next holder waits until it is over. Nothing has to happen within it."""
+ENDLESS = timedelta(hours=1)
 
 Provider = dict[str, Any] | None
 PLACES = ["database", *(pytest.param(s, marks=pytest.mark.once) for s in LOCK_SERVERS)]
@@ -39,10 +40,12 @@ def provider(request: pytest.FixtureRequest) -> Iterator[Provider]:
         yield server.provider(server.address())
 
 
-def add(parent: Parent, guard: Guard, provider: Provider) -> int | None:
+def add(
+    parent: Parent, guard: Guard, provider: Provider, lease: timedelta
+) -> int | None:
     """Read the set, and write it when told; return what was added, if it was."""
     use_provider(provider)
-    lock = take_at_last(get_provider(), configure("set", LEASE))
+    lock = take_at_last(get_provider(), configure("set", lease))
     addition = Addition(lock, guard)
     addition.read()
     parent.say("has read")
@@ -74,10 +77,10 @@ def add_twice(
 
     Return what the late one added, and the other.
     """
-    with worker(add, guard, provider) as late:
+    with worker(add, guard, provider, LEASE) as late:
         late.heard()
         late.stop()
-        with worker(add, guard, provider) as other:
+        with worker(add, guard, provider, ENDLESS) as other:
             other.heard()
             if is_late_last:
                 added = go_on(other)
@@ -127,7 +130,7 @@ def test_what_is_lost_without_a_guard(
 
 def add_and_be_cut_off(parent: Parent) -> int | None:
     """Add to the set by a connection that ends between its write and its commit."""
-    lock = take_at_last(get_provider(), configure("set", LEASE))
+    lock = take_at_last(get_provider(), configure("set", ENDLESS))
     addition = Addition(lock, Guard.FENCE)
     addition.read()
     try:
@@ -144,9 +147,13 @@ def add_and_be_cut_off(parent: Parent) -> int | None:
 def test_nothing_is_lost_with_an_ended_connection() -> None:
     """The next holder acquires the lock as soon as the fence is gone, and adds."""
     ElementSet.objects.create(name="set")
-    with worker(add_and_be_cut_off) as cut, worker(add, Guard.FENCE, None) as other:
+    with (
+        worker(add_and_be_cut_off) as cut,
+        worker(add, Guard.FENCE, None, ENDLESS) as other,
+    ):
         session = cut.heard()
         kill_session(session)
+        expire("set")
         other.heard()
         cut.send()
         added = cut.result(), go_on(other)
