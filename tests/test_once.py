@@ -116,6 +116,8 @@ def test_forms_of_statements() -> None:
         for marks, limit in (("%s, %s", 21), ("%s", 3))
     )
     assert first == second
+    rows = [form(f"VALUES {marks}") for marks in ("(%s)", "(%s), (%s), (%s)")]
+    assert rows[0] == rows[1]
     assert form("DELETE FROM shedlock") != form("UPDATE shedlock")
 
 

@@ -36,6 +36,7 @@ TABLES = re.compile(r"\bshedlock(_[a-z]+)?\b")
 PROPERTY = "statement"
 VARIES = {
     r"\((%s(, )?)+\)": "(%s)",
+    r"\(%s\)(, \(%s\))+": "(%s)",  # rows of VALUES
     r"\bIN \([\d, ]+\)": "IN (%s)",
     r"\b\d+\b": "0",
     # The admin's list ranks the names that need somebody; `list` takes any names.
