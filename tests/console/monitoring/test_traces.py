@@ -28,7 +28,7 @@ from tests.support.operators import LIST
 from tests.support.processes import Parent, use, worker
 from tests.support.waiting import wait_for, wait_for_servers
 
-pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def live_on(parent: Parent) -> None:
