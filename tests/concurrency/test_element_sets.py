@@ -147,15 +147,13 @@ def add_and_be_cut_off(parent: Parent) -> int | None:
 def test_nothing_is_lost_with_an_ended_connection() -> None:
     """The next holder acquires the lock as soon as the fence is gone, and adds."""
     ElementSet.objects.create(name="set")
-    with (
-        worker(add_and_be_cut_off) as cut,
-        worker(add, Guard.FENCE, None, ENDLESS) as other,
-    ):
+    with worker(add_and_be_cut_off) as cut:
         session = cut.heard()
-        kill_session(session)
-        expire("set")
-        other.heard()
-        cut.send()
-        added = cut.result(), go_on(other)
+        with worker(add, Guard.FENCE, None, ENDLESS) as other:
+            kill_session(session)
+            expire("set")
+            other.heard()
+            cut.send()
+            added = cut.result(), go_on(other)
     assert added[0] is None
     assert losses(*added) == []
