@@ -7,22 +7,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import Error, transaction
+from django.db import Error, OperationalError, transaction
 
 from django_shedlock import LockLost
+from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.models import ElementSet
 from tests.support.element_sets import Addition, Guard, lost_elements
-from tests.support.locks import configure, expire, take_at_last
+from tests.support.locks import LEASE, configure, expire, take_at_last
 from tests.support.processes import Parent, Worker, worker
 from tests.support.sessions import kill_session, session_number
 from tests.support.soak.servers import LOCK_SERVERS, own_lock_server, use_provider
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LEASE = timedelta(seconds=1)
+SHORT = timedelta(seconds=1)
 """The next holder waits until it is over. Nothing has to happen within it."""
-ENDLESS = timedelta(hours=1)
 
 Provider = dict[str, Any] | None
 PLACES = ["database", *(pytest.param(s, marks=pytest.mark.once) for s in LOCK_SERVERS)]
@@ -77,10 +77,10 @@ def add_twice(
 
     Return what the late one added, and the other.
     """
-    with worker(add, guard, provider, LEASE) as late:
+    with worker(add, guard, provider, SHORT) as late:
         late.heard()
         late.stop()
-        with worker(add, guard, provider, ENDLESS) as other:
+        with worker(add, guard, provider, LEASE) as other:
             other.heard()
             if is_late_last:
                 added = go_on(other)
@@ -130,7 +130,7 @@ def test_what_is_lost_without_a_guard(
 
 def add_and_be_cut_off(parent: Parent) -> int | None:
     """Add to the set by a connection that ends between its write and its commit."""
-    lock = take_at_last(get_provider(), configure("set", ENDLESS))
+    lock = take_at_last(get_provider(), configure("set", LEASE))
     addition = Addition(lock, Guard.FENCE)
     addition.read()
     try:
@@ -145,11 +145,13 @@ def add_and_be_cut_off(parent: Parent) -> int | None:
 
 @pytest.mark.servers_only
 def test_nothing_is_lost_with_an_ended_connection() -> None:
-    """The next holder acquires the lock as soon as the fence is gone, and adds."""
+    """The fence keeps the lock until then; the next holder acquires it, and adds."""
     ElementSet.objects.create(name="set")
     with worker(add_and_be_cut_off) as cut:
         session = cut.heard()
-        with worker(add, Guard.FENCE, None, ENDLESS) as other:
+        with pytest.raises(OperationalError), transaction.atomic():
+            LockRecord.objects.select_for_update(nowait=True).get(name="set")
+        with worker(add, Guard.FENCE, None, LEASE) as other:
             kill_session(session)
             expire("set")
             other.heard()
