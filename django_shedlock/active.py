@@ -29,14 +29,12 @@ class Body:
 
     lock: Lock | None = None
     """The lock that it is or was inside."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop | None = None):
-        self._loop = loop
+    loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def can_leave(self) -> bool:
         """Whether it is not in a loop that was closed, where its code never goes on."""
-        return self._loop is None or not self._loop.is_closed()
+        return self.loop is None or not self.loop.is_closed()
 
     def enter(self, lock: Lock) -> None:
         """Go into a lock that was acquired for this body."""
@@ -46,7 +44,8 @@ class Body:
 
     def reenter(self, provider: str, name: str) -> Lock | None:
         """Go into the lock of this name under which the calling code runs, if any."""
-        for lock in _locks_here():
+        locks: tuple[Lock, ...] = getattr(_held.here, "locks", ())
+        for lock in locks:
             if (lock.provider.alias, lock.name) == (provider, name) and lock.is_active:
                 with _held.mutex:  # else the last one could leave meanwhile
                     if lock in _held.insides:

@@ -27,12 +27,16 @@ class Setting(Generic[T]):
     @property
     def value(self) -> T:
         """The project's value, or the default; raises ``ImproperlyConfigured``."""
-        value: T = getattr(settings, self.name, self.default)
+        # Of LazySettings a missing one costs two exceptions, of what it wraps none.
+        known = vars(settings)["_wrapped"] if settings.configured else settings
+        value: T = getattr(known, self.name, self.default)
+        if value is self.default:
+            return value
         # True is an int to Python, but not a duration to anybody.
         is_accepted = isinstance(value, self.types) and (
             bool in self.types or not isinstance(value, bool)
         )
-        if value is not self.default and not is_accepted:
+        if not is_accepted:
             expected = " or ".join(kind.__name__ for kind in self.types)
             raise ImproperlyConfigured(
                 f"{self.name} = {value!r}: it must be {expected}, "

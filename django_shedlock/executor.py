@@ -41,8 +41,7 @@ from django_shedlock.locks.configuration import (
 )
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
-from django_shedlock.providers import get_provider
-from django_shedlock.providers.unlocked import UnlockedProvider
+from django_shedlock.providers import UnlockedProvider, get_provider
 from django_shedlock.signals import lock_acquired, lock_not_acquired, logger
 from django_shedlock.threads import outside_event_loop
 
@@ -228,12 +227,17 @@ def attempt(
         if lock is None:
             provider = get_provider(request.provider)
             provider.check_configuration(configuration)
-            backoff = Backoff(request.wait)
-            lock = Lock(provider, configuration)
+            backoff = Backoff(request.wait) if request.wait else None
+            lock = Lock(provider, configuration, new_run=provider.new_run)
             holder = provider.acquire(lock)
-            while holder and (pause := next_pause(backoff, holder)) is not None:
+            while (
+                holder
+                and backoff
+                and (pause := next_pause(backoff, holder)) is not None
+            ):
                 (sleep or time.sleep)(pause)
-                lock, holder = Lock(provider, configuration), None
+                lock = Lock(provider, configuration, new_run=provider.new_run)
+                holder = None
                 holder = provider.acquire(lock)
         if holder is None:
             with activated(lock):
@@ -269,21 +273,22 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
         with activated(unlocked := _unlocked(request, configuration)):
             yield unlocked
         return
-    body, holder = Body(asyncio.get_running_loop()), None
+    body, holder = Body(), None
+    body.loop = asyncio.get_running_loop()
     try:
         lock = body.reenter(request.provider, configuration.name)
         if lock is None:
             provider = get_provider(request.provider)
             provider.check_configuration(configuration)
             backoff = Backoff(request.wait)
-            lock = Lock(provider, configuration)
+            lock = Lock(provider, configuration, new_run=provider.new_run)
             holder = await _aacquire(lock)
             while holder is not None and not backoff.is_over:
                 # In a thread, since it may read the holder.
                 if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
                     break
                 await asyncio.sleep(pause)
-                lock = Lock(provider, configuration)
+                lock = Lock(provider, configuration, new_run=provider.new_run)
                 holder = await _aacquire(lock)
         if holder is None:
             with activated(lock):

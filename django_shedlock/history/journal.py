@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -106,11 +105,19 @@ class Journal:
     finished: Update
 
     def begin(
-        self, using: str | None, values: Values, *, lock: Lock | None = None
+        self,
+        using: str | None,
+        values: Values,
+        *,
+        lock: Lock | None = None,
+        may_exist: bool = False,
     ) -> int | None:
-        """Write a row; return its key, or ``None`` if nobody knows it."""
-        work = partial(self._begun, values)
-        return self.write(using, values["name"], work, lock=lock)
+        """Write a row, or find it; return its key, or ``None`` if nobody knows it."""
+
+        def begin(connection: BaseDatabaseWrapper, is_again: bool) -> int | None:
+            return self._begun(values, connection, is_again or may_exist)
+
+        return self.write(using, values["name"], begin, lock=lock)
 
     def finish(
         self,

@@ -7,9 +7,9 @@ import time
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from traceback import format_exception
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -22,12 +22,13 @@ from django_shedlock.fields import DatabaseNow, storable
 from django_shedlock.history.journal import Journal, fitting, scrubbed, texts
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
-from django_shedlock.locks.states import RunOutcome, is_success
-from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import in_callers_transaction
 from django_shedlock.providers.database.statements import (
     ASYNCHRONOUS_COMMIT,
+    Delete,
     Insert,
     Select,
     Update,
@@ -69,45 +70,107 @@ class Skips:
             if (provider, name) in self._counts or len(self._counts) < MOST_NAMES:
                 self._counts[provider, name] += 1
 
-    def pop(self, provider: str, name: str) -> int:
-        """Return the number of skips, and begin again at zero."""
+    def count(self, provider: str, name: str) -> int:
+        """Return the number of skips."""
+        return self._counts[provider, name]
+
+    def subtract(self, count: int, provider: str, name: str) -> None:
+        """Forget so many skips, since a run tells of them."""
         with self._mutex:
-            return self._counts.pop((provider, name), 0)
+            self._counts[provider, name] -= count
+            if self._counts[provider, name] <= 0:
+                del self._counts[provider, name]
 
 
 skips = renewed_in_child(Skips())
-_begun: WeakKeyDictionary[Lock, tuple[float, dict[str, Any], int | None]]
-_begun = WeakKeyDictionary()
-"""When a run began, by the monotonic clock, what was written then, and the row."""
+
+
+class Run:
+    """
+    A run that is recorded.
+
+    A database's provider may write it with the lock's own statements: see
+    ``beginning()`` and ``ending()``. What it did not write is written after them.
+    """
+
+    row: int | None = None
+    """The key of its row."""
+    rides = True
+    """Whether it may be written with the lock's statements."""
+    was_sent = False
+    """Whether it was, although perhaps nobody knows the row."""
+    is_confirmed = False
+    """Whether the lock is known to be acquired."""
+    has_ended = False
+    """Whether the release has written its end."""
+    _end: dict[str, Any] | None = None
+
+    def __init__(self, lock: Lock):
+        host, pid = split_identity(lock.locked_by)
+        start = lock.configuration.start
+        self.began = time.monotonic()
+        self.values = {
+            "name": lock.name,
+            "provider": lock.provider.alias,
+            "locked_by": lock.locked_by,
+            "host": host,
+            "pid": pid,
+            "trigger": start.trigger.value,
+            **fitting(operator=start.operator, reason=start.reason),
+            "skips": skips.count(lock.provider.alias, lock.name),
+            "ago": ZERO,
+        }
+
+    def beginning(self) -> tuple[Insert, dict[str, Any]] | None:
+        """Return what the acquisition writes, if it can."""
+        self.was_sent |= self.rides
+        return (BEGIN, self.values) if self.rides else None
+
+    def ending(self) -> tuple[Update, dict[str, Any]] | None:
+        """Return what the release writes, if it can."""
+        if not self.rides:
+            return None
+        if not self.is_confirmed:  # and so the job did not run
+            return (FORGET, self.values) if self.was_sent else None
+        if self.row is None or self._end is None:
+            return None
+        return END, {"row": self.row, **self._end}
+
+    def end(
+        self, outcome: RunOutcome, exception: BaseException | None
+    ) -> dict[str, Any]:
+        """Return the columns of its end, which ``ending()`` then has, too."""
+        if outcome is RunOutcome.SUCCEEDED:
+            exception = None  # an exit with status 0 is a success
+        took = timedelta(seconds=time.monotonic() - self.began)
+        columns = exception_columns(exception)
+        self._end = {"outcome": outcome.value, "duration": took, **columns}
+        return self._end
+
+
+def new_run(lock: Lock) -> Run | None:
+    """Return the run of a lock that is being acquired, if it is to be recorded."""
+    return Run(lock) if _is_recorded(lock.provider, lock.configuration) else None
 
 
 @receiver(lock_acquired)
 def record_start(*, lock: Lock, **kwargs: Any) -> None:
-    """Record with one statement that a run begins."""
-    if not _is_recorded(lock.provider, lock.configuration):
+    """Record with one statement that a run begins, unless the acquisition did."""
+    run = lock.run = lock.run or new_run(lock)
+    if run is None:
         return
-    began = time.monotonic()
-    host, pid = split_identity(lock.locked_by)
-    start = lock.configuration.start
-    values = {
-        "name": lock.name,
-        "provider": lock.provider.alias,
-        "locked_by": lock.locked_by,
-        "host": host,
-        "pid": pid,
-        "trigger": start.trigger.value,
-        **fitting(operator=start.operator, reason=start.reason),
-        "skips": skips.pop(lock.provider.alias, lock.name),
-        "ago": ZERO,
-    }
-    row = RUNS.begin(lock.provider.history_database, values, lock=lock)
-    _begun[lock] = began, values, row
+    run.began, run.is_confirmed = time.monotonic(), True
+    if run.values["skips"]:
+        skips.subtract(run.values["skips"], lock.provider.alias, lock.name)
+    if run.row is None:
+        using, may_exist = lock.provider.history_database, run.was_sent
+        run.row = RUNS.begin(using, run.values, lock=lock, may_exist=may_exist)
 
 
 @receiver(lock_lost)
 def record_loss(*, lock: Lock, **kwargs: Any) -> None:
     """Record with one statement, for which nobody waits, that a run lost its lock."""
-    _, _, row = _begun.get(lock, (0, {}, None))
+    row = None if lock.run is None else lock.run.row
     using = lock.provider.history_database
     if row is None or not lock.is_ours:  # its end, which is recorded now, tells it
         return
@@ -139,21 +202,15 @@ def count_skip(
 def record_end(
     *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
 ) -> None:
-    """Record with one statement how a run ended: lost, unless it released its lock."""
-    begun = _begun.pop(lock, None)
-    if begun is None:
+    """Record how a run ended, unless the release did: lost, if that was too late."""
+    run = lock.run
+    if run is None or run.has_ended:
         return
-    began, values, row = begun
-    took, outcome = timedelta(seconds=time.monotonic() - began), RunOutcome.LOST
-    if released:
-        is_good = is_success(exception)
-        outcome = RunOutcome.SUCCEEDED if is_good else RunOutcome.FAILED
-    if outcome is RunOutcome.SUCCEEDED:
-        exception = None  # an exit with status 0 is a success
-    end = {"outcome": outcome.value, "duration": took, **exception_columns(exception)}
+    outcome = RunOutcome.of(exception) if released else RunOutcome.LOST
+    end = run.end(outcome, exception)
     using, is_lost = lock.provider.history_database, lock.lost.is_set()
-    values |= {"ago": took}
-    RUNS.finish(using, row, values, end, is_urgent=is_lost, lock=lock)
+    values = {**run.values, "ago": end["duration"]}
+    RUNS.finish(using, run.row, values, end, is_urgent=is_lost, lock=lock)
 
 
 def exception_columns(exception: BaseException | None) -> dict[str, str]:
@@ -183,15 +240,21 @@ def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
     return conf.HISTORY.value if chosen is None else chosen
 
 
-def _beginning() -> tuple[type[LockRun], dict[str, Any]]:
-    # If a crash of the server loses it, the history lacks a run.
-    record = LockRecord.objects.filter(
-        ASYNCHRONOUS_COMMIT, **texts("name", "locked_by")
-    )
+class AcquiredToken(Subquery):
+    """The token of the record that the same transaction has acquired."""
+
+    def as_postgresql(self, *arguments: Any, **context: Any) -> Any:
+        return "acquired.fencing_token", []  # see Compound
+
+
+def _beginning(
+    token: type[Subquery], *conditions: Any
+) -> tuple[type[LockRun], dict[str, Any]]:
+    record = LockRecord.objects.filter(*conditions, **texts("name", "locked_by"))
     return LockRun, {
         **texts(*IDENTITY, "host", "trigger", "operator", "reason"),
         "pid": number("pid"),
-        "fencing_token": Subquery(record.values("fencing_token")[:1]),
+        "fencing_token": token(record.values("fencing_token")[:1]),
         "started": DatabaseNow() - duration("ago"),
         "outcome": RunOutcome.RUNNING.value,
         **NO_EXCEPTION,
@@ -199,28 +262,26 @@ def _beginning() -> tuple[type[LockRun], dict[str, Any]]:
     }
 
 
+def _ending(*conditions: Any) -> tuple[LockRunQuerySet, dict[str, Any]]:
+    return LockRun.objects.filter(*conditions, pk=number("row")), {
+        **texts("outcome", *NO_EXCEPTION),
+        "finished": DatabaseNow(),
+        "duration": duration("duration"),
+    }
+
+
+def _of_identity() -> LockRunQuerySet:
+    return LockRun.objects.filter(**texts(*IDENTITY))
+
+
+# If a crash of the server loses one of these, the history lacks a run or its end. Those
+# that ride are as durable as the lock.
 RUNS = Journal(
     "The history lacks a run of",
-    Insert(_beginning),
-    Select(
-        lambda: (
-            LockRun.objects.filter(**texts(*IDENTITY))
-            .order_by("pk")
-            .values_list("pk")[:1]
-        )
-    ),
-    Update(
-        lambda: (
-            LockRun.objects.filter(ASYNCHRONOUS_COMMIT, pk=number("row")),
-            {
-                **texts("outcome", *NO_EXCEPTION),
-                "finished": DatabaseNow(),
-                "duration": duration("duration"),
-            },
-        )
-    ),
+    Insert(partial(_beginning, Subquery, ASYNCHRONOUS_COMMIT)),
+    Select(lambda: _of_identity().order_by("pk").values_list("pk")[:1]),
+    Update(partial(_ending, ASYNCHRONOUS_COMMIT)),
 )
-
 LOSS = Update(
     lambda: (
         LockRun.objects.filter(
@@ -229,3 +290,6 @@ LOSS = Update(
         {"outcome": RunOutcome.LOST.value, "lost_at": DatabaseNow()},
     )
 )
+BEGIN, END = Insert(partial(_beginning, AcquiredToken)), Update(_ending)
+FORGET = Delete(lambda: (_of_identity(), {}))
+LockProvider.new_run = staticmethod(new_run)

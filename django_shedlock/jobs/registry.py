@@ -113,7 +113,8 @@ class Job:
         Raises ``InvalidLockConfiguration`` if no lock can have the name they make.
         """
         if not self.has_fields:
-            return apply(self, self.request)
+            is_plain = _invocation.get() is None
+            return self.request if is_plain else apply(self, self.request)
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = {**bound.arguments, **bound.arguments.get(self._rest, {})}

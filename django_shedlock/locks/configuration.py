@@ -105,38 +105,46 @@ class LockRequest:
 
     def configuration(self) -> LockConfiguration:
         """Return the configuration, with the settings' defaults; see its class."""
-        has_ticks = self.schedule is not None
         at_most, at_least = self.lock_at_most_for, self.lock_at_least_for
-        if at_least is None:
+        has_ticks = self.schedule is not None
+        if at_least is None and has_ticks:
             # Each tick runs once anyway, and a lock that is kept would delay retries.
-            at_least = ZERO if has_ticks else default_duration(conf.LOCK_AT_LEAST_FOR)
+            at_least = ZERO
         return _configuration(
             self,
-            full_name(self.name),
-            default_duration(conf.LOCK_AT_MOST_FOR) if at_most is None else at_most,
-            at_least,
-            default_duration(conf.GRACE) if has_ticks else ZERO,
+            conf.NAMESPACE.value,
+            conf.LOCK_AT_MOST_FOR.value if at_most is None else at_most,
+            conf.LOCK_AT_LEAST_FOR.value if at_least is None else at_least,
+            conf.GRACE.value if has_ticks else ZERO,
             settings.TIME_ZONE if has_ticks else None,
         )
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=1000, typed=True)
 def _configuration(
     request: LockRequest,
-    name: str,
-    at_most: timedelta,
-    at_least: timedelta,
-    grace: timedelta,
+    namespace: str,
+    at_most: Duration,
+    at_least: Duration,
+    grace: Duration,
     time_zone: str | None,
 ) -> LockConfiguration:
-    # Cached: the same request and settings make the same configuration.
+    # Cached: the same request and settings, also the namespace, make the same one.
     schedule = request.schedule
+    at_most, at_least, grace = (
+        parse_option(setting.name, "default", value)
+        for setting, value in (
+            (conf.LOCK_AT_MOST_FOR, at_most),
+            (conf.LOCK_AT_LEAST_FOR, at_least),
+            (conf.GRACE, grace),
+        )
+    )
     if schedule is not None and schedule.time_zone is None:
         schedule = replace(schedule, time_zone=time_zone)
     if schedule and request.start.trigger in {Trigger.OPERATOR, Trigger.CATCH_UP}:
         at_least = ZERO  # kept after a run out of turn, it would skip the next tick
     return LockConfiguration(
-        name,
+        full_name(request.name),
         at_most,
         at_least,
         history=request.history,
@@ -148,6 +156,14 @@ def _configuration(
 
 def make_request(name: str, options: Mapping[str, Any]) -> LockRequest:
     """Return the request; ``InvalidLockConfiguration`` if no settings make it work."""
+    try:
+        return _request(name, **options)
+    except TypeError:  # a value, of whatever type, that can't be a key
+        return _request.__wrapped__(name, **options)
+
+
+@lru_cache(maxsize=1000, typed=True)
+def _request(name: str, /, **options: Any) -> LockRequest:
     check_name(name)
     for option in options:
         if option not in LockOptions.__annotations__:

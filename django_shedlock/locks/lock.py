@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
+from secrets import token_hex
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -18,7 +19,7 @@ from django_shedlock.clocks import uptime
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, LockProviderError, NoActiveLock
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.states import LockState, LockStatus, is_success
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome, is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 from django_shedlock.threads import run_in_background
 
@@ -42,6 +43,7 @@ class Lock:
         configuration: LockConfiguration,
         *,
         lease_end: float | None = None,
+        new_run: Callable[[Lock], Any] | None = None,
     ):
         self.provider = provider
         """A ``LockProvider``, whose module imports this one."""
@@ -54,12 +56,13 @@ class Lock:
         lease = configuration.lock_at_most_for.total_seconds()
         self.lease_end = uptime() + lease if lease_end is None else lease_end
         """When the lease ends, by ``uptime()``."""
-        self.lost = threading.Event()
-        """Set as soon as the loss is known."""
         self.search_path: str | None = None
         """Where PostgreSQL looked for the table, if the provider knows."""
         self.was_release_tried = False
         """Whether a release failed, perhaps after the store had carried it out."""
+        self.run: Any = None
+        """What the history writes of the body that runs under it, if anything."""
+        self._new_run = new_run
         self.former_ticks: Any = None
         """What a release restores, if the store never confirmed the acquisition."""
         self._pid = os.getpid()
@@ -73,6 +76,13 @@ class Lock:
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self.locked_by}>"
+
+    @cached_property
+    def lost(self) -> threading.Event:
+        """Set as soon as the loss is known."""
+        # A skip needs none. Two threads that ask at once get the same.
+        event: threading.Event = vars(self).setdefault("lost", threading.Event())
+        return event
 
     @property
     def is_lost(self) -> bool:
@@ -106,6 +116,12 @@ class Lock:
                 f"Lock {self.name!r} is not held here: this process released it, or is "
                 "a child of the process that acquired it. Acquire it again."
             )
+
+    def begin_run(self) -> Any:
+        """Return the run, made if the history records it; ``None`` without one."""
+        if self.run is None and self._new_run is not None:
+            self.run, self._new_run = self._new_run(self), None
+        return self.run
 
     def remaining(self) -> timedelta:
         """
@@ -234,6 +250,8 @@ class Lock:
                 return False
             was_lost = not (self.is_active or self.refresh())
             succeeded = is_success(exception) and not was_lost
+            if self.run is not None and not was_lost:
+                self.run.end(RunOutcome.of(exception), exception)
             self._released = True
             try:
                 was_ours = self.provider.release(self, succeeded=succeeded)
@@ -398,9 +416,14 @@ class Lock:
             self._watchers.remove(watcher)
 
 
+@lru_cache(maxsize=1)
+def _host_and(pid: int) -> str:
+    return f"{socket.gethostname()[:200]}:{pid}"
+
+
 def new_identity() -> str:
     """Return a new ``host:pid:random``, short enough for its column."""
-    return f"{socket.gethostname()[:200]}:{os.getpid()}:{secrets.token_hex(8)}"
+    return f"{_host_and(os.getpid())}:{token_hex(8)}"
 
 
 def split_identity(locked_by: str) -> tuple[str, int | None]:

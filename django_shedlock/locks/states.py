@@ -253,6 +253,11 @@ class RunOutcome(StrEnum):
     LOST = "lost"
     ABANDONED = "abandoned"
 
+    @classmethod
+    def of(cls, exception: BaseException | None) -> RunOutcome:
+        """Return the outcome of a body that ended so, and still held its lock."""
+        return cls.SUCCEEDED if is_success(exception) else cls.FAILED
+
     @property
     def is_bad(self) -> bool:
         """Whether somebody should have a look."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 from django_shedlock.threads import ForkSafeMutex
 
 _providers: dict[str, LockProvider] = {}
@@ -26,6 +30,8 @@ def get_provider(alias: str = "default") -> LockProvider:
     Raises ``InvalidLockConfiguration`` for an alias that is not in
     ``SHEDLOCK_PROVIDERS``, ``ImproperlyConfigured`` if it cannot be made.
     """
+    if (known := _providers.get(alias)) is not None:
+        return known
     # With two instances of the memory's provider two threads would get one lock.
     with _creating.mutex:
         if alias in _providers:
@@ -76,3 +82,31 @@ def forget_providers(*, setting: str, **kwargs: Any) -> None:
     """Make the providers again after ``override_settings``."""
     if setting == conf.PROVIDERS.name:
         _providers.clear()
+
+
+class UnlockedProvider(LockProvider):
+    """Gives every lock to everybody, with ``SHEDLOCK_ENABLED = False``."""
+
+    keeps_ticks = True
+    can_fence = True
+
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        return None
+
+    def extend(self, *arguments: Any, **options: Any) -> bool:
+        return True
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        return True
+
+    def fence(self, lock: Lock) -> bool:
+        return True
+
+    def now(self) -> datetime:
+        return timezone.now()
+
+    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
+        return iter(())
+
+    def replace(self, *arguments: Any, **options: Any) -> bool:
+        return False

@@ -20,6 +20,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus, UnreadHolder
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import not_running
+from django_shedlock.providers.database.compound import can_ride, together
 from django_shedlock.providers.database.connections import (
     HAS_SEARCH_PATH,
     SHARES_ONE_WRITER,
@@ -30,6 +31,7 @@ from django_shedlock.providers.database.reading import RecentNames, read
 from django_shedlock.providers.database.statements import (
     Compiled,
     Insert,
+    Select,
     Statement,
     Update,
     duration,
@@ -47,28 +49,25 @@ NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 UNKNOWN = LockHolder("another worker, which has released it since")
 
 
-class Acquiring(Statement[Any]):
-    """A statement that notes where it found the table: see Note [Search paths]."""
+class Acquiring(Statement[Any, tuple[Any, ...] | None]):
+    """A statement that tells where it found the table: see Note [Search paths]."""
 
-    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> int:
-        """Execute it for ``lock``; return how many records it wrote."""
-        compiled, lock = self.compiled(connection), values["lock"]
-        with connection.cursor() as cursor:
-            cursor.execute(compiled.sql, compiled.bind(values, connection))
-            if cursor.rowcount and connection.vendor in HAS_SEARCH_PATH:
-                [lock.search_path] = cursor.fetchone()
-            count: int = cursor.rowcount
-        return count
+    def fetch(self, cursor: Any) -> tuple[Any, ...] | None:
+        """Return what it tells; ``None`` if it did not write the record."""
+        if cursor.db.vendor in HAS_SEARCH_PATH:
+            row: tuple[Any, ...] | None = cursor.fetchone()
+            return row
+        return (None,) if cursor.rowcount else None
 
     def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
         compiled = super()._compile(built, connection)  # type: ignore[safe-super]
         if connection.vendor not in HAS_SEARCH_PATH:
             return compiled
-        told = " RETURNING current_setting('search_path')"
+        told = " RETURNING current_setting('search_path') AS path, fencing_token"
         return replace(compiled, sql=compiled.sql + told)
 
 
-class Acquire(Acquiring, Update):
+class Acquire(Acquiring, Update):  # type: ignore[misc]
     """See ``Update``."""
 
 
@@ -87,18 +86,21 @@ def acquire(
     schedule = lock.configuration.schedule
     if schedule is not None:
         return _acquire_for_tick(lock, schedule, connection)
-    statement = ACQUIRE[lock.configuration.start.trigger is Trigger.OPERATOR]
-    if statement(connection, **_lease_of(lock)):
+    by_operator = lock.configuration.start.trigger is Trigger.OPERATOR
+    was_refused = not is_again and not by_operator and recent.has(connection, lock.name)
+    # Most likely it is refused again, and a look costs less than an UPDATE.
+    may_get_it = not was_refused or LOOK(connection, name=lock.name)
+    if may_get_it and _write(ACQUIRE[by_operator], lock, connection):
         recent.discard(connection, lock.name)
         return None
-    if not is_again and recent.has(connection, lock.name):
+    if was_refused:
         # Only who asks for the holder needs to read it.
         return UnreadHolder(
             lambda: UNKNOWN if (now := look(lock.name)) is None else now.holder()
         )
     status = read(connection, lock.name)
     if status is None:
-        CREATE(connection, **_lease_of(lock))
+        _write(CREATE, lock, connection)
         return None
     if status.locked_by == lock.locked_by:  # by our own first try
         return None
@@ -132,9 +134,10 @@ def _acquire_for_tick(
         if (holder := status.refusal(start, decision)) is not None:
             return holder
         begin = BEGIN_TICK[start.trigger is Trigger.OPERATOR, decision.is_new]
-        if begin(
+        if _write(
+            begin,
+            lock,
             connection,
-            **_lease_of(lock),
             schedule=str(decision.state.schedule),
             tick=decision.tick,
             caught_up_tick=decision.state.caught_up,
@@ -156,14 +159,28 @@ def become_writer(connection: BaseDatabaseWrapper) -> None:
         WRITE_NOTHING(connection)
 
 
-def _lease_of(lock: Lock) -> dict[str, Any]:
-    return {
-        "lock": lock,
+def _write(
+    statement: Acquiring, lock: Lock, connection: BaseDatabaseWrapper, **ticks: Any
+) -> bool:
+    # With its run, if there is one: see Note [A run rides with its lock].
+    values = {
         "name": lock.name,
         "locked_by": lock.locked_by,
         "at_most": lock.configuration.lock_at_most_for,
         "at_least": lock.configuration.lock_at_least_for,
+        **ticks,
     }
+    run = lock.begin_run() if can_ride(connection) else None
+    if run is None or (beginning := run.beginning()) is None:
+        written = statement(connection, **values)
+    else:
+        insert, columns = beginning
+        values |= columns
+        written = together(statement, insert)(connection, **values)
+        run.row = written and written[1]
+    if written is not None:
+        lock.search_path = written[0]
+    return written is not None
 
 
 def _lease() -> dict[str, Any]:
@@ -228,6 +245,11 @@ CREATE_FREE = Insert(
             # See Note [A clock that was set back].
             "released_at": DatabaseNow(),
         },
+    )
+)
+LOOK = Select(
+    lambda: (
+        LockRecord.objects.filter(name=text("name")).acquirable().values_list("name")
     )
 )
 WRITE_NOTHING = Update(lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""}))

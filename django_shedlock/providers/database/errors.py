@@ -111,6 +111,16 @@ def is_lost_reply(error: Error) -> bool:
     return not isinstance(number, int) or number in ENDED_NUMBERS
 
 
+def is_refusal(error: Error) -> bool:
+    """Whether the server refused the statement itself, and would do so again."""
+    if isinstance(error, NoAnswer | StaleTransaction):
+        return False
+    if isinstance(error, IntegrityError):
+        return True
+    is_sqlite = hasattr(error.__cause__, "sqlite_errorcode")
+    return not is_conflict(error) and (is_sqlite or not is_lost_reply(error))
+
+
 def describe(error: Error) -> str:
     """Return what happened, in one line, and what to look at."""
     lines = str(error).strip().splitlines() or ["no message"]

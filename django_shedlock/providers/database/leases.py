@@ -19,6 +19,7 @@ from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import UNRELEASED, held
 from django_shedlock.providers.database.acquisition import next_acquisition
+from django_shedlock.providers.database.compound import can_ride, together
 from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import (
     ASYNCHRONOUS_COMMIT,
@@ -55,9 +56,19 @@ def release(
     if succeeded and schedule is not None and tick is not None:
         due_at = next(schedule.ticks_after(tick))
     statement = RELEASE[is_again or lock.was_release_tried, due_at is not None]
-    values = {"at_least": lock.lock_at_least_for, "due_at": due_at}
-    owner = {"name": lock.name, "locked_by": lock.locked_by}
-    return statement(connection, **owner, **values) > 0
+    values: dict[str, Any] = {"at_least": lock.lock_at_least_for, "due_at": due_at}
+    values |= {"name": lock.name, "locked_by": lock.locked_by}
+    # See Note [A run rides with its lock].
+    ending = (
+        lock.run.ending() if lock.run is not None and can_ride(connection) else None
+    )
+    if ending is None:
+        return statement(connection, **values) > 0
+    update, columns = ending
+    lock.run.has_ended = bool(
+        together(statement, update)(connection, **values | columns)
+    )
+    return lock.run.has_ended
 
 
 def replace(

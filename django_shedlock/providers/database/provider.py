@@ -52,6 +52,8 @@ class DatabaseLockProvider(LockProvider):
         try:
             return run(acquire, self.using, lock=lock)
         except Error as error:
+            if _leaves_run_out(lock, error):
+                return self.acquire(lock)
             is_known = not isinstance(error, IntegrityError | errors.NoAnswer)
             if is_known and (
                 errors.is_conflict(error) or errors.is_lock_timeout(error)
@@ -74,10 +76,14 @@ class DatabaseLockProvider(LockProvider):
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         # A busy SQLite is asked for longer: nobody else will release the lock. After a
         # loss nobody has to wait for a store that hangs.
-        how = {"is_urgent": lock.lost.is_set(), "patience": math.inf, "lock": lock}
-        return self._do(
-            "release", lock.name, partial(leases.release, lock, succeeded), **how
-        )
+        how: Any = {"is_urgent": lock.lost.is_set(), "patience": math.inf}
+        try:
+            release = partial(leases.release, lock, succeeded)
+            return run(release, self.using, lock=lock, **how)
+        except Error as error:
+            if _leaves_run_out(lock, error):
+                return self.release(lock, succeeded=succeeded)
+            self._fail("release", lock.name, error)
 
     def fence(self, lock: Lock) -> bool:
         connection = connections[self.using]
@@ -176,3 +182,12 @@ class DatabaseLockProvider(LockProvider):
         failure.is_uncertain = isinstance(error, errors.NoAnswer)
         failure.is_blocked = errors.is_lock_timeout(error)
         raise failure from (error.__cause__ if failure.is_uncertain else error)
+
+
+def _leaves_run_out(lock: Lock, error: Error) -> bool:
+    # Trouble with the history is none with the lock: it goes on alone.
+    may_be_the_runs = lock.run is not None and lock.run.rides
+    if may_be_the_runs and errors.is_refusal(error):
+        lock.run.rides = False
+        return True
+    return False

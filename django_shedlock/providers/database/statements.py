@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter, methodcaller
 from typing import Any, Generic, TypeVar
 
 from django.core.exceptions import FullResultSet
@@ -21,33 +22,40 @@ from django.db.models import (
     Model,
     QuerySet,
 )
-from django.db.models.sql import InsertQuery, UpdateQuery
+from django.db.models.sql import DeleteQuery, InsertQuery, UpdateQuery
 from django.db.models.sql.compiler import SQLCompiler
 
 from django_shedlock.fields import UTCDateTimeField
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 ROW_WAIT = "SHEDLOCK_ROW_WAIT"
 """In a connection's settings: its statements wait for a row for a second at most."""
+KEY = "shedlock_key"
+"""Where a connection keeps which of a statement's texts are its own."""
 PROBED = {"mysql", "oracle"}
 """Their UPDATE waits for a row for a second at least; on Oracle by construction."""
 
 
 class Parameter(Expression):
-    """
-    Stands in a queryset for a value that is given with each execution.
-
-    Texts and integers go to the driver as they are. Other fields prepare their values.
-    """
+    """Stands in a queryset for a value that is given with each execution."""
 
     def __init__(self, name: str, output_field: Field[Any, Any]):
         super().__init__(output_field=output_field)
         self.name = name
-        self.is_plain = isinstance(output_field, CharField | BigIntegerField)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         return "%s", [self]  # which the value replaces, see Compiled.bind()
+
+    def preparation(self, connection: BaseDatabaseWrapper) -> Any:
+        """Return how a value is prepared for the driver; ``None`` if it need not be."""
+        if isinstance(self.output_field, CharField | BigIntegerField) or (
+            isinstance(self.output_field, DurationField)
+            and connection.features.has_native_duration_field
+        ):
+            return None
+        return self.output_field.get_db_prep_value
 
     def as_mysql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
@@ -101,36 +109,60 @@ statement makes it durable, too.
 
 @dataclass(frozen=True)
 class Compiled:
-    """A statement's text, and what stands for its placeholders."""
+    """
+    A statement's text, and what stands for its placeholders.
+
+    Each of ``sources`` is the name of a value and how it is prepared, or no name and
+    the value itself.
+    """
 
     sql: str
-    parameters: tuple[Any, ...]
+    sources: tuple[tuple[str | None, Any], ...]
     query: Any = None
     columns: tuple[Any, ...] = ()
     key: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        connection: BaseDatabaseWrapper,
+        sql: str,
+        parameters: Iterable[Any],
+        **others: Any,
+    ) -> Compiled:
+        """Return what Django compiled from a queryset with ``Parameter``s."""
+        sources = tuple(
+            (given.name, given.preparation(connection))
+            if isinstance(given, Parameter)
+            else (None, given)
+            for given in parameters
+        )
+        return cls(sql, sources, **others)
 
     def bind(
         self, values: Mapping[str, Any], connection: BaseDatabaseWrapper
     ) -> list[Any]:
         """Return the parameters with their values."""
         bound = []
-        for given in self.parameters:
-            if not isinstance(given, Parameter):
+        for name, given in self.sources:
+            if name is None:
                 bound.append(given)
-            elif given.is_plain:
-                bound.append(values[given.name])
+            elif given is None:
+                bound.append(values[name])
             else:
-                field, value = given.output_field, values[given.name]
-                bound.append(field.get_db_prep_value(value, connection))
+                bound.append(given(values[name], connection))
         return bound
 
 
-class Statement(ABC, Generic[T]):
+class Statement(ABC, Generic[T, R]):
     """
     A statement that is built by a function, and compiled once for each database.
 
-    Calling it executes it on the connection that is given, with values by keyword.
+    Calling it executes it on the connection that is given, with values by keyword, and
+    returns what ``fetch`` gets from Django's cursor.
     """
+
+    fetch: Callable[[Any], R]
 
     def __init__(self, build: Callable[[], T]):
         self._build = build
@@ -138,34 +170,42 @@ class Statement(ABC, Generic[T]):
 
     def compiled(self, connection: BaseDatabaseWrapper) -> Compiled:
         """Return the statement for this connection's database and settings."""
-        key = (
-            connection.alias,
-            connection.vendor,
-            ROW_WAIT in connection.settings_dict,
-            getattr(connection.features, "uses_server_side_binding", None),
-        )
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(self._build(), connection)
-        return self._compiled[key]
+        key = vars(connection).get(KEY)
+        if key is None:
+            key = vars(connection)[KEY] = (
+                connection.alias,
+                connection.vendor,
+                ROW_WAIT in connection.settings_dict,
+                getattr(connection.features, "uses_server_side_binding", None),
+            )
+        found = self._compiled.get(key)
+        if found is None:
+            found = self._compiled[key] = self._compile(self._build(), connection)
+        return found
+
+    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> R:
+        """Execute it."""
+        compiled = self.compiled(connection)
+        with connection.cursor() as cursor:
+            cursor.execute(compiled.sql, compiled.bind(values, connection))
+            return self.fetch(cursor)
 
     @abstractmethod
     def _compile(self, built: T, connection: BaseDatabaseWrapper) -> Compiled: ...
 
 
-class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]]]):
-    """An UPDATE: what is built is the records and their new columns; see ROW_WAIT."""
+class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]], int]):
+    """
+    An UPDATE: what is built is the records and their new columns; see ROW_WAIT.
+
+    It returns how many records matched.
+    """
+
+    fetch = staticmethod(attrgetter("rowcount"))
 
     def __init__(self, build: Callable[[], Any], *, wait: str = "1s"):
         super().__init__(build)
         self._limit = TransactionSetting("lock_timeout", wait, only_with=ROW_WAIT)
-
-    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> int:
-        """Execute it; return how many records matched."""
-        compiled = self.compiled(connection)
-        with connection.cursor() as cursor:
-            cursor.execute(compiled.sql, compiled.bind(values, connection))
-            count: int = cursor.rowcount
-        return count
 
     def _compile(
         self,
@@ -176,21 +216,32 @@ class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]]]):
         query: Any = records.filter(self._limit).query.chain(UpdateQuery)
         query.add_update_values(columns)
         query.annotations = {}
-        sql, parameters = query.get_compiler(connection=connection).as_sql()
-        return Compiled(sql, tuple(parameters))
+        compiler = query.get_compiler(connection=connection)
+        return Compiled.of(connection, *compiler.as_sql())
 
 
-class Select(Statement["QuerySet[Any, Any]"]):
+class Delete(Update):
+    """A DELETE: what is built is the records, and no columns."""
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        query = built[0].query.chain(DeleteQuery)
+        compiler = query.get_compiler(connection=connection)
+        return Compiled.of(connection, *compiler.as_sql())
+
+
+class Select(Statement["QuerySet[Any, Any]", list[tuple[Any, ...]]]):
     """A SELECT: what is built is a queryset of ``values_list()``."""
+
+    fetch = staticmethod(methodcaller("fetchall"))
 
     def __call__(
         self, connection: BaseDatabaseWrapper, /, **values: Any
     ) -> list[tuple[Any, ...]]:
         """Execute it; return the rows as Django would."""
+        rows = super().__call__(connection, **values)
+        if not rows:
+            return rows
         compiled = self.compiled(connection)
-        with connection.cursor() as cursor:
-            cursor.execute(compiled.sql, compiled.bind(values, connection))
-            rows = cursor.fetchall()
         compiler = compiled.query.get_compiler(connection=connection)
         converters = compiler.get_converters(compiled.columns)
         return [tuple(row) for row in compiler.apply_converters(rows, converters)]
@@ -201,7 +252,8 @@ class Select(Statement["QuerySet[Any, Any]"]):
         compiler = built.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
         columns = tuple(column for column, _, _ in compiler.select)
-        return Compiled(sql, tuple(parameters), built.query, columns)
+        select = {"query": built.query, "columns": columns}
+        return Compiled.of(connection, sql, parameters, **select)
 
 
 class Probe(Select):
@@ -210,11 +262,9 @@ class Probe(Select):
     # It keeps no row: a worker that is stopped before its UPDATE would keep the lock.
 
     def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> Any:
-        """Execute it where it is needed; fetch nothing."""
+        """Execute it where it is needed."""
         if connection.vendor in PROBED:
-            compiled = self.compiled(connection)
-            with connection.cursor() as cursor:
-                cursor.execute(compiled.sql, compiled.bind(values, connection))
+            super().__call__(connection, **values)
 
     def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
         compiled = super()._compile(built, connection)
@@ -222,21 +272,23 @@ class Probe(Select):
         return replace(compiled, sql=f"{compiled.sql} {nowait}")
 
 
-class Insert(Statement[tuple[type[Model], dict[str, Any]]]):
-    """An INSERT: what is built is the model, and the columns that are given."""
+class Insert(Statement[tuple[type[Model], dict[str, Any]], int | None]):
+    """
+    An INSERT: what is built is the model, and the columns that are given.
 
-    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> int | None:
-        """Execute it; return the key that the database made, if it tells."""
-        compiled = self.compiled(connection)
-        with connection.cursor() as cursor:
-            cursor.execute(compiled.sql, compiled.bind(values, connection))
-            key = compiled.key
-            if key is None:
-                return None
-            if connection.features.can_return_columns_from_insert:
-                return int(cursor.fetchone()[0])
-            table = key.model._meta.db_table
-            return connection.ops.last_insert_id(cursor, table, key.column)
+    It returns the key that the database made, if it tells.
+    """
+
+    def fetch(self, cursor: Any) -> int | None:
+        connection = cursor.db
+        key = self.compiled(connection).key
+        if key is None:
+            return None
+        if connection.features.can_return_columns_from_insert:
+            return int(cursor.fetchone()[0])
+        table = key.model._meta.db_table
+        made: int | None = connection.ops.last_insert_id(cursor, table, key.column)
+        return made
 
     def _compile(
         self,
@@ -251,5 +303,5 @@ class Insert(Statement[tuple[type[Model], dict[str, Any]]]):
         compiler = query.get_compiler(connection=connection)
         if key and connection.features.can_return_columns_from_insert:
             compiler.returning_fields = [key]
-        ((sql, parameters),) = compiler.as_sql()
-        return Compiled(sql, tuple(parameters), key=key)
+        (compiled,) = compiler.as_sql()
+        return Compiled.of(connection, *compiled, key=key)

@@ -1,0 +1,109 @@
+"""A statement of the lock and one of the history, together or not at all."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import cache
+from operator import methodcaller
+from typing import Any
+
+from django.db import Error, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_shedlock.providers.database.statements import (
+    Compiled,
+    Insert,
+    Statement,
+)
+
+# Note [A run rides with its lock]
+# A run that were written after the acquisition would cost a statement more, and for a
+# moment the lock would be held without it. So PostgreSQL gets one statement for both,
+# MariaDB one compound statement, and SQLite one transaction. Other databases, and
+# stores that are no database, get the run by a statement of its own.
+INSERT = (
+    "WITH acquired AS ({first}), run AS ({insert} SELECT {row} FROM acquired "
+    "RETURNING {key}) SELECT acquired.path, run.id FROM acquired, run"
+)
+UPDATE = (
+    "WITH released AS ({first} RETURNING 1), run AS ({second} AND EXISTS "
+    "(SELECT FROM released)) SELECT NULL, NULL FROM released"
+)
+MARIADB = (
+    "BEGIN NOT ATOMIC DECLARE matched INT; "
+    "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; "
+    "START TRANSACTION; {first}; SET matched = ROW_COUNT(); "
+    "IF matched > 0 THEN {second}; END IF; COMMIT; "
+    "SELECT NULL, LAST_INSERT_ID() FROM DUAL WHERE matched > 0; END"
+)
+
+
+def can_ride(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether two statements can be one here; see the Note."""
+    is_mariadb = getattr(connection, "mysql_is_mariadb", False)
+    return connection.vendor in {"postgresql", "sqlite"} or is_mariadb
+
+
+Pair = tuple[Statement[Any, Any], Statement[Any, Any]]
+
+
+class Compound(Statement[Pair, tuple[Any, ...] | None]):
+    """
+    Two statements, of which the second is carried out only if the first matched.
+
+    Both are one transaction. Calling it returns the search path that the first one
+    tells, if any, and the key of the row that the second one inserts; ``None`` if
+    nothing matched.
+    """
+
+    fetch = staticmethod(methodcaller("fetchone"))
+
+    def __init__(self, first: Statement[Any, Any], second: Statement[Any, Any]):
+        super().__init__(lambda: (first, second))
+        self._parts = (first, second)
+
+    def __call__(
+        self, connection: BaseDatabaseWrapper, /, **values: Any
+    ) -> tuple[Any, ...] | None:
+        """Execute both; ``values`` are those of both."""
+        row: tuple[Any, ...] | None
+        if connection.vendor == "postgresql":
+            row = super().__call__(connection, **values)
+            return row
+        if connection.vendor == "mysql" and not connection.in_atomic_block:
+            try:
+                row = super().__call__(connection, **values)
+            except Error:
+                # The server's own limits end the statement, and not its transaction.
+                with suppress(Error):
+                    connection.rollback()
+                raise
+            return row
+        is_inside = connection.in_atomic_block
+        with nullcontext() if is_inside else transaction.atomic(connection.alias):
+            first, second = self._parts
+            matched = first(connection, **values)
+            return (None, second(connection, **values)) if matched else None
+
+    def _compile(
+        self,
+        built: Pair,
+        connection: BaseDatabaseWrapper,
+    ) -> Compiled:
+        first, second = (part.compiled(connection) for part in built)
+        texts = {"first": first.sql, "second": second.sql}
+        if connection.vendor == "mysql":
+            form = MARIADB
+        elif isinstance(built[1], Insert):
+            form = INSERT
+            texts["insert"], _, row = second.sql.partition(" VALUES (")
+            texts["row"], _, texts["key"] = row.rpartition(") RETURNING ")
+        else:
+            form = UPDATE
+        sources = (*first.sources, *second.sources)
+        return replace(first, sql=form.format(**texts), sources=sources)
+
+
+together = cache(Compound)
+"""Returns the compound of two statements, always the same one."""
