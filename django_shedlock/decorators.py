@@ -17,7 +17,7 @@ from django_shedlock.executor import (
     execute_request,
     makes_generator,
 )
-from django_shedlock.jobs.registry import Job, make_about, report
+from django_shedlock.jobs.registry import Job, invocation_here, make_about, report
 from django_shedlock.locks.configuration import LockOptions, make_request
 
 P = ParamSpec("P")
@@ -147,14 +147,16 @@ def _locked(job: Job) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         task = functools.partial(function, *args, **kwargs)
         result = execute_request(task, job.request_for(args, kwargs))
-        report(job, was_executed=result.was_executed)
+        if invocation_here.get() is not None:
+            report(job, was_executed=result.was_executed)
         return result.value
 
     @functools.wraps(function)
     async def arun(*args: Any, **kwargs: Any) -> Any:
         task = functools.partial(function, *args, **kwargs)
         result = await aexecute_request(task, job.request_for(args, kwargs))
-        report(job, was_executed=result.was_executed)
+        if invocation_here.get() is not None:
+            report(job, was_executed=result.was_executed)
         return result.value
 
     wrapper = arun if iscoroutinefunction(function) else run

@@ -15,6 +15,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any, Generic, NoReturn, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -47,6 +48,7 @@ from django_shedlock.threads import outside_event_loop
 
 T = TypeVar("T")
 
+RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 USE_HOLD = "Lock a function that uses up the generator, or use hold() in it."
 """What to do where a generator was to be locked."""
 INTERRUPTION_TIMEOUT = 1.0
@@ -132,6 +134,12 @@ def execute(
 
     Raises what ``task`` raises, and ``LockProviderError`` if the store fails.
     """
+    if (
+        type(task) is FunctionType
+        and not task.__code__.co_flags & RUNS_LATER
+        and not vars(task)
+    ):  # the most usual task, and the quickest look at it
+        return execute_request(task, make_request(name, options))
     if iscoroutinefunction(task):
         raise TypeError(
             f"Lock {name!r}: {task!r} is a coroutine function: use aexecute()."

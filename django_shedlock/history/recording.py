@@ -16,7 +16,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Subquery
 from django.dispatch import receiver
 
-from django_shedlock import conf
 from django_shedlock.exceptions import message_of
 from django_shedlock.fields import DatabaseNow, storable
 from django_shedlock.history.journal import Journal, fitting, scrubbed, texts
@@ -150,7 +149,8 @@ class Run:
 
 def new_run(lock: Lock) -> Run | None:
     """Return the run of a lock that is being acquired, if it is to be recorded."""
-    return Run(lock) if _is_recorded(lock.provider, lock.configuration) else None
+    has_place = lock.provider.history_database is not None
+    return Run(lock) if has_place and lock.configuration.history else None
 
 
 @receiver(lock_acquired)
@@ -194,7 +194,7 @@ def count_skip(
     *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
 ) -> None:
     """Count, in memory only, that this process skipped the job."""
-    if _is_recorded(provider, configuration):
+    if provider.history_database is not None and configuration.history:
         skips.add(provider.alias, configuration.name)
 
 
@@ -231,13 +231,6 @@ def exception_columns(exception: BaseException | None) -> dict[str, str]:
         ),
         "exception_traceback": storable(scrubbed(traceback))[-LONGEST_TRACEBACK:],
     }
-
-
-def _is_recorded(provider: Any, configuration: LockConfiguration) -> bool:
-    if provider.history_database is None:
-        return False
-    chosen = configuration.history
-    return conf.HISTORY.value if chosen is None else chosen
 
 
 class AcquiredToken(Subquery):

@@ -113,7 +113,7 @@ class Job:
         Raises ``InvalidLockConfiguration`` if no lock can have the name they make.
         """
         if not self.has_fields:
-            is_plain = _invocation.get() is None
+            is_plain = invocation_here.get() is None
             return self.request if is_plain else apply(self, self.request)
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -177,7 +177,7 @@ class Invocation:
     was_executed: bool | None = None
 
 
-_invocation: ContextVar[Invocation | None] = ContextVar(
+invocation_here: ContextVar[Invocation | None] = ContextVar(
     "django_shedlock_invocation", default=None
 )
 
@@ -188,16 +188,16 @@ def invoked_by(
 ) -> Iterator[Invocation]:
     """Tell the target in the body what starts it; ``report()`` tells the result."""
     invocation = Invocation(start, target, schedule)
-    token = _invocation.set(invocation)
+    token = invocation_here.set(invocation)
     try:
         yield invocation
     finally:
-        _invocation.reset(token)
+        invocation_here.reset(token)
 
 
 def apply(target: object, request: LockRequest) -> LockRequest:
     """Return the target's request with the details of this invocation."""
-    invocation = _invocation.get()
+    invocation = invocation_here.get()
     if invocation is None or invocation.target not in (None, target):
         return request
     request = with_schedule(request, invocation.schedule)
@@ -214,6 +214,6 @@ def with_schedule(request: LockRequest, schedule: Schedule | str | None) -> Lock
 
 def report(target: object, *, was_executed: bool) -> None:
     """Tell what invoked the target whether it was executed."""
-    invocation = _invocation.get()
+    invocation = invocation_here.get()
     if invocation is not None and invocation.target is target:
         invocation.was_executed = was_executed

@@ -25,7 +25,7 @@ class LockConfiguration:
     """
     One lock's parameters: its full name, and any durations.
 
-    ``history`` tells whether its runs are recorded; with ``None`` the settings decide.
+    ``history`` tells whether its runs are recorded, where that is possible.
     With ``schedule``, which has a time zone, each of its ticks runs once; the job is
     overdue ``grace`` after its tick. ``start`` tells what starts this run.
     Raises ``InvalidLockConfiguration`` if such a lock can't work.
@@ -34,7 +34,7 @@ class LockConfiguration:
     name: str
     lock_at_most_for: timedelta
     lock_at_least_for: timedelta
-    history: bool | None
+    history: bool
     schedule: Schedule | None
     grace: timedelta
     start: Start
@@ -45,7 +45,7 @@ class LockConfiguration:
         lock_at_most_for: Duration,
         lock_at_least_for: Duration = ZERO,
         *,
-        history: bool | None = None,
+        history: bool = True,
         schedule: Schedule | None = None,
         grace: timedelta = ZERO,
         start: Start = BY_SCHEDULER,
@@ -113,6 +113,7 @@ class LockRequest:
         return _configuration(
             self,
             conf.NAMESPACE.value,
+            conf.HISTORY.value if self.history is None else self.history,
             conf.LOCK_AT_MOST_FOR.value if at_most is None else at_most,
             conf.LOCK_AT_LEAST_FOR.value if at_least is None else at_least,
             conf.GRACE.value if has_ticks else ZERO,
@@ -124,6 +125,7 @@ class LockRequest:
 def _configuration(
     request: LockRequest,
     namespace: str,
+    history: bool,
     at_most: Duration,
     at_least: Duration,
     grace: Duration,
@@ -147,7 +149,7 @@ def _configuration(
         full_name(request.name),
         at_most,
         at_least,
-        history=request.history,
+        history=history,
         schedule=schedule,
         grace=grace,
         start=request.start,

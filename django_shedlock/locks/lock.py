@@ -50,7 +50,8 @@ class Lock:
         self.configuration = configuration
         self.name = configuration.name
         """The lock's full name, with the namespace."""
-        self.locked_by = new_identity()
+        # Short enough for its column, and new after a fork.
+        self.locked_by = identity_of(os.getpid()) + token_hex(8)
         self.lock_at_least_for = configuration.lock_at_least_for
         self.tick: datetime | None = None
         lease = configuration.lock_at_most_for.total_seconds()
@@ -417,13 +418,9 @@ class Lock:
 
 
 @lru_cache(maxsize=1)
-def _host_and(pid: int) -> str:
-    return f"{socket.gethostname()[:200]}:{pid}"
-
-
-def new_identity() -> str:
-    """Return a new ``host:pid:random``, short enough for its column."""
-    return f"{_host_and(os.getpid())}:{token_hex(8)}"
+def identity_of(pid: int) -> str:
+    """Return this process's ``host:pid:``, to which each acquisition adds its own."""
+    return f"{socket.gethostname()[:200]}:{pid}:"
 
 
 def split_identity(locked_by: str) -> tuple[str, int | None]:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
+
+VERBS = {"UPDATE": "UPDATE", "INSERT": "INSERT INTO", "DELETE": "DELETE FROM"}
+
+
+def says(sql: str, verb: str, table: str = r"\w+") -> bool:
+    """Return whether the statement, or a part of it, does this to the table."""
+    if verb == "SELECT":
+        return sql.startswith(verb) and re.search(rf"\b{table}\b", sql) is not None
+    return re.search(rf"\b{VERBS[verb]} [\"`]?{table}[\"`]? ", sql) is not None
 
 
 class Failing:
@@ -16,7 +26,7 @@ class Failing:
         self.calls = 0
 
     def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
-        if not sql.startswith(("UPDATE", "INSERT")):
+        if not says(sql, "UPDATE") and not says(sql, "INSERT"):
             return execute(sql, params, many, ctx)
         self.calls += 1
         if self.calls > self.times:
@@ -27,14 +37,14 @@ class Failing:
 
 
 class Only:
-    """Passes on only the statements that begin with a word."""
+    """Passes on only the statements with a verb."""
 
-    def __init__(self, word: str, wrapper: Failing):
-        self.word = word
+    def __init__(self, verb: str, wrapper: Failing):
+        self.verb = verb
         self.wrapper = wrapper
 
     def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
-        wrapped = sql.startswith(self.word)
+        wrapped = says(sql, self.verb)
         return (
             self.wrapper(execute, sql, params, many, ctx)
             if wrapped
@@ -43,14 +53,14 @@ class Only:
 
 
 class Once:
-    """Does something before or after the first statement that begins with a word."""
+    """Does something before or after the first statement with a verb."""
 
-    def __init__(self, word: str, step: Callable[[], Any], *, before: bool = False):
-        self.word, self.step, self.before = word, step, before
+    def __init__(self, verb: str, step: Callable[[], Any], *, before: bool = False):
+        self.verb, self.step, self.before = verb, step, before
         self.is_done = False
 
     def __call__(self, execute: Any, sql: str, params: Any, many: Any, ctx: Any) -> Any:
-        is_first = not self.is_done and sql.startswith(self.word)
+        is_first = not self.is_done and says(sql, self.verb)
         self.is_done = self.is_done or is_first
         if is_first and self.before:
             self.step()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from secrets import token_hex
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -19,7 +21,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.journal import Journal, fitting, scrubbed, texts
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.lock import new_identity
+from django_shedlock.locks.lock import identity_of
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers.base import LockProvider
@@ -102,7 +104,7 @@ class Trail:
 
     def claim(self, row: int, name: str) -> bool:
         """Return whether this process, and no other one, may carry out the request."""
-        claim = f"Carried out by {new_identity()}."
+        claim = f"Carried out by {identity_of(os.getpid())}{token_hex(8)}."
         claimed = {"row": row, "claim": claim, "lifetime": lifetime()}
 
         def update(connection: BaseDatabaseWrapper, is_again: bool) -> bool:

@@ -31,7 +31,7 @@ from django_shedlock.providers.database.reading import RecentNames, read
 from django_shedlock.providers.database.statements import (
     Compiled,
     Insert,
-    Select,
+    Look,
     Statement,
     Update,
     duration,
@@ -49,14 +49,13 @@ NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 UNKNOWN = LockHolder("another worker, which has released it since")
 
 
-class Acquiring(Statement[Any, tuple[Any, ...] | None]):
+class Acquiring(Statement[Any, Any]):
     """A statement that tells where it found the table: see Note [Search paths]."""
 
-    def fetch(self, cursor: Any) -> tuple[Any, ...] | None:
-        """Return what it tells; ``None`` if it did not write the record."""
+    def fetch(self, cursor: Any) -> Any:
+        """Return a row of what it tells; ``None`` if it did not write the record."""
         if cursor.db.vendor in HAS_SEARCH_PATH:
-            row: tuple[Any, ...] | None = cursor.fetchone()
-            return row
+            return cursor.fetchone()
         return (None,) if cursor.rowcount else None
 
     def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
@@ -67,7 +66,7 @@ class Acquiring(Statement[Any, tuple[Any, ...] | None]):
         return replace(compiled, sql=compiled.sql + told)
 
 
-class Acquire(Acquiring, Update):  # type: ignore[misc]
+class Acquire(Acquiring, Update):
     """See ``Update``."""
 
 
@@ -247,7 +246,7 @@ CREATE_FREE = Insert(
         },
     )
 )
-LOOK = Select(
+LOOK = Look(
     lambda: (
         LockRecord.objects.filter(name=text("name")).acquirable().values_list("name")
     )

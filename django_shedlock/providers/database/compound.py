@@ -94,7 +94,8 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
         first, second = (part.compiled(connection) for part in built)
         texts = {"first": first.sql, "second": second.sql}
         if connection.vendor == "mysql":
-            form = MARIADB
+            form = MARIADB  # it tells the key, and nothing before that
+            texts["second"], _, _ = second.sql.partition(" RETURNING ")
         elif isinstance(built[1], Insert):
             form = INSERT
             texts["insert"], _, row = second.sql.partition(" VALUES (")

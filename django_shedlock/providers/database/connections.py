@@ -63,6 +63,7 @@ OPTIONS = {
     "mysql": {"connect_timeout": 5, "read_timeout": 6, "write_timeout": 6},
 }
 """Options of private connections, unless the project's settings have them."""
+ADDRESS = ("NAME", "HOST", "PORT", "USER")
 IDLE = 5.0
 """Seconds for which a private connection waits for its next statement."""
 LONGEST = 5.0
@@ -93,8 +94,12 @@ def run(
     caller = connections[using]
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
     # In a TestCase only the test's own connection sees what the test wrote.
-    is_hasty = is_urgent and not caller.in_atomic_block
-    is_private = may_leave and (is_hasty or in_callers_transaction(caller))
+    is_outside = not caller.in_atomic_block
+    is_hasty = is_urgent and is_outside
+    is_ready = caller.connection is not None and is_outside and caller.autocommit
+    is_private = may_leave and (
+        is_hasty or (not is_ready and in_callers_transaction(caller))
+    )
     path = None if lock is None else lock.search_path
     if lock is not None and path is None and is_private and not is_urgent:
         path = lock.search_path = search_path_of(caller)
@@ -102,7 +107,11 @@ def run(
     give_up_at = time.monotonic() + (PATIENCE if patience is None else patience)
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            with _given(caller, path, is_private=is_private) as connection:
+            with (
+                nullcontext(caller)
+                if is_ready and not is_private
+                else _given(caller, path, is_private=is_private)
+            ) as connection:
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
@@ -115,7 +124,7 @@ def run(
             elif may_try and is_conflict(error):
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
             elif may_try and may_reconnect and may_be_lost_connection(error):
-                may_reconnect, is_private = False, may_leave
+                may_reconnect, is_private, is_ready = False, may_leave, False
                 # Else the caller would meet it. Inside a transaction it has to.
                 is_open = caller.connection and caller.get_autocommit()
                 if is_open and not caller.is_usable():
@@ -341,8 +350,7 @@ def search_path_of(connection: BaseDatabaseWrapper) -> str | None:
 
 def address(connection: BaseDatabaseWrapper) -> tuple[object, ...]:
     """Return what tells one database from another: a tenant's may have its alias."""
-    parts = ("NAME", "HOST", "PORT", "USER")
-    return (connection.alias, *map(connection.settings_dict.get, parts))
+    return (connection.alias, *map(connection.settings_dict.get, ADDRESS))
 
 
 def _socket_of(connection: BaseDatabaseWrapper) -> int | None:

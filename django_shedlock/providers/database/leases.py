@@ -59,16 +59,13 @@ def release(
     values: dict[str, Any] = {"at_least": lock.lock_at_least_for, "due_at": due_at}
     values |= {"name": lock.name, "locked_by": lock.locked_by}
     # See Note [A run rides with its lock].
-    ending = (
-        lock.run.ending() if lock.run is not None and can_ride(connection) else None
-    )
-    if ending is None:
+    run = lock.run if can_ride(connection) else None
+    if run is None or (ending := run.ending()) is None:
         return statement(connection, **values) > 0
     update, columns = ending
-    lock.run.has_ended = bool(
-        together(statement, update)(connection, **values | columns)
-    )
-    return lock.run.has_ended
+    written = together(statement, update)(connection, **values | columns)
+    run.has_ended = written is not None
+    return written is not None
 
 
 def replace(

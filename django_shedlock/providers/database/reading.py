@@ -26,7 +26,7 @@ from django_shedlock.models.records import (
     overdue,
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
-from django_shedlock.providers.database.connections import address, run_here
+from django_shedlock.providers.database.connections import ADDRESS, address, run_here
 from django_shedlock.providers.database.statements import Select, text
 from django_shedlock.schedules.state import ScheduleState, parse_known
 
@@ -196,19 +196,20 @@ class RecentNames:
     """
 
     def __init__(self) -> None:
-        self._names: dict[tuple[object, ...], float] = {}
+        self._until: dict[tuple[object, ...], float] = {}
 
     def add(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Remember the name."""
-        if len(self._names) >= MOST_NAMES:
-            self._names.clear()
-        self._names[*address(connection), name] = time.monotonic()
+        if len(self._until) >= MOST_NAMES:
+            self._until.clear()
+        self._until[name, *address(connection)] = time.monotonic() + RECENT
 
     def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Forget the name."""
-        self._names.pop((*address(connection), name), None)
+        self._until.pop((name, *address(connection)), None)
 
     def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
         """Whether the name's record, in this database, was read a moment ago."""
-        read_at = self._names.get((*address(connection), name), -RECENT)
-        return time.monotonic() < read_at + RECENT
+        # Each skip asks this, so it does not call address().
+        place = (connection.alias, *map(connection.settings_dict.get, ADDRESS))
+        return time.monotonic() < self._until.get((name, *place), 0)

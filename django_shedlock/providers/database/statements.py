@@ -170,22 +170,20 @@ class Statement(ABC, Generic[T, R]):
 
     def compiled(self, connection: BaseDatabaseWrapper) -> Compiled:
         """Return the statement for this connection's database and settings."""
-        key = vars(connection).get(KEY)
-        if key is None:
-            key = vars(connection)[KEY] = (
-                connection.alias,
-                connection.vendor,
-                ROW_WAIT in connection.settings_dict,
-                getattr(connection.features, "uses_server_side_binding", None),
-            )
-        found = self._compiled.get(key)
-        if found is None:
-            found = self._compiled[key] = self._compile(self._build(), connection)
-        return found
+        key = vars(connection)[KEY] = (
+            connection.alias,
+            connection.vendor,
+            ROW_WAIT in connection.settings_dict,
+            getattr(connection.features, "uses_server_side_binding", None),
+        )
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(self._build(), connection)
+        return self._compiled[key]
 
     def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> R:
         """Execute it."""
-        compiled = self.compiled(connection)
+        known = self._compiled.get(vars(connection).get(KEY))
+        compiled = known or self.compiled(connection)
         with connection.cursor() as cursor:
             cursor.execute(compiled.sql, compiled.bind(values, connection))
             return self.fetch(cursor)
@@ -254,6 +252,13 @@ class Select(Statement["QuerySet[Any, Any]", list[tuple[Any, ...]]]):
         columns = tuple(column for column, _, _ in compiler.select)
         select = {"query": built.query, "columns": columns}
         return Compiled.of(connection, sql, parameters, **select)
+
+
+class Look(Select):
+    """A SELECT of which only the first row is wanted, as the driver gives it."""
+
+    fetch = staticmethod(methodcaller("fetchone"))
+    __call__ = Statement.__call__
 
 
 class Probe(Select):

@@ -23,6 +23,7 @@ from tests.support.commands import call
 from tests.support.lateness import DAY, be_overdue
 from tests.support.locks import add_run, expire, take
 from tests.support.operators import ALL, CHANGE, LIST, confirm, operator
+from tests.support.statements import says
 
 pytestmark = pytest.mark.django_db
 
@@ -172,7 +173,7 @@ def test_acknowledgement_needs_its_trail() -> None:
     """What can't be written silences nothing, and says so."""
 
     def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
-        if sql.startswith("INSERT") and "shedlock_action" in sql:
+        if says(sql, "INSERT", "shedlock_action"):
             raise DatabaseError("the disk is full")
         return execute(sql, *arguments)
 

@@ -60,6 +60,7 @@ from tests.support.sessions import (
     session_number,
     session_number_of,
 )
+from tests.support.statements import says
 from tests.support.threads import run_threads, running_threads, threads_named
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -397,11 +398,12 @@ class SlowCommit:
         self._is_sent = False
 
     def __call__(self, execute: Any, sql: str, params: Any, *rest: Any) -> Any:
-        if self._is_sent or not sql.startswith("UPDATE"):
+        if self._is_sent or not says(sql, "UPDATE"):
             return execute(sql, params, *rest)
         self._is_sent = True
         with self._server.cursor() as cursor:
-            cursor.execute(sql, params)
+            # A compound statement of MariaDB commits by itself.
+            cursor.execute(sql.replace(" COMMIT;", ""), params)
         raise OperationalError("server closed the connection unexpectedly")
 
     def end(self) -> None:

@@ -110,7 +110,7 @@ def test_values_are_written_as_django_writes_them() -> None:
 def test_inserted_row_tells_its_key() -> None:
     """A table that numbers its rows returns the number; one with names has none."""
     assert CREATE_FREE(connection, name="other") is None
-    assert CREATE(connection, **SOME) == 1
+    assert CREATE(connection, **SOME) is not None
     values = {"provider": "default", "host": "web-1", "pid": 7, "skips": 0, **CAUSE}
     key = RUNS.inserted(
         connection, name="job", locked_by="me", ago=timedelta(0), **values
@@ -170,8 +170,8 @@ def test_statements_can_be_prepared(preparing: BaseDatabaseWrapper) -> None:
     CREATE(preparing, **{**SOME, "at_most": timedelta(microseconds=1)})
     for turn in range(3):
         values = {**SOME, "locked_by": f"holder {turn}"}
-        assert ACQUIRE[False](preparing, **values) == 1
-        assert ACQUIRE[False](preparing, **SOME) == 0
+        assert ACQUIRE[False](preparing, **values) is not None
+        assert ACQUIRE[False](preparing, **SOME) is None
         status = read(preparing, "job")
         assert status is not None
         assert status.locked_by == f"holder {turn}"
