@@ -98,9 +98,9 @@ def watch_lease(lock: Lock, notice: float) -> float | None:
 
 def ask(provider: LockProvider) -> None:
     """Ask the store, with one statement, which leases that end soon were extended."""
-    locks = {
-        lock.locked_by: lock for lock in provider.questions.take_all() if lock.is_active
-    }
+    for lock in (soon := list(provider.questions.entries)):
+        provider.questions.remove(lock)
+    locks = {lock.locked_by: lock for lock in soon if lock.is_active}
     names = {lock.name for lock in locks.values()}
     with suppress(LockProviderError):
         for status in provider.statuses(LockQuery(names=names)) if names else ():

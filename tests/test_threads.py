@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -19,6 +20,8 @@ from django.utils.asyncio import async_unsafe
 from django_shedlock import threads
 from django_shedlock.clocks import uptime
 from django_shedlock.threads import (
+    MOST_AT_ONCE,
+    Background,
     ForkSafeMutex,
     Timetable,
     outside_event_loop,
@@ -27,7 +30,13 @@ from django_shedlock.threads import (
 )
 from tests.support.forks import forked, thread_inside
 from tests.support.processes import Parent, worker
-from tests.support.threads import running_threads, threads_named
+from tests.support.threads import (
+    NewThreads,
+    counted_starts,
+    is_idle,
+    running_threads,
+    threads_named,
+)
 from tests.support.waiting import PATIENCE, wait_for
 
 SOON = 0.01
@@ -53,20 +62,23 @@ class Often:
 
 
 @pytest.fixture
-def timetable() -> Iterator[Timetable]:
-    made = Timetable("of a test")
+def timetable(request: pytest.FixtureRequest) -> Iterator[Timetable]:
+    made = Timetable(request.node.name)  # the threads of others may wait for more work
     yield made
     for key in list(made.entries):
         made.remove(key)
-    wait_for(lambda: not threads_of(made))
+    wait_for(lambda: is_idle(made))
 
 
 def threads_of(timetable: Timetable) -> set[threading.Thread]:
     return threads_named(timetable.name)
 
 
-def test_entries_are_called_until_they_end(timetable: Timetable) -> None:
-    """One thread calls them all, and ends with the last of them."""
+def test_entries_are_called_until_they_end(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread calls them all, and ends some time after the last of them."""
+    monkeypatch.setattr(threads, "LINGER", SOON)
     first, second = Often(), Often()
     timetable.add("first", first)
     timetable.add("second", second)
@@ -77,6 +89,46 @@ def test_entries_are_called_until_they_end(timetable: Timetable) -> None:
     wait_for(lambda: "first" not in timetable.entries)
     timetable.remove("second")
     wait_for(lambda: not threads_of(timetable))
+
+
+def test_thread_waits_for_more_work(timetable: Timetable) -> None:
+    """A start costs more than many locks, and nothing is held meanwhile."""
+    with counted_starts() as started:
+        for _ in range(1000):
+            timetable.add("key", lambda: None)
+            timetable.wait_until_done("key", PATIENCE)
+    assert len(started) < 10  # one, but for a machine that stands still
+    assert all(thread.daemon for thread in threads_of(timetable))
+
+
+def test_thread_ends_after_work_that_was_removed(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody tells it, so it looks."""
+    monkeypatch.setattr(threads, "LINGER", SOON)
+    monkeypatch.setattr(threads, "LONGEST_WAIT", SOON)
+    timetable.add("later", Often(), uptime() + 3600)
+    timetable.remove("later")
+    wait_for(lambda: not threads_of(timetable))
+
+
+def test_thread_that_was_needed_meanwhile_goes_on(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends when nothing was added since its last look, if only for a moment."""
+    waits: list[float] = []
+
+    def wait(pause: float) -> None:
+        waits.append(pause)
+        if len(waits) < 4:
+            timetable.add("later", Often(), uptime() + 3600)
+            timetable.remove("later")
+
+    timetable._thread = threading.current_thread()
+    monkeypatch.setattr(timetable._changed, "wait", wait)
+    assert timetable._next() is None
+    assert waits == [threads.LINGER] * 4
+    assert timetable._thread is None
 
 
 def test_later_entry_takes_the_place_of_one_with_its_key(timetable: Timetable) -> None:
@@ -220,6 +272,39 @@ def test_entry_that_is_not_the_first_wakes_up_nobody(
     assert woken == []
 
 
+def test_thread_that_looks_in_time_is_not_woken_up(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a lock whose beats are far off costs no change of threads."""
+    monkeypatch.setattr(threads, "LINGER", PATIENCE)
+    monkeypatch.setattr(threads, "LONGEST_WAIT", PATIENCE)
+    timetable.add("first", lambda: None)
+    wait_for(lambda: is_idle(timetable) and not timetable.entries)
+    woken: list[str] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(timetable._changed, "notify_all", lambda: woken.append("up"))
+        timetable.add("late", Often(), uptime() + 2 * PATIENCE)
+        assert woken == []
+        timetable.add("soon", Often(), uptime() + PATIENCE / 2)
+        assert woken == ["up"]
+    monkeypatch.undo()
+    timetable.add("now", lambda: None)  # it looks, and then as often as it should
+
+
+def test_thread_is_woken_up_after_a_suspension(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wait stood still, so it may look later than it said."""
+    timetable.add("first", lambda: None)
+    wait_for(lambda: is_idle(timetable) and not timetable.entries)
+    woken: list[str] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(timetable._changed, "notify_all", lambda: woken.append("up"))
+        watched.setattr(timetable, "_looks_at", uptime() - SOON)
+        timetable.add("soon", Often(), uptime() + SOON)
+    assert woken == ["up"]
+
+
 def test_removed_entries_do_not_pile_up(timetable: Timetable) -> None:
     """Each lock adds an entry, and removes it long before it is due."""
     later = uptime() + 3600
@@ -280,6 +365,71 @@ def test_work_in_the_background_runs_in_another_thread() -> None:
     go_on.set()
     wait_for(lambda: names)
     assert names == ["django_shedlock background"]
+
+
+def test_error_in_the_background_is_for_who_asks() -> None:
+    """The thread has nothing else to do, and ends."""
+    failed = run_in_background(lambda: 1 / 0)
+    assert isinstance(failed.exception(PATIENCE), ZeroDivisionError)
+
+
+@pytest.fixture
+def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[Background]:
+    monkeypatch.setattr(threads, "HANGS", PATIENCE)
+    made = Background("of a test")
+    yield made
+    wait_for(lambda: is_idle(made))
+
+
+def hang_in(background: Background) -> threading.Event:
+    """Call what hangs until the event, as often as is called at once."""
+    go_on, begun = threading.Event(), []
+
+    def hang() -> None:
+        begun.append("here")
+        assert go_on.wait(PATIENCE)
+
+    for _ in range(MOST_AT_ONCE):
+        background.call(hang)
+    wait_for(lambda: len(begun) == MOST_AT_ONCE)
+    return go_on
+
+
+def test_background_has_few_threads_at_once(background: Background) -> None:
+    """What is too much waits, and is called in its order as soon as there is room."""
+    at_once, called = NewThreads("background"), []
+    go_on = hang_in(background)
+    for number in range(200):
+        background.call(partial(called.append, number))
+    wait_for(lambda: len(background.entries) == 200)
+    assert len(at_once) == MOST_AT_ONCE
+    assert called == []
+    go_on.set()
+    wait_for(lambda: sorted(called) == list(range(200)))
+
+
+def test_what_hangs_holds_up_the_others_for_a_while(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it counts no more, and there is one thread more."""
+    monkeypatch.setattr(threads, "HANGS", SOON)
+    go_on, called = hang_in(background), threading.Event()
+    background.call(called.set)
+    assert called.wait(PATIENCE)
+    assert not go_on.is_set()
+    go_on.set()
+
+
+def test_forked_child_waits_for_no_thread_of_its_parent(
+    background: Background,
+) -> None:
+    """They are not there, and never end."""
+    go_on, called = hang_in(background), threading.Event()
+    background.forget()
+    background.call(called.set)
+    assert called.wait(PATIENCE)
+    assert not go_on.is_set()
+    go_on.set()
 
 
 @async_unsafe("not in an event loop")
