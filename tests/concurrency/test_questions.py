@@ -129,7 +129,7 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
             end_own_count(lock)
         wait_for(lambda: len(threads.losses.entries) == MANY - threads.MOST_AT_ONCE)
         wait_for(lambda: len(told) == len(at_once) == threads.MOST_AT_ONCE)
-        # And one for the history, and the one of the questions, which may be on its end.
+        # And one for the history, and another that is about to end.
         most = before + threads.MOST_AT_ONCE + 2
         wait_for(lambda: before < number_of_sessions() <= most)
         go_on.set()
