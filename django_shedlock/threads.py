@@ -33,15 +33,12 @@ HANGS = 5.0
 
 T = TypeVar("T")
 
+# A child has none of its parent's threads, and must not share its sockets.
 _renewed: WeakSet[Any] = WeakSet()
 
 
 def renewed_in_child(thing: T) -> T:
-    """
-    Return ``thing``, and call its ``forget()`` in each child that is forked later.
-
-    A child has none of its parent's threads, and must not share its sockets.
-    """
+    """Return ``thing``; its ``forget()`` is called in each child forked later."""
     _renewed.add(thing)
     return thing
 
@@ -59,11 +56,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ForkSafeMutex:
-    """
-    A mutex that a forked child makes anew.
-
-    The child may inherit it locked by a thread that it does not have.
-    """
+    """A mutex that a forked child makes anew: a thread of its parent may have it."""
 
     def __init__(self) -> None:
         self.forget()
@@ -77,7 +70,6 @@ class ForkSafeMutex:
 def run_in_background(work: Callable[[], T]) -> Future[T]:
     """Call ``work`` in a thread of its own; ``RuntimeError`` if none can be started."""
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:

@@ -21,7 +21,7 @@ from django_shedlock.test.contract.harness import force_extend
 from tests.support.leases import end_own_count
 from tests.support.locks import configure, take_from
 from tests.support.sessions import number_of_sessions
-from tests.support.threads import NewThreads
+from tests.support.threads import NewThreads, counted_starts
 from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
@@ -118,6 +118,7 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
     lock_lost.connect(receiver)
     options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}
     with ExitStack() as stack:
+        started = stack.enter_context(counted_starts())
         stack.callback(lock_lost.disconnect, receiver)
         locks = [
             stack.enter_context(hold(f"job {number}", **options))
@@ -135,3 +136,5 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
         go_on.set()
         wait_for(lambda: len(told) == MANY)
         wait_for(lambda: LockRun.objects.filter(lost_at__isnull=False).count() == MANY)
+    assert started.count("django_shedlock background") == MANY  # one after the other
+    assert 1 <= started.count("django_shedlock history") < 20

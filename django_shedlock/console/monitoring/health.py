@@ -126,7 +126,9 @@ class Checks:
         Raises ``RuntimeError`` if no thread can be started.
         """
         with self._mutex:
-            begun = [each for each in self._under_way.get(key, ()) if each[1].running()]
+            begun = [
+                each for each in self._under_way.get(key, ()) if not each[1].done()
+            ]
             has_time = begun and time.monotonic() - begun[-1][0] <= PATIENCE
             if not has_time and len(begun) < MOST_UNDER_WAY:
                 future = run_in_background(partial(_run, check))
