@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
@@ -381,30 +382,42 @@ def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[Background]:
     wait_for(lambda: is_idle(made))
 
 
-def hang_in(background: Background) -> threading.Event:
-    """Call what hangs until the event, as often as is called at once."""
+@contextmanager
+def hanging_in(background: Background) -> Iterator[None]:
+    """Let as much work as is called at once go on until the body has ended."""
     go_on, begun = threading.Event(), []
 
     def hang() -> None:
         begun.append("here")
-        assert go_on.wait(PATIENCE)
+        go_on.wait()
 
     for _ in range(MOST_AT_ONCE):
         background.call(hang)
     wait_for(lambda: len(begun) == MOST_AT_ONCE)
-    return go_on
+    try:
+        yield
+    finally:
+        go_on.set()
 
 
-def test_background_has_few_threads_at_once(background: Background) -> None:
-    """What is too much waits, and is called in its order as soon as there is room."""
+def test_background_has_few_threads_at_once(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too much waits, and is called as soon as there is room."""
     at_once, called = NewThreads("background"), []
-    go_on = hang_in(background)
-    for number in range(200):
-        background.call(partial(called.append, number))
-    wait_for(lambda: len(background.entries) == 200)
-    assert len(at_once) == MOST_AT_ONCE
-    assert called == []
-    go_on.set()
+    full, real = threading.Event(), threads.wait
+
+    def wait(*arguments: Any) -> Any:
+        full.set()
+        return real(*arguments)
+
+    monkeypatch.setattr(threads, "wait", wait)
+    with hanging_in(background):
+        for number in range(200):
+            background.call(partial(called.append, number))
+        assert full.wait(PATIENCE)
+        assert len(at_once) == MOST_AT_ONCE
+        assert called == []
     wait_for(lambda: sorted(called) == list(range(200)))
 
 
@@ -413,23 +426,21 @@ def test_what_hangs_holds_up_the_others_for_a_while(
 ) -> None:
     """Then it counts no more, and there is one thread more."""
     monkeypatch.setattr(threads, "HANGS", SOON)
-    go_on, called = hang_in(background), threading.Event()
-    background.call(called.set)
-    assert called.wait(PATIENCE)
-    assert not go_on.is_set()
-    go_on.set()
+    called = threading.Event()
+    with hanging_in(background):
+        background.call(called.set)
+        assert called.wait(PATIENCE)
 
 
 def test_forked_child_waits_for_no_thread_of_its_parent(
     background: Background,
 ) -> None:
     """They are not there, and never end."""
-    go_on, called = hang_in(background), threading.Event()
-    background.forget()
-    background.call(called.set)
-    assert called.wait(PATIENCE)
-    assert not go_on.is_set()
-    go_on.set()
+    called = threading.Event()
+    with hanging_in(background):
+        background.forget()
+        background.call(called.set)
+        assert called.wait(PATIENCE)
 
 
 @async_unsafe("not in an event loop")
