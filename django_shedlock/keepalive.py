@@ -150,8 +150,7 @@ def release_later(
     except RuntimeError as error:
         text = "Lock %r can't be released in the background: %s"
         logger.error(text, lock.name, error)
-    if wait:
-        late_releases.wait_until_done(lock, wait)
+    late_releases.wait_until_done(lock, wait)
 
 
 def guard(

@@ -77,8 +77,7 @@ def run_in_background(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # its thread has nothing else to do
             future.set_exception(error)
 
-    name = "django_shedlock background"
-    threading.Thread(target=run, name=name, daemon=True).start()
+    threading.Thread(target=run, name="django_shedlock background", daemon=True).start()
     return future
 
 
@@ -143,8 +142,7 @@ class Timetable:
         """The entries by time, and some that were removed or replaced since."""
         self._numbers = count()
         self._thread: threading.Thread | None = None
-        self._looks_at = 0.0
-        """When the thread, which waits, looks next at what is due."""
+        self._looks_at = 0.0  # when the thread, which waits, does so next
 
     def add(self, key: Hashable, work: Work, due: float = 0) -> None:
         """

@@ -474,7 +474,6 @@ class Renewed:
             raise self._error
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_each_thing_is_renewed_in_a_forked_child_only() -> None:
     """One that can't be renewed does not keep the others from it."""
     things = [
@@ -491,7 +490,6 @@ def test_thing_that_is_gone_is_not_kept() -> None:
     assert thing() is None
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_mutex_of_another_thread_is_free_in_a_forked_child() -> None:
     """The thread that has it does not go on there."""
     renewed = ForkSafeMutex()
