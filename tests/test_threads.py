@@ -433,6 +433,28 @@ def test_what_hangs_holds_up_the_others_for_a_while(
         assert called.wait(PATIENCE)
 
 
+def test_background_without_room_for_a_thread(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again soon: no loss stays untold."""
+    monkeypatch.setattr(threads, "RETRY", SOON)
+    refused, called = [], threading.Event()
+    background.add("begin", lambda: None)
+    background.wait_until_done("begin", PATIENCE)
+    start = threading.Thread.start
+
+    def refuse_first(thread: threading.Thread) -> None:
+        if "background" in thread.name and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_first)
+    background.call(called.set)
+    assert called.wait(PATIENCE)
+    assert refused
+
+
 def test_forked_child_waits_for_no_thread_of_its_parent(
     background: Background,
 ) -> None:
