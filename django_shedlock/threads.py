@@ -73,11 +73,12 @@ def run_in_background(work: Callable[[], T]) -> Future[T]:
 
     def run() -> None:
         try:
-            future.set_result(closing(work))
+            future.set_result(work())
         except BaseException as error:  # its thread has nothing else to do
             future.set_exception(error)
 
-    threading.Thread(target=run, name="django_shedlock background", daemon=True).start()
+    name = "django_shedlock background"
+    threading.Thread(target=closing, args=[run], name=name, daemon=True).start()
     return future
 
 
