@@ -24,9 +24,9 @@ LONGEST_PAUSE = 30.0
 """Seconds between two tries of a late release at the most."""
 
 # Note [A timetable each]
-# Each has a thread, so that no work waits for other work: a beat and a question wait
-# for their store (so each provider has its own ``heartbeat`` and ``questions``), a
-# release for a row, a receiver may take its time, and the end of a lease never waits.
+# Each has a thread, so that no work waits for other work: beats, questions and history
+# wait for their store (so each provider has its own), a release for a row, a receiver
+# may take its time (for ``losses`` see threads.py), and the end of a lease never waits.
 lease_ends = Timetable("lease ends")
 receivers = Timetable("receivers", retries=False)
 late_releases = Timetable("releases")
@@ -98,9 +98,9 @@ def watch_lease(lock: Lock, notice: float) -> float | None:
 
 def ask(provider: LockProvider) -> None:
     """Ask the store, with one statement, which leases that end soon were extended."""
-    locks = {
-        lock.locked_by: lock for lock in provider.questions.take_all() if lock.is_active
-    }
+    for lock in (soon := list(provider.questions.entries)):
+        provider.questions.remove(lock)
+    locks = {lock.locked_by: lock for lock in soon if lock.is_active}
     names = {lock.name for lock in locks.values()}
     with suppress(LockProviderError):
         for status in provider.statuses(LockQuery(names=names)) if names else ():
@@ -137,8 +137,7 @@ def release_later(
                 logger.warning("Lock %r was released, %.1f s late.", lock.name, late)
             if released or was_acquired:
                 return None
-        left = lock.remaining().total_seconds()
-        if left:
+        if left := lock.remaining().total_seconds():
             late = uptime() - since
             pause = max(backoff.pause(), late / 4)
             return uptime() + min(pause, LONGEST_PAUSE, left)
@@ -151,8 +150,7 @@ def release_later(
     except RuntimeError as error:
         text = "Lock %r can't be released in the background: %s"
         logger.error(text, lock.name, error)
-    if wait:
-        late_releases.wait_until_done(lock, wait)
+    late_releases.wait_until_done(lock, wait)
 
 
 def guard(

@@ -7,8 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -21,20 +22,23 @@ from django_shedlock.signals import logger
 
 LONGEST_WAIT = 1.0
 """Seconds between two looks at what is due: waits stand still in a suspended host."""
+LINGER = 1.0
+"""Seconds for which a thread waits for more work: a start costs more than a lock."""
 RETRY = 1.0
 """Seconds after which work that raised is called again."""
+MOST_AT_ONCE = 8
+"""Work that may take its time, as that of receivers, in as many threads."""
+HANGS = 5.0
+"""Seconds after which work counts as hanging, and keeps its place from no other."""
 
 T = TypeVar("T")
 
+# A child has none of its parent's threads, and must not share its sockets.
 _renewed: WeakSet[Any] = WeakSet()
 
 
 def renewed_in_child(thing: T) -> T:
-    """
-    Return ``thing``, and call its ``forget()`` in each child that is forked later.
-
-    A child has none of its parent's threads, and must not share its sockets.
-    """
+    """Return ``thing``; its ``forget()`` is called in each child forked later."""
     _renewed.add(thing)
     return thing
 
@@ -52,11 +56,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ForkSafeMutex:
-    """
-    A mutex that a forked child makes anew.
-
-    The child may inherit it locked by a thread that it does not have.
-    """
+    """A mutex that a forked child makes anew: a thread of its parent may have it."""
 
     def __init__(self) -> None:
         self.forget()
@@ -67,11 +67,19 @@ class ForkSafeMutex:
         self.mutex = threading.RLock()
 
 
-def run_in_background(work: Callable[[], object]) -> None:
+def run_in_background(work: Callable[[], T]) -> Future[T]:
     """Call ``work`` in a thread of its own; ``RuntimeError`` if none can be started."""
-    threading.Thread(
-        target=closing, args=[work], name="django_shedlock background", daemon=True
-    ).start()
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # its thread has nothing else to do
+            future.set_exception(error)
+
+    name = "django_shedlock background"
+    threading.Thread(target=closing, args=[run], name=name, daemon=True).start()
+    return future
 
 
 def outside_event_loop(work: Callable[[], T]) -> T:
@@ -113,8 +121,9 @@ class Timetable:
     """
     Calls work as soon as it is due, one after the other, in one daemon thread.
 
-    The thread starts with the first work, and ends after the last. Nothing else ends
-    it, whatever is raised. Work that raises is called again soon, if it ``retries``.
+    The thread starts with the first work, and ends when it had none for a while. It
+    keeps no connection meanwhile. Nothing else ends it, whatever is raised. Work that
+    raises is called again soon, if it ``retries``.
     """
 
     def __init__(self, name: str, *, retries: bool = True):
@@ -128,11 +137,13 @@ class Timetable:
         # A `with` of the mutex, since a signal's handler may raise in a condition's.
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
-        self.entries: dict[Hashable, TimedWork] = {}
+        self._done = threading.Condition(self._mutex)
+        self.entries: dict[Any, TimedWork] = {}
         self._heap: list[TimedWork] = []
         """The entries by time, and some that were removed or replaced since."""
         self._numbers = count()
         self._thread: threading.Thread | None = None
+        self._looks_at = 0.0  # when the thread, which waits, does so next
 
     def add(self, key: Hashable, work: Work, due: float = 0) -> None:
         """
@@ -151,42 +162,33 @@ class Timetable:
             self.entries[key] = entry
             if len(self._heap) > 2 * len(self.entries):
                 self._heap = sorted(self.entries.values())
-            if self._heap[0] is entry:
+            if not uptime() < self._looks_at <= due:
                 self._changed.notify_all()
 
     def remove(self, key: Hashable) -> None:
         """Call the work with this key no more."""
         with self._mutex:
             self.entries.pop(key, None)
-            if not self.entries:
-                self._changed.notify_all()
-
-    def take_all(self) -> list[Any]:
-        """Return the keys of all work, and call it no more."""
-        with self._mutex:
-            keys = list(self.entries)
-            self.entries.clear()
-        return keys
+            self._done.notify_all()
 
     def wait_until_done(self, key: Hashable, timeout: float) -> None:
         """Wait until the work with this key is done, for ``timeout`` at the most."""
         with self._mutex:
-            self._changed.wait_for(lambda: key not in self.entries, timeout)
+            self._done.wait_for(lambda: key not in self.entries, timeout)
 
     def _run(self) -> None:
-        goes_on = True
-        while goes_on:
+        while True:
             try:
-                goes_on = self._call_next()
+                if (entry := self._next()) is None:
+                    return
+                self._call(entry)
+                del entry  # and the lock that it knows
             except BaseException:  # SystemExit, too: other work needs the thread
                 with suppress(BaseException):
                     logger.exception("Work of the timetable %r failed.", self.name)
                 time.sleep(SHORTEST_PAUSE)
 
-    def _call_next(self) -> bool:
-        entry = self._next()
-        if entry is None:
-            return False
+    def _call(self, entry: TimedWork) -> None:
         due = uptime() + RETRY if self._retries else None
         try:
             due = closing(entry.work)
@@ -196,9 +198,7 @@ class Timetable:
                 if is_current and due is not None:
                     self.add(entry.key, entry.work, due)
                 elif is_current:
-                    del self.entries[entry.key]
-                    self._changed.notify_all()
-        return True
+                    self.remove(entry.key)
 
     def _is_current(self, entry: TimedWork) -> bool:
         return self.entries.get(entry.key) is entry
@@ -206,14 +206,41 @@ class Timetable:
     def _next(self) -> TimedWork | None:
         """Wait for the next work that is due; ``None`` ends the thread."""
         with self._mutex:
+            was_used = True
             while True:
                 while self._heap and not self._is_current(self._heap[0]):
                     heappop(self._heap)
-                if not self._heap:
+                    was_used = True
+                if not self._heap and not was_used:
                     # Under the condition, so that the next add() starts a thread.
                     self._thread = None
                     return None
-                pause = self._heap[0].due - uptime()
+                pause = self._heap[0].due - uptime() if self._heap else LINGER
                 if pause <= 0:
                     return self._heap[0]
-                self._changed.wait(min(pause, LONGEST_WAIT))
+                pause, was_used = min(pause, LONGEST_WAIT), False
+                self._looks_at = uptime() + pause
+                self._changed.wait(pause)
+
+
+class Background(Timetable):
+    """Calls work that may take its time, each in a thread of its own, a few at once."""
+
+    def forget(self) -> None:
+        """See Timetable.forget()."""
+        super().forget()
+        self._under_way: list[Future[object]] = []
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Call ``work`` soon; ``RuntimeError`` if no thread can be started."""
+        self.add(object(), partial(self._start, work))
+
+    def _start(self, work: Callable[[], object]) -> None:
+        self._under_way = [each for each in self._under_way if not each.done()]
+        if len(self._under_way) == MOST_AT_ONCE:
+            done, _ = wait(self._under_way, HANGS, FIRST_COMPLETED)
+            self._under_way.remove(done.pop() if done else self._under_way[0])
+        self._under_way.append(run_in_background(work))
+
+
+losses = Background("losses")

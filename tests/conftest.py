@@ -12,8 +12,7 @@ import pytest
 
 from tests.support import flushing, once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
-from tests.support.threads import threads_named
-from tests.support.waiting import PATIENCE, wait_for_servers
+from tests.support.waiting import wait_for, wait_for_servers
 
 # Else each of hundreds of processes compiles all of the package and the tests anew.
 sys.dont_write_bytecode = False
@@ -78,8 +77,10 @@ def pytest_runtest_teardown() -> Iterator[None]:
     yield
     # A late release may have waited for the test's transaction until now. The next test
     # may change the settings by which its thread closes its connection.
-    for thread in threads_named("releases"):
-        thread.join(PATIENCE)
+    from django_shedlock.keepalive import late_releases
+    from tests.support.threads import is_idle
+
+    wait_for(lambda: is_idle(late_releases))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

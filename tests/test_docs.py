@@ -12,7 +12,7 @@ from django.dispatch import Signal
 from docutils import nodes
 
 import django_shedlock
-from django_shedlock import ShedLockError, conf, signals
+from django_shedlock import ShedLockError, conf, signals, threads
 from django_shedlock.console.admin import actions, runs
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.cli import check
@@ -199,6 +199,7 @@ def test_version_is_in_the_changelog() -> None:
     assert DOCUMENTS["CHANGELOG.rst"].titles[1].startswith(version[1])
 
 
+PAGES = ("behaviour", "monitoring", "operations")
 NUMBERS = {
     "more than 10,000 locks may have findings": search.MOST,
     "since the last success, 100 at the most": summaries.MOST_FAILURES,
@@ -215,8 +216,10 @@ NUMBERS = {
     "an action takes 200 locks": actions.MOST_LOCKS,
     "it counts at most 10,000": CappedPaginator.most,
     "how many of the last 100 that ended": runs.COUNTED,
+    "are called for 8 of them at a time": threads.MOST_AT_ONCE,
+    "holds up the others for 5 seconds": threads.HANGS,
 }
-"""Sentences of the pages for operators, with figures, and the number in the code."""
+"""Sentences of these pages, with figures, and the number in the code."""
 WORDS = {
     "a thousand": "1,000",
     "ten thousand": "10,000",
@@ -224,6 +227,7 @@ WORDS = {
     "hundred": "100",
     "an hour": "1 hour",
     "five": "5",
+    "eight": "8",
     "ten": "10",
 }
 
@@ -231,7 +235,7 @@ WORDS = {
 @pytest.mark.parametrize(("sentence", "number"), NUMBERS.items())
 def test_numbers_are_those_of_the_code(sentence: str, number: float) -> None:
     """What a page promises is what is there, unless somebody sets it otherwise."""
-    pages = (DOCUMENTS[f"docs/{name}.rst"] for name in ("monitoring", "operations"))
+    pages = (DOCUMENTS[f"docs/{name}.rst"] for name in PAGES)
     text = " ".join(" ".join(page.source.split()).lower() for page in pages)
     for word, figures in WORDS.items():
         text = re.sub(rf"\b{word}\b", figures, text)

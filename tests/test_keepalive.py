@@ -30,6 +30,7 @@ from django_shedlock import (
     execute,
     hold,
     keepalive,
+    threads,
 )
 from django_shedlock.clocks import Backoff
 from django_shedlock.keepalive import (
@@ -56,8 +57,9 @@ from tests.support.leases import (
     is_kept_alive,
     lease_end,
     pass_time,
+    wait_until_idle,
 )
-from tests.support.threads import threads_named
+from tests.support.threads import NewThreads, counted_starts, is_idle
 from tests.support.waiting import PATIENCE, wait_for
 
 LEASE = timedelta(hours=1)
@@ -70,23 +72,26 @@ SOON = timedelta(seconds=0.2)
 @pytest.fixture(autouse=True)
 def in_memory() -> Iterator[None]:
     with locked_in_memory():
+        heartbeat = get_provider().heartbeat
         yield
-    wait_for(lambda: not heartbeats())
+    wait_for(lambda: is_idle(heartbeat))
 
 
-def heartbeats() -> set[threading.Thread]:
-    return threads_named("keep alive")
+@pytest.fixture
+def heartbeats() -> NewThreads:
+    return NewThreads("keep alive")
 
 
-def test_lock_outlives_its_lease() -> None:
-    """A short lease guards a long job, and its thread ends with the job."""
+def test_lock_outlives_its_lease(heartbeats: NewThreads) -> None:
+    """A short lease guards a long job, and is extended no more after it."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
         for _ in range(4):
             pass_time(THIRD, lock)
             assert LEASE - THIRD < lock.remaining() <= LEASE
         assert_locked()
         assert is_held("job")
-        assert len(heartbeats()) == 1
+        assert len(heartbeats) == 1
+    assert not is_kept_alive(lock)
     assert not is_held("job")
     assert not lock.lost.is_set()
 
@@ -99,16 +104,16 @@ def test_thread_wakes_up_when_a_beat_is_due() -> None:
         assert wait_for(lambda: lease_end(lock) > before)
 
 
-def test_without_keep_alive_there_is_no_thread() -> None:
+def test_without_keep_alive_there_is_no_thread(heartbeats: NewThreads) -> None:
     """A plain lock costs no thread, and its lease ends."""
     with hold("job", lock_at_most_for=LEASE) as lock:
-        assert not heartbeats()
+        assert not len(heartbeats)
         pass_time(LEASE, lock)
         assert lock.is_lost
         assert not is_held("job")
 
 
-def test_one_thread_for_all_locks() -> None:
+def test_one_thread_for_all_locks(heartbeats: NewThreads) -> None:
     """However many locks are kept alive, one thread does it, and they all live."""
     extended: list[str] = []
 
@@ -125,9 +130,62 @@ def test_one_thread_for_all_locks() -> None:
         for turn in range(1, 5):
             pass_time(THIRD, *locks)
             wait_for(lambda: Counter(extended) == dict.fromkeys(names, turn))  # noqa: B023
-        assert len(heartbeats()) == 1
+        assert len(heartbeats) == 1
         assert all(is_held(name) for name in names)
     lock_extended.disconnect(receiver)
+
+
+def test_thousands_of_locks_in_a_row_start_few_threads() -> None:
+    """The thread of one lock waits for the next one: a start costs more than that."""
+    with counted_starts() as started:
+        for _ in range(2000):
+            with hold("job", lock_at_most_for=LEASE, keep_alive=True):
+                pass
+    # Two, and some more where the machine stands still for seconds.
+    assert len(started) < 20
+    names = {"django_shedlock keep alive", "django_shedlock lease ends"}
+    assert names >= set(started)
+
+
+def test_async_locks_in_a_row_start_few_threads() -> None:
+    """Each body is watched, and all of them by one thread."""
+
+    async def main() -> None:
+        for _ in range(300):
+            async with ahold("job", lock_at_most_for=LEASE):
+                pass
+
+    with counted_starts() as started:
+        asyncio.run(main())
+    assert started.count("django_shedlock lease ends") < 10
+
+
+def test_loss_of_hundreds_of_locks_is_told_by_few_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Receivers that take their time hold up the next ones, and no end of a lease."""
+    monkeypatch.setattr(threads, "HANGS", PATIENCE)
+    told: list[str] = []
+    go_on, at_once = threading.Event(), NewThreads("background")
+
+    def receiver(*, lock: Lock, **kwargs: Any) -> None:
+        assert go_on.wait(PATIENCE)
+        told.append(lock.name)
+
+    names = [f"job {number}" for number in range(200)]
+    with ExitStack() as stack, received_by(lock_lost, receiver):
+        locks = [
+            stack.enter_context(hold(name, lock_at_most_for=LEASE, keep_alive=True))
+            for name in names
+        ]
+        for lock in locks:
+            end_lease(lock)
+        for lock in locks:
+            assert lock.lost.wait(PATIENCE)
+        wait_for(lambda: len(threads.losses.entries) == 200 - len(at_once))
+        assert len(at_once) == threads.MOST_AT_ONCE
+        go_on.set()
+        wait_for(lambda: sorted(told) == sorted(names))
 
 
 def test_a_new_lock_with_a_short_lease_is_not_made_to_wait(
@@ -331,7 +389,6 @@ def received_by(signal: Signal, receiver: Callable[..., Any]) -> Iterator[None]:
         signal.disconnect(receiver)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("signal", [lock_lost, lock_extended])
 def test_receiver_that_exits_ends_no_heartbeat(signal: Signal) -> None:
     """Whatever a receiver raises, the beats of the other locks go on."""
@@ -545,16 +602,16 @@ def test_release_during_a_beat_is_no_loss(
             beat_now(lock)
             assert extending.wait(PATIENCE)
         released.set()
-        wait_for(lambda: not heartbeats())
+        wait_until_idle(lock)
     assert not lock.lost.is_set()
     assert caplog.text == ""
 
 
 def test_body_that_raises_ends_the_heartbeat() -> None:
-    """A job that fails leaves neither thread nor lock behind."""
+    """A job that fails leaves neither beat nor lock behind."""
     with pytest.raises(ZeroDivisionError):
         execute(lambda: 1 / 0, "job", lock_at_most_for=LEASE, keep_alive=True)
-    wait_for(lambda: not heartbeats())
+    assert not get_provider().heartbeat.entries
     assert not is_held("job")
 
 
@@ -799,6 +856,7 @@ def test_release_that_no_thread_can_try_again_is_logged(
 
     refuse_releases(monkeypatch, 1)
     with monkeypatch.context() as full:
+        full.setattr(late_releases, "_thread", None)
         full.setattr(threading.Thread, "start", refuse)
         assert execute(lambda: 7, "job").value == 7
     assert "can't be released in the background: can't start" in caplog.text

@@ -9,6 +9,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -19,6 +21,8 @@ from django.utils.asyncio import async_unsafe
 from django_shedlock import threads
 from django_shedlock.clocks import uptime
 from django_shedlock.threads import (
+    MOST_AT_ONCE,
+    Background,
     ForkSafeMutex,
     Timetable,
     outside_event_loop,
@@ -27,7 +31,13 @@ from django_shedlock.threads import (
 )
 from tests.support.forks import forked, thread_inside
 from tests.support.processes import Parent, worker
-from tests.support.threads import running_threads, threads_named
+from tests.support.threads import (
+    NewThreads,
+    counted_starts,
+    is_idle,
+    running_threads,
+    threads_named,
+)
 from tests.support.waiting import PATIENCE, wait_for
 
 SOON = 0.01
@@ -53,20 +63,23 @@ class Often:
 
 
 @pytest.fixture
-def timetable() -> Iterator[Timetable]:
-    made = Timetable("of a test")
+def timetable(request: pytest.FixtureRequest) -> Iterator[Timetable]:
+    made = Timetable(request.node.name)  # the threads of others may wait for more work
     yield made
     for key in list(made.entries):
         made.remove(key)
-    wait_for(lambda: not threads_of(made))
+    wait_for(lambda: is_idle(made))
 
 
 def threads_of(timetable: Timetable) -> set[threading.Thread]:
     return threads_named(timetable.name)
 
 
-def test_entries_are_called_until_they_end(timetable: Timetable) -> None:
-    """One thread calls them all, and ends with the last of them."""
+def test_entries_are_called_until_they_end(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread calls them all, and ends some time after the last of them."""
+    monkeypatch.setattr(threads, "LINGER", SOON)
     first, second = Often(), Often()
     timetable.add("first", first)
     timetable.add("second", second)
@@ -77,6 +90,47 @@ def test_entries_are_called_until_they_end(timetable: Timetable) -> None:
     wait_for(lambda: "first" not in timetable.entries)
     timetable.remove("second")
     wait_for(lambda: not threads_of(timetable))
+
+
+def test_thread_waits_for_more_work(timetable: Timetable) -> None:
+    """A start costs more than many locks, and nothing is held meanwhile."""
+    with counted_starts() as started:
+        for _ in range(100):
+            timetable.add("key", lambda: None)
+            timetable.wait_until_done("key", PATIENCE)
+            wait_for(lambda: is_idle(timetable), pause=0.001)
+    assert len(started) < 10  # one, but for a machine that stands still
+    assert all(thread.daemon for thread in threads_of(timetable))
+
+
+def test_thread_ends_after_work_that_was_removed(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody tells it, so it looks."""
+    monkeypatch.setattr(threads, "LINGER", SOON)
+    monkeypatch.setattr(threads, "LONGEST_WAIT", SOON)
+    timetable.add("later", Often(), uptime() + 3600)
+    timetable.remove("later")
+    wait_for(lambda: not threads_of(timetable))
+
+
+def test_thread_that_was_needed_meanwhile_goes_on(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends when nothing was added since its last look, if only for a moment."""
+    waits: list[float] = []
+
+    def wait(pause: float) -> None:
+        waits.append(pause)
+        if len(waits) < 4:
+            timetable.add("later", Often(), uptime() + 3600)
+            timetable.remove("later")
+
+    timetable._thread = threading.current_thread()
+    monkeypatch.setattr(timetable._changed, "wait", wait)
+    assert timetable._next() is None
+    assert waits == [threads.LINGER] * 4
+    assert timetable._thread is None
 
 
 def test_later_entry_takes_the_place_of_one_with_its_key(timetable: Timetable) -> None:
@@ -220,6 +274,39 @@ def test_entry_that_is_not_the_first_wakes_up_nobody(
     assert woken == []
 
 
+def test_thread_that_looks_in_time_is_not_woken_up(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a lock whose beats are far off costs no change of threads."""
+    monkeypatch.setattr(threads, "LINGER", PATIENCE)
+    monkeypatch.setattr(threads, "LONGEST_WAIT", PATIENCE)
+    timetable.add("first", lambda: None)
+    wait_for(lambda: is_idle(timetable) and not timetable.entries)
+    woken: list[str] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(timetable._changed, "notify_all", lambda: woken.append("up"))
+        timetable.add("late", Often(), uptime() + 2 * PATIENCE)
+        assert woken == []
+        timetable.add("soon", Often(), uptime() + PATIENCE / 2)
+        assert woken == ["up"]
+    monkeypatch.undo()
+    timetable.add("now", lambda: None)  # it looks, and then as often as it should
+
+
+def test_thread_is_woken_up_after_a_suspension(
+    timetable: Timetable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wait stood still, so it may look later than it said."""
+    timetable.add("first", lambda: None)
+    wait_for(lambda: is_idle(timetable) and not timetable.entries)
+    woken: list[str] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(timetable._changed, "notify_all", lambda: woken.append("up"))
+        watched.setattr(timetable, "_looks_at", uptime() - SOON)
+        timetable.add("soon", Often(), uptime() + SOON)
+    assert woken == ["up"]
+
+
 def test_removed_entries_do_not_pile_up(timetable: Timetable) -> None:
     """Each lock adds an entry, and removes it long before it is due."""
     later = uptime() + 3600
@@ -282,6 +369,103 @@ def test_work_in_the_background_runs_in_another_thread() -> None:
     assert names == ["django_shedlock background"]
 
 
+def test_error_in_the_background_is_for_who_asks() -> None:
+    """The thread has nothing else to do, and ends."""
+    failed = run_in_background(lambda: 1 / 0)
+    assert isinstance(failed.exception(PATIENCE), ZeroDivisionError)
+
+
+@pytest.fixture
+def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[Background]:
+    monkeypatch.setattr(threads, "HANGS", PATIENCE)
+    made = Background("of a test")
+    yield made
+    wait_for(lambda: is_idle(made))
+
+
+@contextmanager
+def hanging_in(background: Background) -> Iterator[None]:
+    """Let as much work as is called at once go on until the body has ended."""
+    go_on, begun = threading.Event(), []
+
+    def hang() -> None:
+        begun.append("here")
+        go_on.wait()
+
+    for _ in range(MOST_AT_ONCE):
+        background.call(hang)
+    wait_for(lambda: len(begun) == MOST_AT_ONCE)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def test_background_has_few_threads_at_once(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too much waits, and is called as soon as there is room."""
+    at_once, called = NewThreads("background"), []
+    full, real = threading.Event(), threads.wait
+
+    def wait(*arguments: Any) -> Any:
+        full.set()
+        return real(*arguments)
+
+    monkeypatch.setattr(threads, "wait", wait)
+    with hanging_in(background):
+        for number in range(200):
+            background.call(partial(called.append, number))
+        assert full.wait(PATIENCE)
+        assert len(at_once) == MOST_AT_ONCE
+        assert called == []
+    wait_for(lambda: sorted(called) == list(range(200)))
+
+
+def test_what_hangs_holds_up_the_others_for_a_while(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it counts no more, and there is one thread more."""
+    monkeypatch.setattr(threads, "HANGS", SOON)
+    called = threading.Event()
+    with hanging_in(background):
+        background.call(called.set)
+        assert called.wait(PATIENCE)
+
+
+def test_background_without_room_for_a_thread(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again soon: no loss stays untold."""
+    monkeypatch.setattr(threads, "RETRY", SOON)
+    refused, called = [], threading.Event()
+    background.add("begin", lambda: None)
+    background.wait_until_done("begin", PATIENCE)
+    start = threading.Thread.start
+
+    def refuse_first(thread: threading.Thread) -> None:
+        if "background" in thread.name and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_first)
+    background.call(called.set)
+    assert called.wait(PATIENCE)
+    assert refused
+
+
+def test_forked_child_waits_for_no_thread_of_its_parent(
+    background: Background,
+) -> None:
+    """They are not there, and never end."""
+    called = threading.Event()
+    with hanging_in(background):
+        background.forget()
+        background.call(called.set)
+        assert called.wait(PATIENCE)
+
+
 @async_unsafe("not in an event loop")
 def ask() -> str:
     return threading.current_thread().name
@@ -312,7 +496,6 @@ class Renewed:
             raise self._error
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_each_thing_is_renewed_in_a_forked_child_only() -> None:
     """One that can't be renewed does not keep the others from it."""
     things = [
@@ -329,7 +512,6 @@ def test_thing_that_is_gone_is_not_kept() -> None:
     assert thing() is None
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_mutex_of_another_thread_is_free_in_a_forked_child() -> None:
     """The thread that has it does not go on there."""
     renewed = ForkSafeMutex()

@@ -40,7 +40,7 @@ from django_shedlock.signals import (
     lock_not_acquired,
     lock_released,
 )
-from django_shedlock.threads import renewed_in_child, run_in_background
+from django_shedlock.threads import renewed_in_child
 
 LONGEST_TRACEBACK = 16_000
 """Of a longer one the end is kept. MySQL's TEXT has 65,535 bytes, four a character."""
@@ -186,7 +186,7 @@ def record_loss(*, lock: Lock, **kwargs: Any) -> None:
         write()  # in a TestCase only the test's own connection sees the row
         return
     with suppress(RuntimeError):  # no room for a thread
-        run_in_background(write)
+        lock.provider.history.add(lock, write)
 
 
 @receiver(lock_not_acquired)

@@ -21,7 +21,7 @@ from django_shedlock.exceptions import LockLost, LockProviderError, NoActiveLock
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome, is_success
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
-from django_shedlock.threads import run_in_background
+from django_shedlock.threads import losses
 
 RECEIVERS_TIMEOUT = 5
 """Seconds for which the end of a body waits for the receivers of ``lock_lost``."""
@@ -369,7 +369,7 @@ class Lock:
         Set ``lost``, call the watchers, and send ``lock_lost``: all of it once.
 
         If another thread does it, wait for that. With ``in_background`` the signal is
-        sent in a thread of its own, and nobody waits.
+        sent in another thread, and nobody waits.
         """
         with self._mutex:
             is_first = not self.lost.is_set()
@@ -393,7 +393,7 @@ class Lock:
     def _send_lost(self, *, in_background: bool = False) -> None:
         if in_background:
             with suppress(RuntimeError):  # no room for a thread
-                run_in_background(self._send_lost)
+                losses.call(self._send_lost)
                 return
         self._sender = threading.get_ident()
         try:

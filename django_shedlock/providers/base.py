@@ -132,6 +132,7 @@ class LockProvider(ABC):
         self.keeps_alive = keep_alive
         self.history_database = history_database
         self.heartbeat, self.questions = Timetable("keep alive"), Timetable("questions")
+        self.history = Timetable("history", retries=False)
 
     @abstractmethod
     def acquire(self, lock: Lock) -> LockHolder | None:
@@ -218,11 +219,7 @@ class LockProvider(ABC):
         return sum(1 for _ in self.statuses(query))
 
     def register(self, name: str, schedule: Schedule) -> None:
-        """
-        Register the lock's schedule; ``LockStatus.registered()`` says what is due then.
-
-        Change nothing if the lock has this schedule, or if its job runs.
-        """
+        """Register a new schedule unless the job runs; see LockStatus.registered()."""
         return
 
     def fence(self, lock: Lock) -> bool:

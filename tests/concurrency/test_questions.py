@@ -1,4 +1,4 @@
-"""What many leases that end at about the same time ask of their store."""
+"""What many leases that end at about the same time cost their store."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 from django.db.backends.signals import connection_created
 
-from django_shedlock import Lock, keepalive
+from django_shedlock import Lock, hold, keepalive, threads
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.keepalive import guard, unguard
-from django_shedlock.models import LockRecord
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.signals import lock_lost
 from django_shedlock.test.contract.harness import force_extend
 from tests.support.leases import end_own_count
 from tests.support.locks import configure, take_from
-from tests.support.waiting import wait_for
+from tests.support.sessions import number_of_sessions
+from tests.support.threads import NewThreads, counted_starts
+from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.servers_only, pytest.mark.django_db(transaction=True)]
 
@@ -97,3 +100,41 @@ def test_store_is_asked_about_hundreds_of_leases_at_once(
         assert set(noted.threads) == {"django_shedlock questions"}
         assert 1 <= len(noted.connections) <= 3
         assert len(noted.threads) <= 3
+
+
+def test_loss_of_hundreds_of_locks_takes_few_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Receivers have a few at once, however many there are, and the history has one."""
+    monkeypatch.setattr(threads, "HANGS", PATIENCE)
+    told: list[str] = []
+    go_on, at_once = threading.Event(), NewThreads("background")
+
+    def receiver(*, lock: Lock, **kwargs: Any) -> None:
+        assert number_of_sessions()
+        told.append(lock.name)
+        assert go_on.wait(PATIENCE)
+
+    lock_lost.connect(receiver)
+    options: Any = {"lock_at_most_for": LEASE, "keep_alive": True}
+    with ExitStack() as stack:
+        started = stack.enter_context(counted_starts())
+        stack.callback(lock_lost.disconnect, receiver)
+        locks = [
+            stack.enter_context(hold(f"job {number}", **options))
+            for number in range(MANY)
+        ]
+        before = number_of_sessions()
+        LockRecord.objects.update(lock_until=DatabaseNow())
+        for lock in locks:
+            end_own_count(lock)
+        wait_for(lambda: len(threads.losses.entries) == MANY - threads.MOST_AT_ONCE)
+        wait_for(lambda: len(told) == len(at_once) == threads.MOST_AT_ONCE)
+        # And one for the history, and another that is about to end.
+        most = before + threads.MOST_AT_ONCE + 2
+        wait_for(lambda: before < number_of_sessions() <= most)
+        go_on.set()
+        wait_for(lambda: len(told) == MANY)
+        wait_for(lambda: LockRun.objects.filter(lost_at__isnull=False).count() == MANY)
+    assert started.count("django_shedlock background") == MANY  # one after the other
+    assert 1 <= started.count("django_shedlock history") < 20

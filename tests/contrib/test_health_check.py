@@ -22,7 +22,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from tests.support.lateness import be_overdue
 from tests.support.locks import take
-from tests.support.threads import BackgroundThreads
+from tests.support.threads import NewThreads
 from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
@@ -102,7 +102,7 @@ def test_check_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         left.append([c.connection for c in connections.all(initialized_only=True)])
 
     monkeypatch.setattr(ShedLock, "run", run_and_look)
-    threads = BackgroundThreads()
+    threads = NewThreads("background")
     assert asyncio.run(ShedLock(keep_for=0).get_result()).error is None
     assert wait_for(lambda: not threads)
     [opened] = left
@@ -115,7 +115,7 @@ def test_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Search, "verdict", lambda search, aliases: [][: goes_on.wait(PATIENCE)]
     )
-    threads = BackgroundThreads()
+    threads = NewThreads("background")
     check = ShedLock(deadline=timedelta(milliseconds=10))
     for _ in range(3):
         with pytest.raises(ServiceUnavailable):

@@ -13,6 +13,7 @@ from django_shedlock.clocks import uptime
 from django_shedlock.keepalive import Beat, guard, lease_ends, unguard
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.threads import Timetable
+from tests.support.threads import is_idle
 from tests.support.waiting import wait_for
 
 OFTEN = 0.3
@@ -105,7 +106,7 @@ def next_beat(lock: Lock) -> timedelta:
 
 def wait_until_idle(lock: Lock) -> None:
     """Wait until the heartbeat's thread has nothing to do, and so no mutex."""
-    wait_for(lambda: lock.provider.heartbeat._changed._waiters)
+    wait_for(lambda: is_idle(lock.provider.heartbeat))
 
 
 def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:

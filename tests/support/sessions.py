@@ -21,6 +21,21 @@ BLOCKED = {
 }
 
 
+SESSIONS = {
+    "postgresql": (
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()"
+    ),
+    "mysql": (
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()"
+    ),
+}
+
+
+def number_of_sessions() -> int:
+    """Return how many connections to the database the server has."""
+    return int(_ask(connection, SESSIONS))
+
+
 def session_number() -> int:
     """Return the number by which the server knows this thread's connection."""
     return session_number_of(connection)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 from django.db import connections
 
+from django_shedlock.threads import Timetable
 from tests.support.waiting import PATIENCE
 
 
@@ -47,11 +49,32 @@ def run_threads(count: int, work: Callable[[], None]) -> None:
         pass
 
 
-class BackgroundThreads:
-    """The background threads that began since then, whatever other tests left."""
+class NewThreads:
+    """The threads of this name that began since then, whatever other tests left."""
 
-    def __init__(self) -> None:
-        self._before = threads_named("background")
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._before = threads_named(name)
 
     def __len__(self) -> int:
-        return len(threads_named("background") - self._before)
+        return len(threads_named(self._name) - self._before)
+
+
+def is_idle(timetable: Timetable) -> bool:
+    """Return whether its thread does nothing, and has no mutex or connection."""
+    with timetable._mutex:
+        return not timetable._thread or bool(timetable._changed._waiters)
+
+
+@contextmanager
+def counted_starts() -> Iterator[list[str]]:
+    """Note the name of each thread that is started in the body."""
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    with patch.object(threading.Thread, "start", note):
+        yield started

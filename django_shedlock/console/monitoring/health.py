@@ -126,22 +126,22 @@ class Checks:
         Raises ``RuntimeError`` if no thread can be started.
         """
         with self._mutex:
-            begun = [each for each in self._under_way.get(key, ()) if each[1].running()]
+            begun = [
+                each for each in self._under_way.get(key, ()) if not each[1].done()
+            ]
             has_time = begun and time.monotonic() - begun[-1][0] <= PATIENCE
             if not has_time and len(begun) < MOST_UNDER_WAY:
-                future: Future[Verdict] = Future()
-                future.set_running_or_notify_cancel()
-                run_in_background(partial(_run, check, future))
+                future = run_in_background(partial(_run, check))
                 begun.append((time.monotonic(), future))
             self._under_way[key] = begun
             return begun[-1]
 
 
-def _run(check: Callable[[], Verdict], future: Future[Verdict]) -> None:
+def _run(check: Callable[[], Verdict]) -> Verdict:
     try:
-        future.set_result(check())
-    except BaseException as error:  # its thread has nothing else to do
-        future.set_exception(RuntimeError(f"The check ended by {error!r}."))
+        return check()
+    except BaseException as error:
+        raise RuntimeError(f"The check ended by {error!r}.") from None
     finally:
         caches.close_all()
 

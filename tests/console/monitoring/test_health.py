@@ -41,7 +41,7 @@ from tests.support.lateness import be_on_time, be_overdue
 from tests.support.locks import add_run, expire, take
 from tests.support.operators import operator
 from tests.support.records import make_unreadable
-from tests.support.threads import BackgroundThreads
+from tests.support.threads import NewThreads
 from tests.support.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -336,7 +336,7 @@ class TestVerdicts:
             return []
 
         monkeypatch.setattr(Search, "verdict", hang)
-        threads = BackgroundThreads()
+        threads = NewThreads("background")
         for _ in range(10):
             answer = Client().get("/hasty")
             assert answer.status_code == 503
@@ -352,7 +352,7 @@ class TestVerdicts:
         """Its connection may be dead: the store is asked again, in few threads."""
         monkeypatch.setattr("django_shedlock.console.monitoring.health.PATIENCE", -1)
         checks, goes_on = Checks(), threading.Event()
-        threads = BackgroundThreads()
+        threads = NewThreads("background")
 
         def hang() -> Verdict:
             assert goes_on.wait(PATIENCE)
@@ -387,7 +387,7 @@ class TestVerdicts:
     @pytest.mark.servers_only
     def test_table_that_somebody_locked(self) -> None:
         """A store that does not answer is a 503 by the deadline, and says why."""
-        threads, took = BackgroundThreads(), []
+        threads, took = NewThreads("background"), []
         with locked_table():
             for _ in range(5):
                 began = time.monotonic()

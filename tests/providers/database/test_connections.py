@@ -61,7 +61,12 @@ from tests.support.sessions import (
     session_number_of,
 )
 from tests.support.statements import says
-from tests.support.threads import run_threads, running_threads, threads_named
+from tests.support.threads import (
+    NewThreads,
+    run_threads,
+    running_threads,
+    threads_named,
+)
 from tests.support.waiting import PATIENCE, wait_for
 
 committed = pytest.mark.django_db(transaction=True)
@@ -668,7 +673,7 @@ def test_many_locks_are_kept_alive_on_one_connection(
     opened: list[BaseDatabaseWrapper],
 ) -> None:
     """300 locks have one thread, which has one connection of its own."""
-    provider = DatabaseLockProvider("default")
+    provider, heartbeats = DatabaseLockProvider("default"), NewThreads("keep alive")
     hour = timedelta(hours=1)
     locks = [take_from(provider, configure(f"job {n}", hour)) for n in range(300)]
     ends = [lease_end(lock) for lock in locks]
@@ -680,7 +685,7 @@ def test_many_locks_are_kept_alive_on_one_connection(
         wait_for(
             lambda: all(map(operator.lt, ends, [lease_end(lock) for lock in locks]))
         )
-        assert len(threads_named("keep alive")) == 1
+        assert len(heartbeats) == 1
     assert len(opened) == 1
     assert LockRecord.objects.held().count() == 300
 
