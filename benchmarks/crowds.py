@@ -107,11 +107,11 @@ def raw_acquirer(settings: dict[str, Any], name: str, alias: str | None) -> Any:
 
     from django.db import connections
 
-    from benchmarks.ways import A_MINUTE, ACQUIRE, RELEASE, raw_connection
+    from benchmarks.raw import A_MINUTE, ACQUIRE, RELEASE, connect
 
     me = str(os.getpid())
     if alias is None:
-        execute = partial(raw_connection(settings).execute, prepare=True)
+        execute = partial(connect(settings).execute, prepare=True)
     else:
         execute = connections[alias].cursor().execute
 

@@ -20,6 +20,8 @@ from typing import Any
 from benchmarks import crowds, redis_locks, sizes, ways
 from benchmarks.databases import postgres
 
+DRIVER = "/usr/share/java/postgresql.jar"
+"""Where Debian's libpostgresql-jdbc-java has it."""
 SECTIONS = ("ways", "redis", "crowds", "sizes")
 
 
@@ -28,9 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", help="of a PostgreSQL server; by default one starts")
     parser.add_argument("--redis", help="of a Redis server; by default none is used")
+    parser.add_argument("--jdbc", default=DRIVER, help="Java's driver of PostgreSQL")
     parser.add_argument("--json", type=Path, help="a file for the numbers")
     parser.add_argument("--only", choices=SECTIONS, action="append")
     parser.add_argument("--rounds", type=int, default=1000, help="of each way")
+    parser.add_argument("--in-a-row", type=int, default=1, help="of each round")
     parser.add_argument("--seconds", type=float, default=5, help="of each crowd")
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--waiters", type=int, default=200)
@@ -51,15 +55,15 @@ def measure(options: argparse.Namespace, settings: dict[str, Any]) -> dict[str, 
     results: dict[str, Any] = {"machine": machine()}
     print(" ".join(f"{key}: {value}." for key, value in results["machine"].items()))
     if "ways" in sections:
-        results["ways"] = ways.measure(settings, options.rounds)
+        results["ways"] = ways.measure(settings, options)
     if "redis" in sections and options.redis:
-        results["redis"] = redis_locks.measure(options.redis, options.rounds)
+        results["redis"] = redis_locks.measure(options)
     if "crowds" in sections:
         results["crowds"] = crowds.measure(
             settings, options.processes, options.seconds, options.waiters
         )
     if "sizes" in sections:
-        results["sizes"] = sizes.measure(options.records, options.names, options.rounds)
+        results["sizes"] = sizes.measure(settings, options)
     return results
 
 
