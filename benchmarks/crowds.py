@@ -2,93 +2,111 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Barrier, Thread
 from typing import Any
 
-from benchmarks.tables import show
+from benchmarks import raw
+from benchmarks.tables import Row, show
 
 RAW = "raw psycopg, prepared"
 DJANGO = {"Django's cursor": "default", "Django's cursor, prepared": "prepared"}
 OURS = {"execute()": "default", "execute(), prepared": "prepared"}
 """The ways that Django's connections go, each with its alias."""
+WAYS = (RAW, *DJANGO, *OURS)
+LOCKS = (1, 16)
 START = 240
 """Seconds for which processes wait for each other."""
+TURNS = 3
+"""How often each way comes, so that a slow moment slows none of them alone."""
 
 
-def measure(
-    settings: dict[str, Any], processes: int, seconds: float, waiters: int
-) -> dict[str, Any]:
+def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return and print acquisitions a second, and how soon a waiter gets the lock."""
-    throughput: dict[str, dict[str, float]] = {}
-    for names in (1, processes):
-        for way in (RAW, *DJANGO, *OURS):
-            title = f"{processes} processes on {names} locks: {way}"
-            rate = crowd(settings, way, processes, names, seconds)
-            base = throughput.get(title.replace(way, RAW), {"a second": rate})
-            ratio = rate / base["a second"]
-            throughput[title] = {"a second": rate, "ratio": ratio}
+    throughput: dict[str, Row] = {}
+    for locks in LOCKS:
+        for processes in options.processes:
+            rates = crowd(settings, processes, locks, options.seconds)
+            for way, rate in rates.items():
+                row = {"a second": rate, "ratio": rate / rates[RAW]}
+                throughput[title(processes, locks, way)] = row
     show("acquisitions", throughput)
-    waiters = min(waiters, room())
-    handover = {f"{waiters} waiters on one lock": wait(waiters)}
+    counts = sorted({min(waiters, room()) for waiters in options.waiters})
+    handover = {f"{count} waiters on one lock": wait(count) for count in counts}
     show("from the release to the next holder (ms)", handover)
-    return {"acquisitions": throughput, "waiters": handover}
+    return {
+        "processes": options.processes,
+        "acquisitions": throughput,
+        "waiters": handover,
+    }
+
+
+def title(processes: int, locks: int, way: str) -> str:
+    """Return the name of a row."""
+    return f"{processes} processes on {locks} locks: {way}"
 
 
 def crowd(
-    settings: dict[str, Any], way: str, processes: int, names: int, seconds: float
-) -> float:
-    """Return the acquisitions a second of all processes together."""
+    settings: dict[str, Any], processes: int, locks: int, seconds: float
+) -> dict[str, float]:
+    """Return each way's acquisitions a second, of all processes together."""
     from django_shedlock import execute
 
-    for number in range(names):
+    for number in range(locks):
         execute(list, f"crowd {number}", lock_at_most_for="1m", history=False)
     context = multiprocessing.get_context("spawn")
     barrier, counts = context.Barrier(processes), context.Queue()
     started = [
         context.Process(
             target=work,
-            args=(settings, way, f"crowd {number % names}", seconds, barrier, counts),
+            args=(settings, f"crowd {number % locks}", seconds, barrier, counts),
         )
         for number in range(processes)
     ]
     for process in started:
         process.start()
-    total = sum(counts.get(timeout=START + seconds) for _ in started)
+    total: Counter[str] = Counter()
+    for _ in started:
+        total.update(counts.get(timeout=START + len(WAYS) * seconds))
     for process in started:
         process.join()
-    return float(total) / seconds
+    return {way: total[way] / seconds for way in WAYS}
 
 
 def work(
-    settings: dict[str, Any],
-    way: str,
-    name: str,
-    seconds: float,
-    barrier: Any,
-    counts: Any,
+    settings: dict[str, Any], name: str, seconds: float, barrier: Any, counts: Any
 ) -> None:
-    """Acquire and release for that many seconds, and report how often it worked."""
+    """Acquire and release in each way in turn, and report how often each worked."""
+    from django.db import connections
+
     from benchmarks.databases import set_up
 
     set_up(settings)
-    if way in OURS:
-        acquire = acquirer(name, way)
-    else:
-        acquire = raw_acquirer(settings, name, DJANGO.get(way))
-    acquire()
-    barrier.wait(START)
-    end = time.monotonic() + seconds
-    count = 0
-    while time.monotonic() < end:
-        count += acquire()
-    counts.put(count)
+    total = dict.fromkeys(WAYS, 0)
+    for way in WAYS * TURNS:
+        with raw.connect(settings) as connection:
+            acquire = acquirer(connection, name, way)
+            acquire()
+            barrier.wait(START)
+            end = time.monotonic() + seconds / TURNS
+            while time.monotonic() < end:
+                total[way] += acquire()
+        connections.close_all()
+    counts.put(total)
 
 
-def acquirer(name: str, way: str) -> Any:
+def acquirer(connection: Any, name: str, way: str) -> Callable[[], bool]:
     """Return a function that acquires and releases, and returns whether it could."""
+    import os
+
+    from django.db import connections
+
     from django_shedlock import execute
 
     def pair() -> bool:
@@ -97,31 +115,22 @@ def acquirer(name: str, way: str) -> Any:
         )
         return result.was_executed
 
-    return pair
-
-
-def raw_acquirer(settings: dict[str, Any], name: str, alias: str | None) -> Any:
-    """Return what does the same with raw statements."""
-    import os
-    from functools import partial
-
-    from django.db import connections
-
-    from benchmarks.raw import A_MINUTE, ACQUIRE, RELEASE, connect
-
+    if way in OURS:
+        return pair
     me = str(os.getpid())
-    if alias is None:
-        execute = partial(connect(settings).execute, prepare=True)
+    if way == RAW:
+        send = partial(connection.execute, prepare=True)
     else:
-        execute = connections[alias].cursor().execute
+        cursor = connections[DJANGO[way]].cursor()
+        send = lambda *statement: cursor.execute(*statement) or cursor  # noqa: E731
 
-    def pair() -> bool:
-        found = execute(ACQUIRE, (A_MINUTE, me, name)).rowcount
+    def raw_pair() -> bool:
+        found = send(raw.ACQUIRE, (raw.A_MINUTE, me, name)).rowcount
         if found:
-            execute(RELEASE, (name, me))
+            send(raw.RELEASE, (name, me))
         return bool(found)
 
-    return pair
+    return raw_pair
 
 
 def room() -> int:

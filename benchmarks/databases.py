@@ -10,7 +10,7 @@ from typing import Any
 
 import django
 
-NAME = "shedlock_benchmark"
+NAME = "shedlock_benchmark" + os.environ.get("SHEDLOCK_TEST_SUFFIX", "")
 """Not a test database's name: to those the library keeps no connection."""
 PREPARED = {"server_side_binding": True, "prepare_threshold": 2}
 """Django's own options for statements that the server prepares."""

@@ -30,7 +30,7 @@ class Java(Timed):
 def ways(
     settings: dict[str, Any], jdbc: str, warm_up: int, stack: ExitStack
 ) -> tuple[Java | LeftOut, Java | LeftOut]:
-    """Return both ways, warmed up since Java compiles late, or why they are left out."""
+    """Return both ways, or why they are left out. Java compiles what it often does."""
     reason = ""
     if shutil.which("javac") is None:
         reason = "no JDK"

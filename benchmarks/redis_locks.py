@@ -14,7 +14,9 @@ HELD = "held"
 LEASE = timedelta(minutes=1)
 
 
-def measure(options: argparse.Namespace) -> dict[str, dict[str, Row]]:
+def measure(
+    settings: dict[str, Any], options: argparse.Namespace
+) -> dict[str, dict[str, Row]]:
     """Return and print each way's times, compared with redis-py's lock."""
     from redis import Redis
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from math import nan
 from typing import Any
 
 LEFT_OUT = "left out"
@@ -110,9 +109,18 @@ def summary(times: Sequence[float], base: float) -> dict[str, float]:
 
 def show(title: str, rows: dict[str, Row]) -> None:
     """Print a table with a line for each row."""
-    columns = [key for key in next(iter(rows.values())) if key != LEFT_OUT]
+    columns = [*dict.fromkeys(key for row in rows.values() for key in row)]
+    widths = {key: max(9, len(key)) for key in columns if key != LEFT_OUT}
     width = max(map(len, rows))
-    print(f"\n{title}\n{'':{width}} " + " ".join(f"{name:>9}" for name in columns))
+    heads = " ".join(f"{key:>{wide}}" for key, wide in widths.items())
+    print(f"\n{title}\n{'':{width}} {heads}")
     for name, row in rows.items():
-        cells = (f"{row.get(key, nan):{max(9, len(key))}.2f}" for key in columns)
-        print(f"{name:{width}} " + row.get(LEFT_OUT, " ".join(cells)))
+        cells = (f"{cell(row.get(key)):>{wide}}" for key, wide in widths.items())
+        print(f"{name:{width}} " + row.get(LEFT_OUT, " ".join(cells)).rstrip())
+
+
+def cell(number: float | None) -> str:
+    """Return the number as it is printed."""
+    if number is None:
+        return ""
+    return str(number) if isinstance(number, int) else f"{number:.2f}"

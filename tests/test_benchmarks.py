@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.sqlite_only
 
 
 def measured(
-    benchmark: str, folder: Path, *given: str, **options: int
+    benchmark: str, folder: Path, *given: str, **options: float
 ) -> tuple[str, list[str]]:
     arguments = [*given, *(f"--{name}={value}" for name, value in options.items())]
     done = subprocess.run(
@@ -30,7 +31,7 @@ def measured(
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    title, *lines = done.stdout.splitlines()
+    title, *lines = done.stdout.splitlines() or [""]
     return title, lines
 
 
@@ -56,13 +57,16 @@ def test_records_are_measured(tmp_path: Path) -> None:
         assert float(found[2]) > 10
 
 
-FEW = {
+FEW: dict[str, Any] = {
     "rounds": 3,
     "processes": 2,
     "waiters": 3,
     "records": 20,
     "names": 10,
-    "seconds": 1,
+    "seconds": 0.3,
+    "kept": 30,
+    "ending": 30,
+    "lease": 2,
 }
 RIVALS = {
     "select_for_update(skip_locked)",
@@ -73,16 +77,23 @@ RIVALS = {
 }
 
 
-def test_locks_are_measured(tmp_path: Path) -> None:
-    """Each way to lock is measured beside the raw one of its store, in one run."""
+@pytest.fixture(scope="module")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The file with the numbers of all sections, and the lines that are printed."""
+    folder = tmp_path_factory.mktemp("locks")
     url = os.environ.get("SHEDLOCK_TEST_POSTGRES_URL")
     given = [f"--url={url}"] if url else []
-    result = tmp_path / "result.json"
-    with redis_servers(tmp_path, 1) as [server]:
-        given += [f"--redis={server.url}", f"--json={result}"]
-        title, lines = measured("locks", tmp_path, *given, **FEW)
+    result = folder / "result.json"
+    with redis_servers(folder, 1) as [server]:
+        given += [f"--redis={server.url}", f"--json={result}", "--jdbc=missing.jar"]
+        title, lines = measured("locks", folder, *given, **FEW)
     assert title.startswith("cores: ")
-    found = json.loads(result.read_text("utf-8"))
+    return result, lines
+
+
+def test_ways_to_lock_are_measured(locks: tuple[Path, list[str]]) -> None:
+    """Each way is measured beside the raw one of its store, or says why it is not."""
+    found, lines = json.loads(locks[0].read_text("utf-8")), locks[1]
     pairs, tries = found["ways"].values()
     of_redis = found["redis"].values()
     for way in ("with a schedule and history", "inside atomic()", "decorator"):
@@ -95,12 +106,47 @@ def test_locks_are_measured(tmp_path: Path) -> None:
         assert rows[raw]["ratio"] == 1
         assert all("left out" in rows[way] or rows[way]["ratio"] > 0 for way in others)
         assert {*rows} <= {line.partition("  ")[0] for line in lines}
+    java = "Java's ShedLock, its statements"
+    assert any(re.fullmatch(f"{java} +no (JDK|driver.*)", line) for line in lines)
+
+
+def test_crowds_and_sizes_are_measured(locks: tuple[Path, list[str]]) -> None:
+    """Callers, records and locks are counted, few of them and many."""
+    found = json.loads(locks[0].read_text("utf-8"))
     assert all(row["a second"] > 0 for row in found["crowds"]["acquisitions"].values())
     [waited] = found["crowds"]["waiters"].values()
     assert waited["got it"] == FEW["waiters"]
     records = ["1 records", "10 records", "20 records"]
     assert list(found["sizes"]["records"]) == records
     assert found["sizes"]["updates"]["shedlock"]["HOT in %"] > 0
+    assert len(found["many"]) == 4
+    for title, row in found["many"].items():
+        assert 0 < row["connections"] < 10, title
+        assert 0 < row["threads"] < FEW["kept"], title
+
+
+def test_goals_are_beside_what_was_measured(locks: tuple[Path, list[str]]) -> None:
+    """The last table compares the numbers with what is good enough."""
+    found, lines = json.loads(locks[0].read_text("utf-8")), locks[1]
+    goals = found["goals"]
+    assert list(goals) == [line.partition("  ")[0] for line in lines[-len(goals) :]]
+    pairs, _ = found["ways"].values()
+    kept = goals["a pair with history"]
+    assert kept["found"] == pairs["hold() with history"]["ratio"]
+    assert kept["prepared"] == pairs["hold() with history, prepared"]["ratio"]
+
+
+def test_numbers_are_drawn(locks: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """The same numbers give the same picture, whose text is text."""
+    pytest.importorskip("matplotlib", reason="install the extra 'benchmarks'")
+    pictures = tmp_path / "one.svg", tmp_path / "two.svg"
+    for picture in pictures:
+        measured("plot", tmp_path, str(locks[0]), str(picture))
+    one, two = (picture.read_text("utf-8") for picture in pictures)
+    assert one == two
+    words = ("records in the table", "acquire and release, ms", "processes")
+    legend = ("raw statements, prepared", "django_shedlock with history")
+    assert all(f">{text}</text>" in one for text in (*words, *legend))
 
 
 def test_imports_are_measured(tmp_path: Path) -> None:
