@@ -61,7 +61,7 @@ def postgres(
         admin = stack.enter_context(psycopg.connect(url, autocommit=True))
         admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {NAME}")
-        stack.callback(admin.execute, f"DROP DATABASE {NAME} WITH (FORCE)")
+        stack.callback(admin.execute, f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         set_up(settings, redis)
         from django.core.management import call_command
 

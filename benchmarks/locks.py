@@ -1,11 +1,11 @@
 """
 What a lock costs, compared with the raw statements and with other libraries.
 
-``python -m benchmarks.locks --json result.json``
+``python -m benchmarks.locks --redis redis://127.0.0.1:6379/7 --json result.json``
 
 It starts its own PostgreSQL, or uses that of ``--url``. All ways are measured in turn
-in one run, so that their ratios mean something on any machine. ``--redis`` names a
-Redis server, where this package's locks are compared with redis-py's.
+in one run, so that their ratios mean something on any machine. What is not there, like
+a server of Redis or a JDK, is left out. The last table shows the goals.
 """
 
 from __future__ import annotations

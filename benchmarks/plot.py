@@ -52,9 +52,11 @@ def main() -> None:
 
 def draw(results: dict[str, Any], picture: Path) -> None:
     """Draw cost against records, processes and waiting callers."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SystemExit("No matplotlib: install the extra 'benchmarks'.") from None
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 8), layout="constrained")
         (records, waiters), (one, many) = figure.subplots(2, 2)
