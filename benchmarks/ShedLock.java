@@ -20,9 +20,10 @@ class ShedLock {
         + " > " + NOW + " THEN " + LEAST + " ELSE " + NOW + " END "
         + "WHERE name = ? AND locked_by = ?";
 
-    public static void main(String[] login) throws Exception {
+    public static void main(String[] url) throws Exception {
+        String user = System.getenv("PGUSER"), password = System.getenv("PGPASSWORD");
         try (Connection connection =
-                DriverManager.getConnection(login[0], login[1], login[2])) {
+                DriverManager.getConnection(url[0], user, password)) {
             BufferedReader input =
                 new BufferedReader(new InputStreamReader(System.in));
             System.out.println("ready");

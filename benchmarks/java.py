@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from contextlib import ExitStack
@@ -57,9 +58,14 @@ def start(settings: dict[str, Any], jdbc: str) -> subprocess.Popen[str]:
     host, port = settings["HOST"] or "127.0.0.1", settings["PORT"] or 5432
     url = f"jdbc:postgresql://{host}:{port}/{settings['NAME']}"
     # With Django's columns, which have a time zone, Java's own has to be UTC.
-    command = ["java", "-Duser.timezone=UTC", "-cp", jdbc, str(SOURCE), url]
+    # The password is in the environment, since anybody can see a command line.
     return subprocess.Popen(  # noqa: S603
-        [*command, settings["USER"], settings["PASSWORD"]],
+        ["java", "-Duser.timezone=UTC", "-cp", jdbc, str(SOURCE), url],  # noqa: S607
+        env={
+            **os.environ,
+            "PGUSER": settings["USER"],
+            "PGPASSWORD": settings["PASSWORD"],
+        },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
