@@ -68,7 +68,15 @@ def draw(results: dict[str, Any], picture: Path) -> None:
             axes.grid(visible=True)
             axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
         lines, names = records.get_legend_handles_labels()
-        figure.legend(lines, names, loc="outside lower center", ncols=2, frameon=False)
+        machine = (f"{key} {value}" for key, value in results["machine"].items())
+        figure.legend(
+            lines,
+            names,
+            title="Measured with " + ", ".join(machine),
+            loc="outside lower center",
+            ncols=2,
+            frameon=False,
+        )
         # Without a date, so that the same numbers give the same file.
         figure.savefig(picture, transparent=True, metadata={"Date": None})
 

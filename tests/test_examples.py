@@ -81,7 +81,8 @@ NOT_RUN = {
     ),
     (
         "docs/performance.rst",
-        "$ python -m benchmarks.locks --only redis --redis redis://127.0.0.1:6379/7",
+        "$ python -m benchmarks.locks --only redis --redis redis://127.0.0.1:6379/7 "
+        "--rounds 3000",
     ),
     (
         "docs/performance.rst",
