@@ -10,7 +10,7 @@ from typing import Any
 
 import django
 
-NAME = "shedlock_benchmark"
+NAME = "shedlock_benchmark" + os.environ.get("SHEDLOCK_TEST_SUFFIX", "")
 """Not a test database's name: to those the library keeps no connection."""
 PREPARED = {"server_side_binding": True, "prepare_threshold": 2}
 """Django's own options for statements that the server prepares."""
@@ -61,7 +61,7 @@ def postgres(
         admin = stack.enter_context(psycopg.connect(url, autocommit=True))
         admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {NAME}")
-        stack.callback(admin.execute, f"DROP DATABASE {NAME} WITH (FORCE)")
+        stack.callback(admin.execute, f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         set_up(settings, redis)
         from django.core.management import call_command
 

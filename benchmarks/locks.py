@@ -1,11 +1,11 @@
 """
 What a lock costs, compared with the raw statements and with other libraries.
 
-``python -m benchmarks.locks --json result.json``
+``python -m benchmarks.locks --redis redis://127.0.0.1:6379/7 --json result.json``
 
 It starts its own PostgreSQL, or uses that of ``--url``. All ways are measured in turn
-in one run, so that their ratios mean something on any machine. ``--redis`` names a
-Redis server, where this package's locks are compared with redis-py's.
+in one run, so that their ratios mean something on any machine. What is not there, like
+a server of Redis or a JDK, is left out. The last table shows the goals.
 """
 
 from __future__ import annotations
@@ -14,13 +14,22 @@ import argparse
 import json
 import platform
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import crowds, redis_locks, sizes, ways
+from benchmarks import crowds, goals, many, redis_locks, sizes, ways
 from benchmarks.databases import postgres
 
-SECTIONS = ("ways", "redis", "crowds", "sizes")
+DRIVER = "/usr/share/java/postgresql.jar"
+"""Where Debian's libpostgresql-jdbc-java has it."""
+MEASURES: dict[str, Callable[[dict[str, Any], argparse.Namespace], dict[str, Any]]] = {
+    "ways": ways.measure,
+    "redis": redis_locks.measure,
+    "crowds": crowds.measure,
+    "sizes": sizes.measure,
+    "many": many.measure,
+}
 
 
 def main() -> None:
@@ -28,39 +37,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", help="of a PostgreSQL server; by default one starts")
     parser.add_argument("--redis", help="of a Redis server; by default none is used")
+    parser.add_argument("--jdbc", default=DRIVER, help="Java's driver of PostgreSQL")
     parser.add_argument("--json", type=Path, help="a file for the numbers")
-    parser.add_argument("--only", choices=SECTIONS, action="append")
+    parser.add_argument("--only", choices=MEASURES, action="append")
     parser.add_argument("--rounds", type=int, default=1000, help="of each way")
-    parser.add_argument("--seconds", type=float, default=5, help="of each crowd")
-    parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--waiters", type=int, default=200)
+    parser.add_argument("--in-a-row", type=int, default=1, help="of each round")
+    parser.add_argument("--seconds", type=float, default=6, help="of each crowd's way")
+    parser.add_argument("--processes", type=numbers, default="1,2,4,8,16,32")
+    parser.add_argument("--waiters", type=numbers, default="1,10,50,200")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--names", type=int, default=100_000)
+    parser.add_argument("--kept", type=int, default=2000, help="locks kept alive")
+    parser.add_argument("--ending", type=int, default=200, help="async locks")
+    parser.add_argument("--lease", type=float, default=30, help="of many locks, in s")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         database = postgres(options.url, Path(folder, "postgres"), options.redis)
         with database as settings:
-            results = measure(options, settings)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
+            measure(settings, options)
 
 
-def measure(options: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
+def numbers(text: str) -> list[int]:
+    """Return the numbers that commas separate."""
+    return [int(number) for number in text.split(",")]
+
+
+def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return the numbers of each section; the sections print them."""
-    sections = options.only or SECTIONS
+    sections = options.only or MEASURES
     results: dict[str, Any] = {"machine": machine()}
     print(" ".join(f"{key}: {value}." for key, value in results["machine"].items()))
-    if "ways" in sections:
-        results["ways"] = ways.measure(settings, options.rounds)
-    if "redis" in sections and options.redis:
-        results["redis"] = redis_locks.measure(options.redis, options.rounds)
-    if "crowds" in sections:
-        results["crowds"] = crowds.measure(
-            settings, options.processes, options.seconds, options.waiters
-        )
-    if "sizes" in sections:
-        results["sizes"] = sizes.measure(options.records, options.names, options.rounds)
+    for section in sections:
+        if section == "redis" and not options.redis:
+            continue
+        results[section] = MEASURES[section](settings, options)
+        write(results, options.json)
+    results["goals"] = goals.report(results)
+    write(results, options.json)
     return results
+
+
+def write(results: dict[str, Any], path: Path | None) -> None:
+    """Write the numbers that there are by now, in case a later section fails."""
+    if path:
+        path.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
 
 
 def machine() -> dict[str, Any]:

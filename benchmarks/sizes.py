@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
-from benchmarks.tables import interleaved, show
+from benchmarks import raw
+from benchmarks.tables import Row, Ways, interleaved, show
+from benchmarks.ways import add_records
 
-FEW = 1
+UPDATES = 1000
+RAW, OURS, HISTORY, PREPARED = "raw", "hold()", "with history", "prepared"
 
 
-def measure(records: int, names: int, rounds: int) -> dict[str, Any]:
+def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return and print the effect of many records, updates and names."""
-    costs: dict[str, dict[str, float]] = {}
-    for count in sorted({FEW, min(10_000, records), records}):
-        add_records(count)
-        times = interleaved({"hold()": pair}, rounds)["hold()"]
-        median = statistics.median(times) * 1000
-        first = next(iter(costs.values()), {"ms": median})
-        costs[f"{count:,} records"] = {"ms": median, "ratio": median / first["ms"]}
-    show("a lock among others", costs)
-    updates = {"of all updates": {"HOT in %": heap_only_updates()}}
+    costs = among(settings, options)
+    show("a pair among other records (median in ms, ratio to the first row)", costs)
+    updates = {table: {"HOT in %": share} for table, share in heap_only_updates()}
     show("updates that touch no index", updates)
-    memory = {f"{names:,} names": {"kB": memory_of(names)}}
+    memory = {f"{options.names:,} names": {"kB": memory_of(options.names)}}
     show("memory that stays", memory)
     return {"records": costs, "updates": updates, "memory": memory}
 
 
-def add_records(count: int) -> None:
+def among(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Row]:
+    """Return the medians among 1, 10, 100 and so on records."""
+    add_records()
+    measured = ways(settings)
+    powers = (10**power for power in range(9))
+    fewer = takewhile(lambda count: count < options.records, powers)
+    costs: dict[str, Row] = {}
+    for count in (*fewer, options.records):
+        fill(count)
+        times = interleaved(measured, options.rounds, options.in_a_row)
+        row: Row = {way: statistics.median(each) * 1000 for way, each in times.items()}
+        first = next(iter(costs.values()), row)
+        # Of the raw statements, too: theirs tells what the machine did meanwhile.
+        ratios = {
+            f"{way} ratio": row[way] / first[way] for way in (RAW, OURS, PREPARED)
+        }
+        costs[f"{count:,} records"] = row | ratios
+    return costs
+
+
+def ways(settings: dict[str, Any]) -> Ways:
+    """Return what is measured among the records."""
+    return {
+        RAW: next(iter(raw.pairs(settings).values())),
+        OURS: lambda: pair("default", history=False),
+        PREPARED: lambda: pair("prepared", history=False),
+        HISTORY: lambda: pair("default", history=True),
+    }
+
+
+def pair(alias: str, *, history: bool) -> None:
+    """Acquire and release."""
+    from django_shedlock import hold
+
+    with hold("one", lock_at_most_for="1m", provider=alias, history=history):
+        pass
+
+
+def fill(count: int) -> None:
     """Fill the table up to this number of records."""
     from django.db import ProgrammingError, connection
 
@@ -46,32 +84,28 @@ def add_records(count: int) -> None:
             cursor.execute("CHECKPOINT")
 
 
-def pair() -> None:
-    """Acquire and release."""
-    from django_shedlock import hold
-
-    with hold("one", lock_at_most_for="1m", history=False):
-        pass
-
-
-def heap_only_updates() -> float:
-    """Return the share of updates that changed no index, in percent."""
+def heap_only_updates() -> Iterator[tuple[str, float]]:
+    """Yield the share of updates that changed no index, in percent, of each table."""
     from django.db import connection
 
+    tables = ("shedlock", "shedlock_run")
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_stat_reset_single_table_counters('shedlock'::regclass)"
-        )
-        for _ in range(1000):
-            pair()
+        for table in tables:
+            cursor.execute(
+                "SELECT pg_stat_reset_single_table_counters(%s::regclass)", [table]
+            )
+        for _ in range(UPDATES):
+            pair("default", history=True)
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute("SELECT pg_stat_clear_snapshot()")
-        cursor.execute(
-            "SELECT 100.0 * n_tup_hot_upd / n_tup_upd FROM pg_stat_user_tables "
-            "WHERE relname = 'shedlock'"
-        )
-        [share] = cursor.fetchone()
-    return float(share)
+        for table in tables:
+            cursor.execute(
+                "SELECT coalesce(100.0 * n_tup_hot_upd / nullif(n_tup_upd, 0), 100) "
+                "FROM pg_stat_user_tables WHERE relname = %s",
+                [table],
+            )
+            [share] = cursor.fetchone()
+            yield table, float(share)
 
 
 def memory_of(names: int) -> float:

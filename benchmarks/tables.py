@@ -10,12 +10,31 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-Way = Callable[[], Any]
-Ways = dict[str, Way]
+LEFT_OUT = "left out"
+"""The key of the reason why a row has no numbers."""
+
+
+class Timed:
+    """A way that itself returns how many seconds it took."""
+
+    def __call__(self) -> float:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Prepared:
+class LeftOut:
+    """Why a way is not measured on this machine."""
+
+    reason: str
+
+
+Way = Callable[[], Any]
+Ways = dict[str, Way | LeftOut]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prepared(Timed):
     """A way with a preparation that is not measured."""
 
     way: Way
@@ -31,7 +50,7 @@ class Prepared:
 
 def seconds(way: Way) -> float:
     """Return how many seconds the way takes."""
-    if isinstance(way, Prepared):
+    if isinstance(way, Timed):
         return way()
     began = time.perf_counter()
     way()
@@ -39,34 +58,40 @@ def seconds(way: Way) -> float:
 
 
 def compare(
-    tables: dict[str, Ways], rounds: int
-) -> dict[str, dict[str, dict[str, float]]]:
+    tables: dict[str, Ways], rounds: int, in_a_row: int = 1
+) -> dict[str, dict[str, Row]]:
     """Return and print the times of each table's ways, compared with its first."""
     results = {}
     for title, ways in tables.items():
-        times = interleaved(ways, rounds)
+        times = interleaved(ways, rounds, in_a_row)
         base = statistics.median(next(iter(times.values())))
-        rows = {name: summary(each, base) for name, each in times.items()}
+        rows = {
+            name: {LEFT_OUT: way.reason}
+            if isinstance(way, LeftOut)
+            else summary(times[name], base)
+            for name, way in ways.items()
+        }
         show(f"{title} (ms, ratio to the first)", rows)
         results[title] = rows
     return results
 
 
-def interleaved(ways: Ways, rounds: int) -> dict[str, list[float]]:
+def interleaved(ways: Ways, rounds: int, in_a_row: int) -> dict[str, list[float]]:
     """
     Return the seconds of each way, measured in turn, round by round.
 
-    Each round has a different order, since a way that follows raw statements finds
-    no Django code in the processor's caches.
+    Each round has a different order, and each way comes some times ``in_a_row``: a way
+    that follows another one does not find its code in the processor's caches.
     """
     chance = random.Random(1)  # noqa: S311
-    for way in ways.values():
+    measured = {name: way for name, way in ways.items() if not isinstance(way, LeftOut)}
+    for way in measured.values():
         way()
         way()
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    times: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(rounds):
-        for name in chance.sample(list(ways), len(ways)):
-            times[name].append(seconds(ways[name]))
+        for name in chance.sample(list(measured), len(measured)):
+            times[name] += (seconds(measured[name]) for _ in range(in_a_row))
     return times
 
 
@@ -82,11 +107,20 @@ def summary(times: Sequence[float], base: float) -> dict[str, float]:
     }
 
 
-def show(title: str, rows: dict[str, dict[str, float]]) -> None:
+def show(title: str, rows: dict[str, Row]) -> None:
     """Print a table with a line for each row."""
-    columns = list(next(iter(rows.values())))
+    columns = [*dict.fromkeys(key for row in rows.values() for key in row)]
+    widths = {key: max(9, len(key)) for key in columns if key != LEFT_OUT}
     width = max(map(len, rows))
-    print(f"\n{title}\n{'':{width}} " + " ".join(f"{name:>9}" for name in columns))
-    for name, values in rows.items():
-        numbers = " ".join(f"{values[column]:9.2f}" for column in columns)
-        print(f"{name:{width}} {numbers}")
+    heads = " ".join(f"{key:>{wide}}" for key, wide in widths.items())
+    print(f"\n{title}\n{'':{width}} {heads}")
+    for name, row in rows.items():
+        cells = (f"{cell(row.get(key)):>{wide}}" for key, wide in widths.items())
+        print(f"{name:{width}} " + row.get(LEFT_OUT, " ".join(cells)).rstrip())
+
+
+def cell(number: float | None) -> str:
+    """Return the number as it is printed."""
+    if number is None:
+        return ""
+    return str(number) if isinstance(number, int) else f"{number:.2f}"

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,17 +20,23 @@ from tests.support.stores import SQLITE_VARIABLE
 pytestmark = pytest.mark.sqlite_only
 
 
-def measured(
-    benchmark: str, folder: Path, *given: str, **options: int
-) -> tuple[str, list[str]]:
+def run(
+    benchmark: str, folder: Path, *given: str, **options: float
+) -> subprocess.CompletedProcess[str]:
     arguments = [*given, *(f"--{name}={value}" for name, value in options.items())]
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", f"benchmarks.{benchmark}", *arguments],
         cwd=ROOT,
         env={**os.environ, SQLITE_VARIABLE: str(folder)},
         capture_output=True,
         text=True,
     )
+
+
+def measured(
+    benchmark: str, folder: Path, *given: str, **options: float
+) -> tuple[str, list[str]]:
+    done = run(benchmark, folder, *given, **options)
     assert done.returncode == 0, done.stderr
     title, *lines = done.stdout.splitlines()
     return title, lines
@@ -56,40 +64,100 @@ def test_records_are_measured(tmp_path: Path) -> None:
         assert float(found[2]) > 10
 
 
-FEW = {
+FEW: dict[str, Any] = {
     "rounds": 3,
     "processes": 2,
     "waiters": 3,
     "records": 20,
     "names": 10,
-    "seconds": 1,
+    "seconds": 0.3,
+    "kept": 30,
+    "ending": 30,
+    "lease": 2,
+}
+RIVALS = {
+    "select_for_update(skip_locked)",
+    "django-pglock",
+    "dislock",
+    "redis-py Lock",
+    "Java's ShedLock, its statements",
 }
 
 
-def test_locks_are_measured(tmp_path: Path) -> None:
-    """Each way to lock is measured beside the raw one of its store, in one run."""
+@pytest.fixture(scope="module")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The file with the numbers of all sections, and the lines that are printed."""
+    folder = tmp_path_factory.mktemp("locks")
     url = os.environ.get("SHEDLOCK_TEST_POSTGRES_URL")
     given = [f"--url={url}"] if url else []
-    result = tmp_path / "result.json"
-    with redis_servers(tmp_path, 1) as [server]:
-        given += [f"--redis={server.url}", f"--json={result}"]
-        title, lines = measured("locks", tmp_path, *given, **FEW)
+    result = folder / "result.json"
+    with redis_servers(folder, 1) as [server]:
+        given += [f"--redis={server.url}", f"--json={result}", "--jdbc=missing.jar"]
+        title, lines = measured("locks", folder, *given, **FEW)
     assert title.startswith("cores: ")
-    found = json.loads(result.read_text("utf-8"))
+    return result, lines
+
+
+def test_ways_to_lock_are_measured(locks: tuple[Path, list[str]]) -> None:
+    """Each way is measured beside the raw one of its store, or says why it is not."""
+    found, lines = json.loads(locks[0].read_text("utf-8")), locks[1]
     pairs, tries = found["ways"].values()
     of_redis = found["redis"].values()
-    assert {"hold()", "decorator", "inside atomic()", "with a schedule"} <= set(pairs)
+    for way in ("with a schedule and history", "inside atomic()", "decorator"):
+        assert {way, f"{way}, prepared"} <= set(pairs)
+    assert {"execute()", "decorator, no history", "a skipped tick"} <= set(tries)
+    assert set(pairs) & set(tries) >= RIVALS
     assert all("redis-py Lock" in rows for rows in of_redis)
     for rows in (pairs, tries, *of_redis):
         raw, *others = rows
         assert rows[raw]["ratio"] == 1
-        assert all(rows[other]["ratio"] > 0 for other in others)
+        assert all("left out" in rows[way] or rows[way]["ratio"] > 0 for way in others)
         assert {*rows} <= {line.partition("  ")[0] for line in lines}
+    java = "Java's ShedLock, its statements"
+    assert any(re.fullmatch(f"{java} +no (JDK|driver.*)", line) for line in lines)
+
+
+def test_crowds_and_sizes_are_measured(locks: tuple[Path, list[str]]) -> None:
+    """Callers, records and locks are counted, few of them and many."""
+    found = json.loads(locks[0].read_text("utf-8"))
     assert all(row["a second"] > 0 for row in found["crowds"]["acquisitions"].values())
     [waited] = found["crowds"]["waiters"].values()
     assert waited["got it"] == FEW["waiters"]
-    assert list(found["sizes"]["records"]) == ["1 records", "20 records"]
-    assert found["sizes"]["updates"]["of all updates"]["HOT in %"] > 0
+    records = ["1 records", "10 records", "20 records"]
+    assert list(found["sizes"]["records"]) == records
+    assert found["sizes"]["updates"]["shedlock"]["HOT in %"] > 0
+    assert len(found["many"]) == 4
+    for title, row in found["many"].items():
+        assert 0 < row["connections"] < 10, title
+        assert 0 < row["threads"] < FEW["kept"], title
+
+
+def test_goals_are_beside_what_was_measured(locks: tuple[Path, list[str]]) -> None:
+    """The last table compares the numbers with what is good enough."""
+    found, lines = json.loads(locks[0].read_text("utf-8")), locks[1]
+    goals = found["goals"]
+    assert list(goals) == [line.partition("  ")[0] for line in lines[-len(goals) :]]
+    pairs, _ = found["ways"].values()
+    kept = goals["a pair with history"]
+    assert kept["found"] == pairs["hold() with history"]["ratio"]
+    assert kept["prepared"] == pairs["hold() with history, prepared"]["ratio"]
+
+
+def test_numbers_are_drawn(locks: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """The same numbers give the same picture, whose text is text."""
+    pictures = tmp_path / "one.svg", tmp_path / "two.svg"
+    for picture in pictures:
+        done = run("plot", tmp_path, str(locks[0]), str(picture))
+        if find_spec("matplotlib") is None:  # it is of another extra
+            assert done.stderr == "No matplotlib: install the extra 'benchmarks'.\n"
+            return
+        assert done.returncode == 0, done.stderr
+    one, two = (picture.read_text("utf-8") for picture in pictures)
+    assert one == two
+    assert "<dc:date>" not in one
+    words = ("records in the table", "acquire and release, ms", "processes")
+    legend = ("raw statements, prepared", "django_shedlock with history")
+    assert all(f">{text}</text>" in one for text in (*words, *legend))
 
 
 def test_imports_are_measured(tmp_path: Path) -> None:

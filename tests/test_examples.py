@@ -56,7 +56,10 @@ NOT_RUN = {
         "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000",
     ),
     ("CONTRIBUTING.rst", '$ python -m pip install -e ".[test,benchmarks]"'),
-    ("docs/performance.rst", "$ python -m benchmarks.locks --json result.json"),
+    ("docs/performance.rst", '$ python -m pip install -e ".[test,benchmarks]"'),
+    ("docs/performance.rst", "$ python -m benchmarks.locks --only crowds"),
+    ("docs/performance.rst", "$ python -m benchmarks.locks --only many"),
+    ("docs/performance.rst", "$ python -m benchmarks.locks --only sizes"),
     (
         "CONTRIBUTING.rst",
         "$ python -m django makemessages --all --no-location --no-obsolete",
@@ -80,6 +83,10 @@ NOT_RUN = {
         "docs/performance.rst",
         "$ python -m benchmarks.locks --only redis --redis redis://127.0.0.1:6379/7 "
         "--rounds 3000",
+    ),
+    (
+        "docs/performance.rst",
+        "$ python -m benchmarks.locks --only ways --redis redis://127.0.0.1:6379/7",
     ),
     ("docs/stores/etcd.rst", '$ python -m pip install "django-shedlock[etcd]"'),
     ("docs/stores/mongodb.rst", '$ python -m pip install "django-shedlock[mongodb]"'),
