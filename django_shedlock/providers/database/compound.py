@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from operator import methodcaller
 from typing import Any
 
-from django.db import Error, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock.providers.database.statements import (
@@ -67,24 +65,24 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
         self, connection: BaseDatabaseWrapper, /, **values: Any
     ) -> tuple[Any, ...] | None:
         """Execute both; ``values`` are those of both."""
-        row: tuple[Any, ...] | None
-        if connection.vendor == "postgresql":
-            row = super().__call__(connection, **values)
-            return row
-        if connection.vendor == "mysql" and not connection.in_atomic_block:
+        is_alone = not connection.in_atomic_block
+        if connection.vendor == "postgresql" or (
+            connection.vendor == "mysql" and is_alone
+        ):
+            return super().__call__(connection, **values)
+        with connection.cursor() as cursor:
             try:
-                row = super().__call__(connection, **values)
-            except Error:
-                # The server's own limits end the statement, and not its transaction.
-                with suppress(Error):
-                    connection.rollback()
-                raise
-            return row
-        is_inside = connection.in_atomic_block
-        with nullcontext() if is_inside else transaction.atomic(connection.alias):
-            first, second = self._parts
-            matched = first(connection, **values)
-            return (None, second(connection, **values)) if matched else None
+                if is_alone:  # on SQLite, where the first one waits for the writer
+                    cursor.execute("BEGIN")
+                first, second = self._parts
+                matched = first(connection, **values)
+                key = second(connection, **values) if matched else None
+                if is_alone:
+                    cursor.execute("COMMIT")
+            finally:
+                if is_alone and connection.connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+        return (None, key) if matched else None
 
     def _compile(
         self,
