@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Subquery
-from django.dispatch import receiver
 
 from django_shedlock import conf
 from django_shedlock.exceptions import message_of
@@ -33,12 +32,6 @@ from django_shedlock.providers.database.statements import (
     Update,
     duration,
     number,
-)
-from django_shedlock.signals import (
-    lock_acquired,
-    lock_lost,
-    lock_not_acquired,
-    lock_released,
 )
 from django_shedlock.threads import renewed_in_child, run_in_background
 
@@ -81,7 +74,6 @@ _begun = WeakKeyDictionary()
 """When a run began, by the monotonic clock, what was written then, and the row."""
 
 
-@receiver(lock_acquired)
 def record_start(*, lock: Lock, **kwargs: Any) -> None:
     """Record with one statement that a run begins."""
     if not _is_recorded(lock.provider, lock.configuration):
@@ -104,7 +96,6 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
     _begun[lock] = began, values, row
 
 
-@receiver(lock_lost)
 def record_loss(*, lock: Lock, **kwargs: Any) -> None:
     """Record with one statement, for which nobody waits, that a run lost its lock."""
     _, _, row = _begun.get(lock, (0, {}, None))
@@ -126,7 +117,6 @@ def record_loss(*, lock: Lock, **kwargs: Any) -> None:
         run_in_background(write)
 
 
-@receiver(lock_not_acquired)
 def count_skip(
     *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
 ) -> None:
@@ -135,7 +125,6 @@ def count_skip(
         skips.add(provider.alias, configuration.name)
 
 
-@receiver(lock_released)
 def record_end(
     *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
 ) -> None:
