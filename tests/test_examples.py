@@ -56,6 +56,7 @@ NOT_RUN = {
         "$ SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000",
     ),
     ("CONTRIBUTING.rst", '$ python -m pip install -e ".[test,benchmarks]"'),
+    ("docs/performance.rst", "$ python -m benchmarks.imports"),
     ("docs/performance.rst", "$ python -m benchmarks.locks --json result.json"),
     (
         "CONTRIBUTING.rst",
