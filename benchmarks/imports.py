@@ -1,5 +1,5 @@
 """
-What importing the package costs, compared with the Django modules that it needs.
+What the package costs a process that starts: to import it, and in ``django.setup()``.
 
 ``python -m benchmarks.imports --rounds 20``
 """
@@ -13,24 +13,33 @@ import subprocess
 import sys
 import tempfile
 
-NEEDED = """
-import sys
-import django_shedlock
-print(*(name for name in sys.modules if name.partition(".")[0] == "django"))
-"""
-IMPORTS = """
-import importlib, sys, time
+import django
+
+MEASURED = """
+import sys, time
+exec(sys.argv[1])
 begun = time.process_time()
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-ours = time.process_time()
-import django_shedlock
-print(ours - begun, time.process_time() - ours)
+exec(sys.argv[2])
+took = time.process_time() - begun
+loaded = {package: [] for package in ("django", "django_shedlock")}
+for name in sys.modules:
+    loaded.setdefault(name.partition(".")[0], []).append(name)
+print(took * 1000, len(loaded["django_shedlock"]), *loaded["django"])
 """
+APPS = [
+    f"django.contrib.{app}"
+    for app in ("admin", "auth", "contenttypes", "sessions", "messages", "staticfiles")
+]
+SETTINGS = """
+import django
+from django.conf import settings
+settings.configure(INSTALLED_APPS={apps})
+"""
+USE = "from django_shedlock import scheduler_lock"
 
 
 def main() -> None:
-    """Measure both in new processes, in processor time."""
+    """Measure each way in new processes, by turns, in processor time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
@@ -39,28 +48,42 @@ def main() -> None:
 
 
 def compare(rounds: int, bytecode: str) -> None:
-    """Print the medians in milliseconds, and the ratio to Django's."""
-    needed = python(bytecode, NEEDED).split()
-    measure(bytecode, needed)  # the first measurement compiles
-    times = [measure(bytecode, needed) for _ in range(rounds)]
-    django, own = map(statistics.median, zip(*times, strict=True))
-    print(f"Python {sys.version_info[0]}.{sys.version_info[1]}: median of {rounds}")
-    print(f"{'django':16} {django:7.1f} ms   ratio 1.00")
-    print(f"{'django_shedlock':16} {own:7.1f} ms   ratio {own / django:.2f}")
+    """Print the medians in milliseconds, and how many of our modules are loaded."""
+    needed = measure(bytecode, "", USE)[2]
+    ways = {
+        "import django": ("", "import django"),
+        "import django_shedlock": ("", "import django_shedlock"),
+        USE: ("", USE),
+        "  after the modules of Django": (f"import {', '.join(needed)}", USE),
+        "django.setup() without the app": (
+            SETTINGS.format(apps=APPS),
+            "django.setup()",
+        ),
+        "django.setup() with the app": (
+            SETTINGS.format(apps=[*APPS, "django_shedlock"]),
+            "django.setup()",
+        ),
+    }
+    for way in ways.values():  # the first measurement compiles
+        measure(bytecode, *way)
+    turns = [
+        {each: measure(bytecode, *ways[each]) for each in ways} for _ in range(rounds)
+    ]
+    python = ".".join(map(str, sys.version_info[:2]))
+    print(f"Python {python}, Django {django.__version__}: median of {rounds}")
+    for each in ways:
+        median = statistics.median(turn[each][0] for turn in turns)
+        print(f"{each:44}{median:7.1f} ms {turns[0][each][1]:4} modules of ours")
 
 
-def measure(bytecode: str, needed: list[str]) -> tuple[float, float]:
-    """Return the milliseconds of Django's modules, and of the package."""
-    django, own = map(float, python(bytecode, IMPORTS, *needed).split())
-    return django * 1000, own * 1000
-
-
-def python(bytecode: str, code: str, *arguments: str) -> str:
-    """Run the code in a new process; return what it prints."""
+def measure(bytecode: str, before: str, code: str) -> tuple[float, int, list[str]]:
+    """Return milliseconds, the number of our modules, and the names of Django's."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.check_output(command, env=environment, text=True)  # noqa: S603
+    command = [sys.executable, "-c", MEASURED, before, code]
+    printed = subprocess.check_output(command, env=environment, text=True)  # noqa: S603
+    took, own, *names = printed.split()
+    return float(took), int(own), names
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any, Generic, NoReturn, TypeVar, Unpack
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_shedlock import conf
+from django_shedlock import conf, signals
 from django_shedlock.active import Body, activated
 from django_shedlock.cancellation import cancelled_when_lost
 from django_shedlock.clocks import Backoff
@@ -236,7 +236,7 @@ def attempt(
             provider = get_provider(request.provider)
             provider.check_configuration(configuration)
             backoff = Backoff(request.wait) if request.wait else None
-            lock = Lock(provider, configuration, new_run=provider.new_run)
+            lock = Lock(provider, configuration, new_run=signals.new_run)
             holder = provider.acquire(lock)
             while (
                 holder
@@ -244,7 +244,7 @@ def attempt(
                 and (pause := next_pause(backoff, holder)) is not None
             ):
                 (sleep or time.sleep)(pause)
-                lock = Lock(provider, configuration, new_run=provider.new_run)
+                lock = Lock(provider, configuration, new_run=signals.new_run)
                 holder = None
                 holder = provider.acquire(lock)
         if holder is None:
@@ -289,14 +289,14 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
             provider = get_provider(request.provider)
             provider.check_configuration(configuration)
             backoff = Backoff(request.wait)
-            lock = Lock(provider, configuration, new_run=provider.new_run)
+            lock = Lock(provider, configuration, new_run=signals.new_run)
             holder = await _aacquire(lock)
             while holder is not None and not backoff.is_over:
                 # In a thread, since it may read the holder.
                 if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
                     break
                 await asyncio.sleep(pause)
-                lock = Lock(provider, configuration, new_run=provider.new_run)
+                lock = Lock(provider, configuration, new_run=signals.new_run)
                 holder = await _aacquire(lock)
         if holder is None:
             with activated(lock):

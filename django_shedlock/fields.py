@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from statistics import median_low
 from typing import Any
 
 from django.conf import settings
@@ -115,8 +114,8 @@ class MedianField(models.TextField):  # type: ignore[type-arg]
     def from_db_value(self, value: Any, *args: Any) -> timedelta | None:
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
-        listed = [int(each) for each in value.split(",") if each]
-        return timedelta(microseconds=median_low(listed)) if listed else None
+        found = sorted(int(each) for each in value.split(",") if each)
+        return timedelta(microseconds=found[(len(found) - 1) // 2]) if found else None
 
 
 class DatabaseNow(Func):

@@ -50,6 +50,9 @@ STARTS = {
 }
 """The level at which a start is logged, by its ``Trigger``, and a remark."""
 
+new_run: Any = None
+"""Returns what the history writes of the run of a ``lock``, if anything."""
+
 lock_acquired = Signal(use_caching=True)
 lock_not_acquired = Signal(use_caching=True)
 lock_extended = Signal(use_caching=True)

@@ -60,6 +60,7 @@ NOT_RUN = {
     ("docs/performance.rst", "$ python -m benchmarks.locks --only crowds"),
     ("docs/performance.rst", "$ python -m benchmarks.locks --only many"),
     ("docs/performance.rst", "$ python -m benchmarks.locks --only sizes"),
+    ("docs/performance.rst", "$ python -m benchmarks.imports"),
     (
         "CONTRIBUTING.rst",
         "$ python -m django makemessages --all --no-location --no-obsolete",

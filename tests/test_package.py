@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
 
+import pytest
+from django.contrib.admin import site
+from django.db import connection
+
 import django_shedlock
+from django_shedlock import admin
+from django_shedlock.apps import late
+from django_shedlock.console.admin import LockRecordAdmin
+from django_shedlock.contrib.crontab.checks import check_crontab
+from django_shedlock.models import LockRecord, LockRun
+
+ADDRESS = ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
 
 
 def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -16,17 +28,32 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-LOADED = """
+APP = """
+admin apps clocks conf durations exceptions fields locks locks.configuration
+locks.pauses locks.states models models.console models.last_runs models.records
+models.runs schedules schedules.cron schedules.state signals threads
+"""
+"""The modules that every process of a project needs."""
+JOB = """
 active cancellation clocks conf decorators durations exceptions executor jobs
 jobs.registry keepalive locks locks.configuration locks.lock locks.pauses locks.states
 providers providers.base providers.unlocked schedules schedules.cron schedules.state
 signals threads
 """
-"""The modules that every job needs; each one more costs every process some time."""
+"""Those that every job needs; each one more costs every process some time."""
+LOCK = """
+history history.journal history.recording providers.database
+providers.database.acquisition providers.database.checks providers.database.connections
+providers.database.errors providers.database.leases providers.database.provider
+providers.database.reading providers.database.statements
+"""
+"""What the first lock needs beside these."""
+UNUSED = {"celery", "cronsim", "django_crontab", "fractions", "sqlite3", "statistics"}
+"""What nobody should load who has no use for it."""
 
 NEEDED = """
 import sys
-import django_shedlock
+from django_shedlock import scheduler_lock
 print(*(name for name in sys.modules if name.partition(".")[0] == "django"))
 """
 BEYOND = """
@@ -34,9 +61,44 @@ import importlib, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
 before = set(sys.modules)
-import django_shedlock
+from django_shedlock import scheduler_lock
 print(*(set(sys.modules) - before))
 """
+SETUP = """
+import json, sys
+import django
+from django.conf import settings
+names = ("admin", "auth", "contenttypes", "sessions", "messages", "staticfiles")
+apps = [f"django.contrib.{name}" for name in names]
+settings.configure(
+    INSTALLED_APPS=[*apps, "django_shedlock", *sys.argv[2:]],
+    DATABASES={"default": json.loads(sys.argv[1])},
+    USE_TZ=True,
+)
+django.setup()
+"""
+HOLD = """
+from django_shedlock import hold, scheduler_lock
+with hold("first", lock_at_most_for="1m"):
+    pass
+"""
+PRINT = """
+print(*sys.modules)
+"""
+
+
+def ours(names: str) -> set[str]:
+    return {f"django_shedlock.{name}" for name in names.split()} | {"django_shedlock"}
+
+
+def loaded(
+    script: str, database: dict[str, Any], *apps: str
+) -> tuple[set[str], set[str]]:
+    """Return which modules of ours a new process loads, and which others."""
+    printed = python("-c", script + PRINT, json.dumps(database), *apps).stdout
+    found = set(printed.split())
+    own = {name for name in found if name.partition(".")[0] == "django_shedlock"}
+    return own, found - own
 
 
 def test_every_public_name_is_there() -> None:
@@ -45,15 +107,79 @@ def test_every_public_name_is_there() -> None:
     assert all(hasattr(django_shedlock, name) for name in django_shedlock.__all__)
 
 
-def test_import_loads_little() -> None:
-    """Beyond Django's modules importing needs those of each job, and Python's."""
+def test_import_loads_nothing() -> None:
+    """Importing loads only the package's door: no other module of ours, no Django."""
+    code = "import sys, django_shedlock; print(*sys.modules)"
+    found = python("-c", code).stdout.split()
+    assert {name for name in found if name.startswith("django")} == {"django_shedlock"}
+
+
+def test_other_names_are_refused() -> None:
+    """What the package does not offer is an AttributeError, and loads nothing."""
+    with pytest.raises(AttributeError, match="'django_shedlock' has no attribute 'no'"):
+        _ = django_shedlock.no  # type: ignore[attr-defined]
+
+
+def test_decorator_loads_little() -> None:
+    """Beyond Django's modules it needs those of each job, and Python's."""
     needed = python("-c", NEEDED).stdout.split()
     beyond = set(python("-c", BEYOND, *needed).stdout.split())
     own = {name for name in beyond if name.partition(".")[0] == "django_shedlock"}
     assert {name.partition(".")[0] for name in beyond - own} <= sys.stdlib_module_names
-    jobs_need = {f"django_shedlock.{name}" for name in LOADED.split()}
-    assert own == {"django_shedlock", *jobs_need}
+    assert own == ours(JOB)
     assert "django.db.models" not in needed
+
+
+def test_setup_loads_little() -> None:
+    """Django's setup loads the models: no checks, no console, no provider."""
+    own, others = loaded(SETUP, {"ENGINE": "django.db.backends.dummy"})
+    assert own == ours(APP)
+    assert UNUSED.isdisjoint(others)
+
+
+def test_setup_of_crontab_loads_no_entries() -> None:
+    """With the app for django-crontab, too, the entries wait until somebody asks."""
+    app = "django_shedlock.contrib.crontab"
+    own, _ = loaded(
+        SETUP, {"ENGINE": "django.db.backends.dummy"}, app, "django_crontab"
+    )
+    assert app in own
+    assert own.isdisjoint({f"{app}.entries", "django_shedlock.jobs.named"})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_first_lock_loads_little() -> None:
+    """The first lock loads its provider and the history, and nothing of the console."""
+    settings = connection.settings_dict
+    address = {key: settings[key] for key in ("ENGINE", *ADDRESS)}
+    own, others = loaded(SETUP + HOLD, address)
+    assert own == ours(APP) | ours(JOB) | ours(LOCK)
+    used = {"sqlite3", "fractions", "statistics"}  # by Django, if that is the store
+    assert UNUSED & others == (used if connection.vendor == "sqlite" else set())
+    assert LockRun.objects.get().name == "first"
+
+
+def test_late_functions_are_called_directly() -> None:
+    """After the first call nothing of ours stands between Django and the function."""
+    check = late("contrib.crontab.checks.check_crontab")
+    assert check() == []
+    assert type(check).__call__ is check_crontab
+    assert late("contrib.crontab.checks.check_crontab") is check
+
+
+def test_site_has_the_console() -> None:
+    """The admins which the site has are the console's, and so are this door's."""
+    assert isinstance(site.get_model_admin(LockRecord), LockRecordAdmin)
+    assert admin.LockRecordAdmin is LockRecordAdmin
+    with pytest.raises(AttributeError, match="'django_shedlock.admin' has no attribu"):
+        _ = admin.Lock  # type: ignore[attr-defined]
+
+
+def test_console_is_loaded_with_its_pages() -> None:
+    """The site's addresses load the admin's classes, and what these show."""
+    urls = "from django.contrib import admin\nadmin.site.urls\n"
+    own, _ = loaded(SETUP + urls, {"ENGINE": "django.db.backends.dummy"})
+    assert own > ours(APP) | ours("console.admin.locks console.admin.rows")
 
 
 def test_import_does_nothing() -> None:

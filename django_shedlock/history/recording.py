@@ -14,7 +14,6 @@ from typing import Any
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Subquery
-from django.dispatch import receiver
 
 from django_shedlock.exceptions import message_of
 from django_shedlock.fields import DatabaseNow, storable
@@ -33,12 +32,6 @@ from django_shedlock.providers.database.statements import (
     Update,
     duration,
     number,
-)
-from django_shedlock.signals import (
-    lock_acquired,
-    lock_lost,
-    lock_not_acquired,
-    lock_released,
 )
 from django_shedlock.threads import renewed_in_child
 
@@ -153,7 +146,6 @@ def new_run(lock: Lock) -> Run | None:
     return Run(lock) if has_place and lock.configuration.history else None
 
 
-@receiver(lock_acquired)
 def record_start(*, lock: Lock, **kwargs: Any) -> None:
     """Record with one statement that a run begins, unless the acquisition did."""
     run = lock.run = lock.run or new_run(lock)
@@ -167,7 +159,6 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
         run.row = RUNS.begin(using, run.values, lock=lock, may_exist=may_exist)
 
 
-@receiver(lock_lost)
 def record_loss(*, lock: Lock, **kwargs: Any) -> None:
     """Record with one statement, for which nobody waits, that a run lost its lock."""
     row = None if lock.run is None else lock.run.row
@@ -189,7 +180,6 @@ def record_loss(*, lock: Lock, **kwargs: Any) -> None:
         lock.provider.history.add(lock, write)
 
 
-@receiver(lock_not_acquired)
 def count_skip(
     *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
 ) -> None:
@@ -198,7 +188,6 @@ def count_skip(
         skips.add(provider.alias, configuration.name)
 
 
-@receiver(lock_released)
 def record_end(
     *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
 ) -> None:
@@ -285,4 +274,3 @@ LOSS = Update(
 )
 BEGIN, END = Insert(partial(_beginning, AcquiredToken)), Update(_ending)
 FORGET = Delete(lambda: (_of_identity(), {}))
-LockProvider.new_run = staticmethod(new_run)

@@ -54,11 +54,11 @@ class NamedJob:
 
 def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[NamedJob]:
     """
-    Return the jobs whose locks this provider keeps, from all ``job_sources``.
+    Return the jobs whose locks this provider keeps, from all ``job_sources()``.
 
     Sources that fail are logged, and added to ``failed``.
     """
-    for source in job_sources:
+    for source in job_sources():
         try:
             yield from (job for job in source() if job.provider == provider)
         except Exception:  # the other sources' jobs are overdue, too
@@ -125,8 +125,10 @@ def decorated_jobs() -> Iterator[NamedJob]:
                 yield replace(named_job(job.request, start), about=job.about)
 
 
-job_sources: list[Callable[[], Iterator[NamedJob]]] = [decorated_jobs]
-"""Where jobs are found; apps may add to it when they are ready."""
+def job_sources() -> list[Callable[[], Iterator[NamedJob]]]:
+    """Return where jobs are found: an app's config may have ``shedlock_jobs()``."""
+    offered = (getattr(app, "shedlock_jobs", None) for app in apps.get_app_configs())
+    return [decorated_jobs, *filter(None, offered)]
 
 
 def _needs_no_arguments(job: Job) -> bool:

@@ -43,7 +43,7 @@ class Lock:
         configuration: LockConfiguration,
         *,
         lease_end: float | None = None,
-        new_run: Callable[[Lock], Any] | None = None,
+        new_run: Any = None,
     ):
         self.provider = provider
         """A ``LockProvider``, whose module imports this one."""
@@ -121,7 +121,7 @@ class Lock:
     def begin_run(self) -> Any:
         """Return the run, made if the history records it; ``None`` without one."""
         if self.run is None and self._new_run is not None:
-            self.run, self._new_run = self._new_run(self), None
+            self.run, self._new_run = self._new_run(lock=self), None
         return self.run
 
     def remaining(self) -> timedelta:

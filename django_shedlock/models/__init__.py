@@ -11,15 +11,6 @@ from django_shedlock.models.last_runs import with_last_run
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet
 
-__all__ = [
-    "ActionKind",
-    "ActionResult",
-    "LockAction",
-    "LockActionQuerySet",
-    "LockRecord",
-    "LockRecordQuerySet",
-    "LockRun",
-    "LockRunQuerySet",
-    "Notice",
-    "with_last_run",
-]
+__all__ = ["ActionKind", "ActionResult", "LockAction", "LockActionQuerySet"]
+__all__ += ["LockRecord", "LockRecordQuerySet", "LockRun", "LockRunQuerySet", "Notice"]
+__all__ += ["with_last_run"]

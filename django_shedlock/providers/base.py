@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
@@ -116,8 +115,6 @@ class LockProvider(ABC):
     """Do other processes and hosts find the locks of this one?"""
     is_async: bool = False
     """Are ``aacquire()``, ``aextend()`` and ``arelease()`` the store's own?"""
-    new_run: Callable[[Lock], Any] | None = None
-    """Returns what the history writes of a lock's run, if it is installed."""
     shortest_lease: timedelta = ZERO
     """The store can't end a lease sooner."""
 

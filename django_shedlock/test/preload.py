@@ -5,4 +5,5 @@ import django
 django.setup()
 
 import django_shedlock.executor  # noqa: E402
+import django_shedlock.history.recording  # noqa: E402
 import django_shedlock.test.contract  # noqa: E402, F401

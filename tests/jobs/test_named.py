@@ -17,6 +17,7 @@ from django_shedlock import checks
 from django_shedlock.jobs import named
 from django_shedlock.jobs.named import (
     NamedJob,
+    decorated_jobs,
     decorated_modules,
     forget_jobs,
     import_decorated_modules,
@@ -103,7 +104,7 @@ def test_source_that_failed_is_asked_again(
 
     with scheduled_jobs() as jobs:
         assert jobs
-        monkeypatch.setattr(named, "job_sources", [source, *named.job_sources])
+        monkeypatch.setattr(named, "job_sources", lambda: [source, decorated_jobs])
         forget_jobs()
         assert {"cron", "report"} - {*known_jobs("default")} == {"cron"}
         assert {"cron", "report"} - {*known_jobs("default")} == set()

@@ -159,16 +159,10 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
         return super().history_view(request, object_id, *args)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: jobs write the rows."""
+        """Refuse: jobs write the rows, and ``shedlock prune`` deletes old ones."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: only providers write locks, and history is never rewritten."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: ``shedlock prune`` deletes old rows."""
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]

@@ -154,8 +154,7 @@ def _gap(ticks: int, older: Any) -> Mark:
 
 def _measured(run: Any) -> timedelta | None:
     is_running = RunOutcome(run.current_outcome) is RunOutcome.RUNNING
-    duration: timedelta | None = run.elapsed if is_running else run.duration
-    return duration
+    return run.elapsed if is_running else run.duration  # type: ignore[no-any-return]
 
 
 def _bar(run: Any, scale: timedelta) -> Mark:

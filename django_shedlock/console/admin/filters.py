@@ -105,8 +105,7 @@ def attention_of(request: Any) -> Attention:
     """Return the most urgent findings; the store is asked once for a request."""
     if not hasattr(request, "shedlock_attention"):
         request.shedlock_attention = Search().attention(admin_provider(request))
-    found: Attention = request.shedlock_attention
-    return found
+    return request.shedlock_attention  # type: ignore[no-any-return]
 
 
 def names_of(attention: Attention, choice: str) -> list[str]:

@@ -96,12 +96,8 @@ def column(
     description: Any, show: Callable[[Any], Any], ordering: str | None = None
 ) -> Callable[[Any, Any], Any]:
     """Return a column of an admin that shows this for each row."""
-
-    @admin.display(description=description, ordering=ordering)
-    def cell(self: Any, row: Any) -> Any:
-        return show(row)
-
-    return cell
+    display = admin.display(description=description, ordering=ordering)
+    return display(lambda self, row: show(row))
 
 
 def badge(kind: str, label: str) -> SafeString:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.templatetags.admin_list import result_headers
 from django.contrib.admin.views.main import ChangeList
@@ -43,7 +42,6 @@ SHOWN_RUNS = 30
 """Number of runs on a lock's page."""
 
 
-@admin.register(LockRecord)
 class LockRecordAdmin(OperatorActions):
     """
     A view of the locks, where operators release and extend them, and run jobs.

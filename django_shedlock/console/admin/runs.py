@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.contrib import admin
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.utils.functional import cached_property
@@ -89,7 +88,6 @@ def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
     return list(found.order_by("-pk")[:COUNTED])
 
 
-@admin.register(LockRun)
 class LockRunAdmin(LargeTableAdmin):
     """A read-only view of the runs, quick even with a million of them."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -74,7 +73,6 @@ class ResultFilter(filters.ChoiceFilter):
     labels = RESULTS
 
 
-@admin.register(LockAction)
 class LockActionAdmin(LargeTableAdmin):
     """A read-only view of operators' actions, in the admin and by the command."""
 

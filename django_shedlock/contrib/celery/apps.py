@@ -15,7 +15,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from django_shedlock.clocks import host_now
-from django_shedlock.jobs.named import import_decorated_modules
 from django_shedlock.jobs.registry import invoked_by, registered_jobs
 from django_shedlock.schedules.state import Start, Trigger
 
@@ -68,16 +67,13 @@ def stamp(*, headers: dict[str, Any], **kwargs: Any) -> None:
 def begin(*, task: Task, **kwargs: Any) -> None:
     """Tell the jobs that this attempt calls what starts them."""
     # A first attempt does so too, because it may run inside another task's retry.
-    attempt = ExitStack()
+    attempt = _attempts[task.request] = ExitStack()
     attempt.enter_context(invoked_by(start_of(task.request)))
-    _attempts[task.request] = attempt
 
 
 def end(*, task: Task, **kwargs: Any) -> None:
     """Forget this attempt, however it ended."""
-    attempt = _attempts.pop(task.request, None)
-    if attempt is not None:
-        attempt.close()
+    _attempts.pop(task.request, ExitStack()).close()
 
 
 def start_of(request: Context) -> Start:
@@ -95,6 +91,8 @@ def check_celery(**kwargs: Any) -> list[CheckMessage]:
     """Check that retries of tasks with a schedule are not skipped."""
     if apps.is_installed(CeleryConfig.name) or find_spec("celery") is None:
         return []
+    from django_shedlock.jobs.named import import_decorated_modules
+
     import_decorated_modules()
     if "celery" not in sys.modules:
         return []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from django.apps import AppConfig
 
 
@@ -15,10 +18,8 @@ class CrontabConfig(AppConfig):
     name = "django_shedlock.contrib.crontab"
     label = "django_shedlock_crontab"
 
-    def ready(self) -> None:
+    def shedlock_jobs(self) -> Iterator[Any]:
         """Let operators start the entries by the names of their locks."""
         from django_shedlock.contrib.crontab.entries import entries_as_jobs
-        from django_shedlock.jobs.named import job_sources
 
-        if entries_as_jobs not in job_sources:
-            job_sources.append(entries_as_jobs)
+        return entries_as_jobs()

@@ -6,7 +6,6 @@ import atexit
 import os
 import random
 import socket
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.database.errors import (
+    SQLITE_BUSY_SNAPSHOT,
     NoAnswer,
     StaleTransaction,
     is_busy,
@@ -168,7 +168,7 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]
             [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
             has_waited = time.monotonic() >= began + timeout / 1000
             code = getattr(error.__cause__, "sqlite_errorcode", None)
-            if code == sqlite3.SQLITE_BUSY_SNAPSHOT or not has_waited:
+            if code == SQLITE_BUSY_SNAPSHOT or not has_waited:
                 message = "this transaction has read, and another process writes"
                 raise StaleTransaction(message) from error
         raise

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from django.core.management.base import CommandError
 from django.db import (
     DEFAULT_DB_ALIAS,
@@ -24,6 +22,8 @@ TIMEOUT_TEXT = "ORA-00054"
 """Somebody else has the row for longer than the limit."""
 MISSING = {"42P01", 1146}
 MISSING_TEXTS = ("no such table", "ORA-00942")  # SQLite and Oracle
+SQLITE_BUSY, SQLITE_LOCKED, SQLITE_BUSY_SNAPSHOT = 5, 6, 517
+"""SQLite's codes (https://sqlite.org/rescode.html): other stores never load it."""
 ENDED_STATES = ("08", "57P")
 """The connection ended, whatever became of the statement."""
 ENDED_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}  # from 2000 on the client's
@@ -67,10 +67,7 @@ def is_busy(error: Error) -> bool:
     """Whether SQLite's one writer was somebody else, for as long as we would wait."""
     code = getattr(error.__cause__, "sqlite_errorcode", None)
     # The lowest byte is the primary code, the others say more of it.
-    return code is not None and code & 0xFF in {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-    }
+    return code is not None and code & 0xFF in {SQLITE_BUSY, SQLITE_LOCKED}
 
 
 def is_lock_timeout(error: Error) -> bool:

@@ -17,7 +17,7 @@ from django.test import override_settings
 from django_shedlock import execute, hold, scheduler_lock, signals
 from django_shedlock.console.operators import OperatorAction
 from django_shedlock.jobs import named
-from django_shedlock.jobs.named import NamedJob
+from django_shedlock.jobs.named import NamedJob, decorated_jobs
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
@@ -204,7 +204,7 @@ def test_source_that_fails_does_not_stop_the_others(
         raise ZeroDivisionError("by nobody")
         yield
 
-    monkeypatch.setattr(named, "job_sources", [broken, *named.job_sources])
+    monkeypatch.setattr(named, "job_sources", lambda: [broken, decorated_jobs])
     make_late("report")
     run("catch-up")
     assert ran == ["report"]

@@ -6,6 +6,7 @@ import asyncio
 import operator
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -945,3 +946,10 @@ def test_hold_in_an_event_loop_sends_nothing(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(main())
     assert sent == []
     assert not late_releases.entries
+
+
+def test_codes_are_sqlites() -> None:
+    """Errors are told apart by the numbers that Python's module has, without it."""
+    own = (errors.SQLITE_BUSY, errors.SQLITE_LOCKED, errors.SQLITE_BUSY_SNAPSHOT)
+    names = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_BUSY_SNAPSHOT")
+    assert own == tuple(getattr(sqlite3, name) for name in names)
