@@ -26,7 +26,7 @@ from tests.support.waiting import PATIENCE, wait_for
 pytestmark = pytest.mark.django_db(transaction=True)
 
 INTERRUPTS = 200
-SWALLOWED = 20
+SWALLOWED = 5
 """Seconds after which the next interrupt comes, if one had no effect."""
 LONGEST_CYCLE = 0.004
 """Seconds in which an interrupt meets each step of a lock."""
