@@ -2,8 +2,8 @@
 Run the suite on all stores at once: ``python -m tests [arguments of pytest]``.
 
 They are those that ``SHEDLOCK_TEST_STORE`` names, separated by commas; else SQLite,
-PostgreSQL, and MariaDB where ``SHEDLOCK_TEST_MARIADB_URL`` names one. The first of them
-runs all but the slow tests, the others what databases may do differently; ``--all`` adds
+PostgreSQL, and MariaDB where ``SHEDLOCK_TEST_MARIADB_URL`` names one. The first runs
+all but the slow tests, the others what databases may do differently; ``--all`` adds
 the rest (``tests/support/once.py``).
 """
 
