@@ -127,6 +127,22 @@ def test_marks_decide_what_runs(
     assert {*re.findall(r"test_sample.py::test_(\w+)", done.stdout)} == names
 
 
+@pytest.mark.parametrize("name", [EACH_STORE, SLOW])
+def test_pytest_chooses_by_marks_that_tests_have_by_place(name: str) -> None:
+    """Who gives -m finds them, as if they were written there."""
+    files = {EACH_STORE: "tests/test_fields.py", SLOW: "tests/test_benchmarks.py"}
+    options = ["--collect-only", "-q", "-m", name, *files.values()]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=ROOT,
+        env={**os.environ, STORE_VARIABLE: "sqlite"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {*re.findall(r"^(\S+)::", done.stdout, re.MULTILINE)} == {files[name]}
+
+
 def test_statement_without_leave_is_refused() -> None:
     """A test that does not run with each store reaches none of them by mistake."""
     with pytest.raises(RuntimeError, match="Database access not allowed"):
