@@ -49,7 +49,8 @@ FOLDERS = {
         "console/monitoring/test_summaries.py",
     ),
     SLOW: (
-        *("browser/", "protocol/", "concurrency/test_soak.py", "test_benchmarks.py"),
+        *("browser/", "protocol/", "concurrency/test_soak.py"),
+        *("test_benchmarks.py", "test_example_project.py"),
         *("providers/etcd/test_cluster.py", "providers/redis/test_replicas.py"),
         *(
             f"contrib/test_{queue}.py"
