@@ -2,8 +2,9 @@
 Run the suite on all stores at once: ``python -m tests [arguments of pytest]``.
 
 They are those that ``SHEDLOCK_TEST_STORE`` names, separated by commas; else SQLite,
-PostgreSQL, and MariaDB where ``SHEDLOCK_TEST_MARIADB_URL`` names one. What does not
-depend on the store runs with the first of them only.
+PostgreSQL, and MariaDB where ``SHEDLOCK_TEST_MARIADB_URL`` names one. The first runs
+all but the slow tests, the others what databases may do differently; ``--all`` adds
+the rest (``tests/support/once.py``).
 """
 
 from __future__ import annotations

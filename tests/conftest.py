@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import pytest
 
@@ -19,8 +18,6 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 collect_ignore_glob = ["apps/*"]
-if find_spec("cosmic_ray") is None:  # it is in the extra 'mutants', and brings many
-    collect_ignore_glob.append("test_mutants.py")
 if os.environ.get("SHEDLOCK_TEST_MODELS") == "no":  # another run has them
     collect_ignore_glob.append("protocol/*")
 
@@ -35,12 +32,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="leave out what does not depend on the store: another store's run has it",
     )
+    parser.addoption(
+        once.ALL,
+        action="store_true",
+        default=bool(os.environ.get(once.ALL_VARIABLE)),
+        help="run slow tests, too, and all that use the database with each store",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "once: shows the same on each store")
+    for name, meaning in once.TIERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
     config.addinivalue_line("markers", "servers_only: about transactions of a server")
-    config.addinivalue_line("markers", "soak: takes minutes")
     config.addinivalue_line("markers", "sqlite_only: about a database in a file")
     config.addinivalue_line("markers", "postgres_only: about PostgreSQL")
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
@@ -48,17 +51,20 @@ def pytest_configure(config: pytest.Config) -> None:
     flushing.install()
 
 
+@pytest.hookimpl(tryfirst=True)  # so that -m knows the marks
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave out what is about other stores; skip all if the chosen one is missing."""
+    for item in items:
+        once.mark(item)
     others = once.ONLY - once.ONLY_OF_STORE[chosen_store()]
     left_out = [item for item in items if any(map(item.get_closest_marker, others))]
     left_out += once.left_out(items, config)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
     # What takes longest begins first, beside all others.
-    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
+    items.sort(key=lambda item: item.get_closest_marker(once.SLOW) is None)
     reason = missing_reason(chosen_store())
     if reason:
         for item in items:
@@ -110,7 +116,7 @@ def faults(config: pytest.Config) -> dict[str, list[str]]:
     if os.environ.get(REQUIRED) and skipped:
         found[f"{REQUIRED} is set, so these count as failed"] = skipped
     if once.is_whole(config) and (alone := list(comparison.faults())):
-        found["Statements that only tests with the mark 'once' send"] = alone
+        found["Statements that no test with the mark 'each_store' sends"] = alone
     return found
 
 

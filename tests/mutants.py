@@ -67,7 +67,7 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", re.MULTILINE)
 PASSED = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 """All tests passed, or all are about another store."""
 
-PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not soak", "--hypothesis-seed=0")
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-seed=0")
 
 
 def core_files() -> list[str]:
@@ -131,7 +131,8 @@ class Laboratory:
         runs = [("sqlite", part) for part in parts if part]
         if missing_reason("postgres") is None:
             slower = map(str, chain(*map(self._folder.glob, SLOWER_TESTS)))
-            runs.append(("postgres", [*chain(*parts), *slower, "--without-once"]))
+            others = [*slower, "--all", "--without-once"]
+            runs.append(("postgres", [*chain(*parts), *others]))
         for store, tests in runs:
             if found := await self._failure(store, tests):
                 return found

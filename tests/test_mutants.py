@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("cosmic_ray", reason="not installed: the extra 'mutants'")
+
 from tests import mutants
 from tests.mutants import Laboratory, core_files, explanations
 from tests.support.mutations import Mutant, changed_lines, draw, places_of

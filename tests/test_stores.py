@@ -164,6 +164,17 @@ def test_tests_of_a_missing_store_are_skipped(tmp_path: Path) -> None:
     assert f"{REQUIRED} is set, so these count as failed" in failed.stdout
 
 
+def test_tests_of_a_missing_extra_are_skipped(tmp_path: Path) -> None:
+    """Who names their file is told what is missing; all of mutants is in an extra."""
+    Path(tmp_path, "cosmic_ray.py").write_text("raise ModuleNotFoundError")
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    test = str(ROOT / "tests" / "test_mutants.py")
+    done = run_tests("postgres", test, PYTHONPATH=path)
+    assert "not installed: the extra 'mutants'" in done.stdout
+    assert "1 skipped" in done.stdout
+    assert "error" not in done.stdout
+
+
 def test_without_redis_no_test_of_celery_runs() -> None:
     """A newcomer has no Redis: the tests say what is missing, and fail in CI."""
     tests = str(ROOT / "tests" / "contrib" / "test_celery.py")

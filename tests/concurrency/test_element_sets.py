@@ -25,7 +25,8 @@ SHORT = timedelta(seconds=1)
 """The next holder waits until it is over. Nothing has to happen within it."""
 
 Provider = dict[str, Any] | None
-PLACES = ["database", *(pytest.param(s, marks=pytest.mark.once) for s in LOCK_SERVERS)]
+OTHERS = [pytest.mark.once, pytest.mark.slow]
+PLACES = ["database", *(pytest.param(store, marks=OTHERS) for store in LOCK_SERVERS)]
 """Where the lock may be. Of a lock in another server, each database shows the same."""
 
 

@@ -15,7 +15,7 @@ from tests.support.soak.verdict import judge
 from tests.support.stores import chosen_store
 from tests.support.waiting import PATIENCE
 
-pytestmark = [pytest.mark.soak, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 SECONDS = 6
 LONGEST = 3 * PATIENCE

@@ -143,7 +143,7 @@ def start_together(team: list[Host]) -> list[str]:
     return [str(tick) for tick in range(first, first + TICKS)]
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_each_tick_runs_on_one_host(project: Project, team: list[Host]) -> None:
     """What ``crontab add`` wrote runs once a minute; without a lock, on each host."""
     for host in team:

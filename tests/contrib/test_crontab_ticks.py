@@ -176,6 +176,7 @@ WEEKDAYS = ("0 9 * * 1-5", f"{JOBS}.plain")
 SATURDAYS = ("0 12 * * 6", f"{JOBS}.plain")
 
 
+@pytest.mark.each_store
 @pytest.mark.parametrize("entries", [[WEEKDAYS, SATURDAYS], [SATURDAYS, WEEKDAYS]])
 def test_overdue_entry_is_caught_up_by_its_own_schedule(entries: list[Any]) -> None:
     """Of entries that share a lock the one runs whose ticks it counts."""

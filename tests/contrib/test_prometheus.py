@@ -467,6 +467,7 @@ def test_only_a_pause_without_an_end_is_reminded_of(lasting: timedelta) -> None:
     assert values["shedlock_paused_seconds", "other"] == 0
 
 
+@pytest.mark.each_store
 @override_settings(SHEDLOCK_HISTORY_RETENTION="10d")
 def test_outgrown_history_is_told() -> None:
     """So that an alert can tell that nobody prunes."""
@@ -475,6 +476,7 @@ def test_outgrown_history_is_told() -> None:
     assert stored()["shedlock_history_outgrown", ""] == 1
 
 
+@pytest.mark.each_store
 def test_bad_record_hides_no_other_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted, and only its own metrics are missing."""
     take("job").release()

@@ -85,6 +85,7 @@ def test_store_that_is_down_hides_no_list(
     assert listed(chief, page) == ["job"]
 
 
+@pytest.mark.each_store
 @pytest.mark.parametrize("page", [RUNS, ACTIONS])
 def test_history_has_all_stores(settings: Any, chief: Client, page: str) -> None:
     """Rows are shown whatever keeps the lock; a filter has each provider."""

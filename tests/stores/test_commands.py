@@ -50,6 +50,7 @@ def test_empty_list(store: str) -> None:
     assert call("list") == (0, "There are no locks yet.\n", "")
 
 
+@pytest.mark.each_store
 def test_list_of_names_and_patterns(store: str) -> None:
     """A lock that is named is listed, whether its job is known or not."""
     take("job")

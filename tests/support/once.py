@@ -1,12 +1,17 @@
 """
-What runs with each store, and what runs once.
+What runs with each store, what runs once, and what only CI runs.
 
-A test that may use the database (``django_db``) runs with each store. One that may not
-runs with the first store only: pytest-django lets no statement of it through. So does a
-test with the mark ``once``, to which the database is only a prop. A run of all tests
-fails if the library sends some statement to its tables in such tests only: that
-statement would be tried on one store. What fixtures and Django's test cases send does
-not count, nor what other processes send that a test starts.
+Three marks say so. ``each_store``: databases may differ in what the test shows, so it
+runs with each store. ``once``: the database is only a prop, so it runs with the first
+store only. ``slow``: it runs only in CI, with ``--all``, or if somebody names its file.
+A test without a mark runs with the first store only, but with ``--all`` with each, if
+it may use the database (``django_db``). If it may not, pytest-django lets no statement
+of it through.
+
+A run of all tests fails if the library sends some statement to its tables in no test
+with the mark ``each_store``: other stores would see it in CI only, or never. What
+fixtures and Django's test cases send does not count, nor what other processes send that
+a test starts.
 """
 
 from __future__ import annotations
@@ -14,13 +19,51 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
 from django.db.backends.utils import CursorWrapper
 from django.test import SimpleTestCase
 
+TESTS = Path(__file__).parents[1]
 OPTION = "--without-once"
+ALL = "--all"
+ALL_VARIABLE = "SHEDLOCK_TEST_ALL"
+"""Stands for the option, also where a command can't be given one."""
+
+EACH_STORE, ONCE, SLOW = "each_store", "once", "slow"
+TIERS = {
+    EACH_STORE: "runs with each store: databases differ in what it shows",
+    ONCE: "shows the same on each store",
+    SLOW: "takes long: only CI runs it, or who names it or gives --all",
+}
+"""The marks that say where and when a test runs."""
+FOLDERS = {
+    EACH_STORE: (
+        *("concurrency/", "history/", "locks/", "providers/"),
+        *("test_cost.py", "test_fields.py", "test_models.py", "test_weaknesses.py"),
+        # What reads the history for people, and what operators did.
+        *("console/admin/test_runs.py", "console/cli/test_history.py"),
+        *("console/admin/test_trail.py", "console/operators/test_trail.py"),
+        "console/monitoring/test_summaries.py",
+    ),
+    SLOW: (
+        *("browser/", "protocol/", "concurrency/test_soak.py"),
+        *("test_benchmarks.py", "test_example_project.py"),
+        *("providers/etcd/test_cluster.py", "providers/redis/test_replicas.py"),
+        *(
+            f"contrib/test_{queue}.py"
+            for queue in (
+                *("apscheduler", "celery", "celery_ticks", "django_q", "dramatiq"),
+                *("huey", "rq", "tasks"),
+            )
+        ),
+    ),
+}
+"""Where tests have a mark by themselves, unless they have others."""
+RACES = "RaceContract."
+"""Tests that start, stop and kill processes of whatever provider."""
 ONLY_OF_STORE = {
     "sqlite": {"sqlite_only"},
     "postgres": {"servers_only", "postgres_only"},
@@ -29,6 +72,7 @@ ONLY_OF_STORE = {
 ONLY = set().union(*ONLY_OF_STORE.values())
 """The marks of tests that are about some stores, and do not run with the others."""
 ONE_STORE = ONLY - {"servers_only"}
+ALWAYS = {EACH_STORE, "servers_only"}
 
 FIXTURES = {"db", "transactional_db", "live_server", "django_db_setup"}
 TABLES = re.compile(r"\bshedlock(_[a-z]+)?\b")
@@ -46,11 +90,30 @@ VARIES = {
 """What differs between two statements of one form, and stands for it."""
 
 
-def runs_once(item: pytest.Item) -> bool:
-    """Return whether what the test shows does not depend on the store."""
+def mark(item: pytest.Item) -> None:
+    """Add the mark that the test has by its place, unless it has another one."""
+    marks = {name for name in {*TIERS, *ONLY} if item.get_closest_marker(name)}
+    if marks & {EACH_STORE, SLOW} or not item.path.is_relative_to(TESTS):
+        return
+    path = item.path.relative_to(TESTS).as_posix()
+    if path.startswith(FOLDERS[SLOW]) or _is_race(item):
+        item.add_marker(SLOW)
+    elif path.startswith(FOLDERS[EACH_STORE]) and not marks and _uses_database(item):
+        item.add_marker(EACH_STORE)
+
+
+def _is_race(item: pytest.Item) -> bool:
+    name = getattr(getattr(item, "function", None), "__qualname__", "")
+    return str(name).startswith(RACES) and not _uses_database(item)
+
+
+def runs_once(item: pytest.Item, *, everything: bool = False) -> bool:
+    """Return whether the first store's run is enough, of all tests or of most."""
     if any(map(item.get_closest_marker, ONLY)):
         return False
-    return item.get_closest_marker("once") is not None or not _uses_database(item)
+    if item.get_closest_marker(ONCE) is not None or not _uses_database(item):
+        return True
+    return not everything and item.get_closest_marker(EACH_STORE) is None
 
 
 def _uses_database(item: pytest.Item) -> bool:
@@ -114,24 +177,26 @@ def form(sql: str) -> str:
 
 
 class Comparison:
-    """The statements of the tests that run once, beside those of all others."""
+    """The statements of the tests that each store runs, beside those of all others."""
 
     def __init__(self) -> None:
-        self.once: dict[str, str] = {}
-        self.always: set[str] = set()
+        self.others: dict[str, str] = {}
+        self.each_store: set[str] = set()
 
     def add(self, report: pytest.TestReport) -> None:
         """Take what a test has noted, in whatever process it ran."""
         forms = [str(value) for key, value in report.user_properties if key == PROPERTY]
-        if "once" in report.keywords:
-            self.once.update(dict.fromkeys(forms, report.nodeid))
-        elif ONE_STORE.isdisjoint(report.keywords):
-            self.always.update(forms)
+        if not ONE_STORE.isdisjoint(report.keywords):
+            return
+        if SLOW in report.keywords or ALWAYS.isdisjoint(report.keywords):
+            self.others.update(dict.fromkeys(forms, report.nodeid))
+        else:
+            self.each_store.update(forms)
 
     def faults(self) -> Iterator[str]:
         """Return the statements that no other store will see."""
-        for statement in sorted(self.once.keys() - self.always):
-            yield f"{self.once[statement]}: {statement}"
+        for statement in sorted(self.others.keys() - self.each_store):
+            yield f"{self.others[statement]}: {statement}"
 
 
 def is_whole(config: pytest.Config) -> bool:
@@ -143,5 +208,16 @@ def is_whole(config: pytest.Config) -> bool:
 
 
 def left_out(items: Iterable[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
-    """Return the tests that the first store's run includes, in the run of another."""
-    return [item for item in items if config.getoption(OPTION) and runs_once(item)]
+    """Return the tests that another store's run includes, or that nobody asked for."""
+    everything = bool(config.getoption(ALL))
+    are_slow_asked_for = (
+        everything
+        or config.args != config.getini("testpaths")
+        or SLOW in (config.getoption("markexpr", None) or "")
+    )
+    return [
+        item
+        for item in items
+        if (config.getoption(OPTION) and runs_once(item, everything=everything))
+        or (item.get_closest_marker(SLOW) is not None and not are_slow_asked_for)
+    ]

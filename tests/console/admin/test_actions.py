@@ -375,6 +375,7 @@ def some_locks() -> dict[str, str]:
 class TestPermissions:
     """What somebody without a permission can do: nothing."""
 
+    @pytest.mark.each_store
     @pytest.mark.parametrize("action", ALL_ACTIONS)
     def test_locks_beyond_the_queryset_are_spared(
         self,
@@ -517,6 +518,7 @@ class TestPermissions:
         assert state("billing") is LockState.RUNNING
 
 
+@pytest.mark.each_store
 def test_too_many_locks_at_a_time(
     chief: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

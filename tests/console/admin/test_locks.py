@@ -106,6 +106,7 @@ def test_list_shows_the_most_urgent_first(viewer: Client) -> None:
     ]
 
 
+@pytest.mark.each_store
 @pytest.mark.usefixtures("one_of_each")
 def test_list_can_be_ordered_by_name(chief: Client) -> None:
     """A click on a column's head orders by it."""
@@ -124,6 +125,7 @@ def names(page: Any) -> list[str]:
     return [record.name for record in page.context["cl"].result_list]
 
 
+@pytest.mark.each_store
 @pytest.mark.usefixtures("one_of_each")
 def test_list_counts_the_states(viewer: Client) -> None:
     """Above the list are the numbers of locks in each state; the links filter."""
@@ -237,6 +239,7 @@ def test_filter_by_last_outcome(viewer: Client) -> None:
     assert [r.name for r in response.context["cl"].queryset] == ["bad"]
 
 
+@pytest.mark.each_store
 @pytest.mark.parametrize("outcome", ["failed", "lost", "abandoned", "succeeded"])
 def test_filter_by_last_run_looks_up_few(viewer: Client, outcome: str) -> None:
     """Among many records, only those with such a run cost a look into their runs."""
@@ -287,6 +290,7 @@ def test_running_job_is_not_shown_as_overdue(viewer: Client) -> None:
     assert not any(line.startswith("Overdue") for line in shown.get("billing", []))
 
 
+@pytest.mark.each_store
 def test_filter_by_overdue(viewer: Client) -> None:
     """The filter leaves only the locks whose job is overdue."""
     for name in ("late", "later", "quick", "unplanned"):
@@ -336,6 +340,7 @@ def test_pages_without_cronsim(viewer: Client, monkeypatch: pytest.MonkeyPatch) 
     assert [record.name for record in response.context["cl"].queryset] == ["billing"]
 
 
+@pytest.mark.each_store
 def test_search_by_name_and_holder(viewer: Client) -> None:
     """The search finds locks by a part of their name or holder."""
     take("billing.digest")

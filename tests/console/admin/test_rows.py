@@ -152,6 +152,7 @@ def partial_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LockRecordAdmin, "get_queryset", get_queryset)
 
 
+@pytest.mark.each_store
 @pytest.mark.usefixtures("incident", "partial_view")
 def test_counters_count_only_what_the_admin_shows(viewer: Client) -> None:
     """A subclass that shows some of the locks counts these alone."""
@@ -260,6 +261,7 @@ def test_bad_end_links_to_its_run(*, may_see_runs: bool) -> None:
     assert (f'href="{reverse(RUN, args=[failed.pk])}"' in page) is may_see_runs
 
 
+@pytest.mark.each_store
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -288,6 +290,7 @@ class OfOneTeam(LockRecordAdmin):
         return super().get_queryset(request).filter(name__startswith="billing")
 
 
+@pytest.mark.each_store
 def test_counters_count_what_the_list_shows(chief: Client) -> None:
     """A subclass whose list leaves locks out does not count them either."""
     site = admin.AdminSite(name="team")

@@ -72,6 +72,7 @@ def test_only_overdue_and_known_locks_are_read(
     assert set(read) == set(NAMES)
 
 
+@pytest.mark.each_store
 def test_record_that_makes_no_sense_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -241,6 +241,7 @@ def test_overdue_job_is_a_warning() -> None:
     assert check("check") == (0, "No findings.\n")
 
 
+@pytest.mark.each_store
 def test_job_is_overdue_after_the_grace() -> None:
     """The setting says how long that is, unless the call does."""
     take("job").release()

@@ -208,6 +208,7 @@ def listed(*args: str) -> list[str]:
     return [lock["name"] for lock in json.loads(run("list", "--json", *args))]
 
 
+@pytest.mark.each_store
 def test_list_of_some_names() -> None:
     """Several names and patterns may be mixed; case and brackets count."""
     for name in ("import:1", "import:2", "Import:3", "nightly", "[x]"):
@@ -272,6 +273,7 @@ def test_list_has_a_limit() -> None:
     assert listed("--limit", "2") == ["import:0", "import:1"]
 
 
+@pytest.mark.each_store
 def test_list_reads_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many locks there are, few are read at once, and none is left out."""
     monkeypatch.setattr(reading, "PAGE", 2)
@@ -283,6 +285,7 @@ def test_list_reads_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\nThere are more locks" in run("list", "--limit", "3")
 
 
+@pytest.mark.each_store
 @pytest.mark.django_db(transaction=True)
 def test_list_asks_only_for_what_it_shows(django_assert_max_num_queries: Any) -> None:
     """The number of statements does not grow with the number of locks."""

@@ -218,6 +218,7 @@ def test_free_locks_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(read) == sorted([*INCIDENT, "running"])
 
 
+@pytest.mark.each_store
 def test_paused_job_is_no_finding() -> None:
     """It is held by an operator: neither overdue, nor running, nor a dead worker's."""
     take("job")

@@ -264,6 +264,7 @@ def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(details()) == 3
 
 
+@pytest.mark.each_store
 def test_bad_record_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not hide the others, and the answer is no error of the server."""
     stick("stuck")
@@ -303,6 +304,7 @@ class TestVerdicts:
 
         assert wait_for(is_told)
 
+    @pytest.mark.each_store
     def test_other_options_are_another_check(self) -> None:
         """A view does not tell what another one found."""
         stick("import:7")

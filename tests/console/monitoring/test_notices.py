@@ -78,6 +78,7 @@ def test_finding_that_flaps_is_not_told_again() -> None:
     assert report() == ([], ["job"])
 
 
+@pytest.mark.each_store
 def test_report_that_fails_is_repeated() -> None:
     """Neither what is new nor what is gone is lost if it could not be told."""
     report(found("old"))

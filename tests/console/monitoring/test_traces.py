@@ -153,6 +153,7 @@ def lose_without_a_store(parent: Parent) -> None:
         parent.wait()
 
 
+@pytest.mark.each_store
 def test_heartbeat_writes_the_loss() -> None:
     """Also that of a body which never asks."""
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:

@@ -346,6 +346,7 @@ def test_unprintable_operator_closes_the_request() -> None:
     assert request.result == ActionResult.REFUSED
 
 
+@pytest.mark.each_store
 def test_nothing_is_carried_out_without_locks() -> None:
     """With the locks off a request waits."""
     ask()
@@ -437,6 +438,7 @@ class TestTrigger:
         assert only_row().result == ActionResult.FAILED
         assert "ZeroDivisionError: by nobody" in only_row().detail
 
+    @pytest.mark.each_store
     @pytest.mark.django_db(transaction=True)
     def test_run_without_a_trail_is_told_as_it_was(self) -> None:
         """What can't be written neither fails a run nor hides what its job raised."""
@@ -534,6 +536,7 @@ class TestTasks:
         Queue.waiting[0]()
         assert ran == ["report"]
 
+    @pytest.mark.each_store
     def test_task_fails_with_its_job(self) -> None:
         """So the queue's own tools show the failure."""
         ask("failing")
