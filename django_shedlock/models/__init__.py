@@ -7,7 +7,7 @@ from django_shedlock.models.console import (
     LockActionQuerySet,
     Notice,
 )
-from django_shedlock.models.last_runs import with_last_run
+from django_shedlock.models.last_runs import with_last_run, with_request
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet
 
@@ -22,4 +22,5 @@ __all__ = [
     "LockRunQuerySet",
     "Notice",
     "with_last_run",
+    "with_request",
 ]
