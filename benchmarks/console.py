@@ -1,6 +1,8 @@
 """
 How long the admin's pages take with many runs, compared with few.
 
+Their processor time is compared with that of Django's own list of users.
+
 ``SHEDLOCK_TEST_STORE=postgres python -m benchmarks.console --runs 1000000``
 """
 
@@ -30,7 +32,10 @@ def main() -> None:
 
 def compare(runs: int, rounds: int, locks: int) -> None:
     """Print each page's median time, and its number of queries."""
+    from django.contrib.auth.models import User
     from django.db import connection
+    from django.test import Client
+    from django.urls import reverse
 
     from tests.console.admin.test_runs import add_many
     from tests.support.lateness import be_overdue
@@ -43,6 +48,10 @@ def compare(runs: int, rounds: int, locks: int) -> None:
         be_overdue(f"job {number}")
     add_many(FEW)
     few = {title: measure(client, page, rounds) for title, page in pages(FEW).items()}
+    root = Client()
+    root.force_login(User.objects.create_superuser("root"))
+    # As many as a list of locks is supposed to have.
+    User.objects.bulk_create(User(username=f"user {number}") for number in range(8))
     add_many(runs - FEW)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -52,12 +61,15 @@ def compare(runs: int, rounds: int, locks: int) -> None:
         f"{connection.vendor}: milliseconds and queries of a page, median of {rounds}"
     )
     for title, address in pages(runs).items():
-        milliseconds, queries = measure(client, address, rounds)
-        before, _ = few[title]
+        milliseconds, processor, queries = measure(client, address, rounds)
+        _, users, _ = measure(root, reverse("admin:auth_user_changelist"), rounds)
+        before, _, _ = few[title]
         print(
             f"{title:32} {FEW} runs {before:7.0f} ms   "
             f"{runs} runs {milliseconds:7.0f} ms   "
-            f"ratio {milliseconds / before:5.1f}   {queries} queries"
+            f"ratio {milliseconds / before:5.1f}   "
+            f"processor {processor:4.0f} ms, {processor / users:4.1f} x users   "
+            f"{queries} queries"
         )
 
 
@@ -84,24 +96,25 @@ def pages(count: int) -> dict[str, str]:
     }
 
 
-def measure(client: Any, address: str, rounds: int) -> tuple[float, int]:
-    """Return the median milliseconds of a page, and its number of queries."""
+def measure(client: Any, address: str, rounds: int) -> tuple[float, float, int]:
+    """Return a page's median milliseconds, also of the processor, and its queries."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
     client.get(address, follow=True)
-    times = []
+    times, processor = [], []
     for _ in range(rounds):
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         with CaptureQueriesContext(connection) as queries:
             response = client.get(address, follow=True)
+        processor.append(1000 * (time.process_time() - busy))
         times.append(1000 * (time.perf_counter() - began))
         if response.status_code != 200:
             raise RuntimeError(f"{address} answered {response.status_code}")
     if os.environ.get("SHEDLOCK_BENCHMARK_QUERIES"):
         slowest = max(queries.captured_queries, key=lambda query: float(query["time"]))
         print(slowest["time"], slowest["sql"][:1500])
-    return statistics.median(times), len(queries)
+    return statistics.median(times), statistics.median(processor), len(queries)
 
 
 if __name__ == "__main__":

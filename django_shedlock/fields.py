@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
@@ -116,6 +116,31 @@ class MedianField(models.TextField):  # type: ignore[type-arg]
             return value  # type: ignore[no-any-return]
         found = sorted(int(each) for each in value.split(",") if each)
         return timedelta(microseconds=found[(len(found) - 1) // 2]) if found else None
+
+
+class Kept(Func):
+    """
+    An expression whose text is kept, for a queryset from which others are made.
+
+    Django compiles an expression anew wherever it stands, and in each queryset.
+    """
+
+    template, arity = "%(expressions)s", 1
+
+    def copy(self) -> Self:
+        # It may get another alias, and so another text.
+        copied = super().copy()
+        vars(copied).pop("kept", None)
+        return copied
+
+    def as_sql(  # type: ignore[override]
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
+    ) -> Any:
+        kept: dict[Any, Any] = vars(self).setdefault("kept", {})
+        if (key := (connection.alias, connection.vendor)) not in kept:
+            kept[key] = super().as_sql(compiler, connection)
+        sql, parameters = kept[key]
+        return sql, list(parameters)
 
 
 class DatabaseNow(Func):

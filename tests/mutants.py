@@ -39,7 +39,7 @@ SILENCE = 240
 
 CORE = (
     *(f"providers/{each}.py" for each in ("__init__", "base", "entries", "memory")),
-    *("providers/servers.py", "providers/unlocked.py", "providers/database/*.py"),
+    *("providers/servers.py", "providers/database/*.py"),
     *("locks/lock.py", "locks/states.py"),
     *(
         "active.py",

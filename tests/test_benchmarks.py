@@ -48,7 +48,11 @@ def test_console_is_measured(tmp_path: Path) -> None:
     assert title.startswith("sqlite:")
     assert len(lines) > 8
     for line in lines:
-        found = re.search(r"150 runs +\d+ ms +ratio +\d+\.\d +(\d+) queries$", line)
+        found = re.search(
+            r"150 runs +\d+ ms +ratio +\d+\.\d +"
+            r"processor +\d+ ms, +\d+\.\d x users +(\d+) queries$",
+            line,
+        )
         assert found, line
         assert 0 < int(found[1]) < 17
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection, models, transaction
 from django.db.models import F, Model
+from django.db.models.functions import Upper
 from django.test import override_settings
 
-from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
+from django_shedlock.fields import DatabaseNow, Kept, LockNameField, UTCDateTimeField
 from django_shedlock.models import LockRecord
 
 pytestmark = pytest.mark.django_db
@@ -218,3 +221,15 @@ def test_oracles_clock_is_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     sql, parameters = compiler.compile(DatabaseNow())
     assert sql == "SYS_EXTRACT_UTC(SYSTIMESTAMP)"
     assert not parameters
+
+
+@pytest.mark.django_db
+def test_kept_expression_is_compiled_once() -> None:
+    """Querysets made from another one have its text, and a subquery one of its own."""
+    name = Upper(F("name"))
+    records = LockRecord.objects.annotate(shown=Kept(name))
+    with patch.object(Upper, "as_sql", autospec=True, side_effect=Upper.as_sql) as made:
+        assert list(records.all()) == list(records.order_by("shown")) == []
+    assert made.call_count == 1
+    outer = LockRecord.objects.filter(pk__in=records.filter(shown="A").values("pk"))
+    assert re.search(r"WHERE UPPER\(U0\.", re.sub('["`]', "", str(outer.query)))

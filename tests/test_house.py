@@ -17,6 +17,11 @@ FILES = [
 ]
 """Those with something in them; migrations and what tests use do not count."""
 LONG = {
+    "history/recording.py": "a run, from its acquisition to its end, and its statements",
+    "locks/configuration.py": "options, request and configuration, in this order",
+    "locks/states.py": "all that can be told of a lock, as one family of classes",
+    "providers/database/acquisition.py": "every way to acquire, beside its statements",
+    "providers/database/statements.py": "each kind of statement, compiled in one way",
     "executor.py": "the one attempt, sync and async, is read from the top down",
     "locks/lock.py": "one class, with the async twins of its methods",
     "providers/database/connections.py": "run, private connections and their watcher",
@@ -58,12 +63,12 @@ def test_page_shows_the_floors() -> None:
 
 
 def test_house_is_small() -> None:
-    """The design's limits, and 1,500 lines, 4 files for what a third attack broke."""
+    """The design's limits, and what a third attack and the speed have cost since."""
     everything = "".join(map(source, FILES))
     lines = everything.count("\n")
     functions = len(re.findall(r"^ *(?:async )?def ", everything, re.MULTILINE))
     assert len(FILES) <= 104
-    assert lines <= 17_500
+    assert lines <= 18_050
     assert functions <= lines * 58 / 1000
 
 

@@ -37,7 +37,7 @@ models.runs schedules schedules.cron schedules.state signals threads
 JOB = """
 active cancellation clocks conf decorators durations exceptions executor jobs
 jobs.registry keepalive locks locks.configuration locks.lock locks.pauses locks.states
-providers providers.base providers.unlocked schedules schedules.cron schedules.state
+providers providers.base schedules schedules.cron schedules.state
 signals threads
 """
 """Those that every job needs; each one more costs every process some time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 from django.utils.translation import pgettext_lazy
@@ -43,7 +43,7 @@ class ActionResult(StrEnum):
 class LockActionQuerySet(models.QuerySet["LockAction"]):
     """Actions by lock and by result."""
 
-    def of_lock(self, name: str, provider: str) -> Self:
+    def of_lock(self, name: Any, provider: str) -> Self:
         """Only the actions on this lock."""
         return self.filter(name=name, provider=provider)
 

@@ -1,7 +1,8 @@
-"""How the last run of each lock ended, and how long its runs usually take."""
+"""How the last run of each lock ended, how long runs take, and who asks for one."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.db import connections, models
@@ -9,6 +10,7 @@ from django.db.models import OuterRef, Subquery
 
 from django_shedlock import fields
 from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models.console import ActionKind, ActionResult, LockAction
 from django_shedlock.models.records import LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet
 
@@ -27,9 +29,23 @@ def with_last_run(records: LockRecordQuerySet, provider: str) -> LockRecordQuery
     last: models.QuerySet[Any] = runs.ended().order_by("-pk")
     found: LockRecordQuerySet = with_usual_duration(records, runs)
     return found.annotate(
-        last_run_pk=Subquery(last.values("pk")[:1]),
-        last_outcome=Subquery(last.values("current_outcome")[:1]),
-        last_duration=Subquery(last.values("duration")[:1]),
+        last_run_pk=fields.Kept(Subquery(last.values("pk")[:1])),
+        last_outcome=fields.Kept(Subquery(last.values("current_outcome")[:1])),
+        last_duration=fields.Kept(Subquery(last.values("duration")[:1])),
+    )
+
+
+def with_request(
+    records: LockRecordQuerySet, provider: str, lifetime: timedelta
+) -> LockRecordQuerySet:
+    """Add by whom a run of each lock's job was ``asked``, and ``asked_at``."""
+    requests = LockAction.objects.using(records.db).of_lock(OuterRef("name"), provider)
+    requests = requests.filter(kind=ActionKind.RUN, result=ActionResult.REQUESTED)
+    requests = requests.filter(began__gt=fields.DatabaseNow() - lifetime)
+    newest: models.QuerySet[Any] = requests.order_by("-pk")
+    return records.annotate(
+        asked=fields.Kept(Subquery(newest.values("operator")[:1])),
+        asked_at=fields.Kept(Subquery(newest.values("began")[:1])),
     )
 
 
@@ -64,4 +80,4 @@ def with_usual_duration(found: Any, runs: LockRunQuerySet) -> Any:
     else:
         options["template"] = MEDIANS.get(vendor, LISTED)
         usual = Subquery(durations[:USUAL_OF], **options)
-    return found.annotate(usual_duration=usual)
+    return found.annotate(usual_duration=fields.Kept(usual))

@@ -8,6 +8,7 @@ from typing import Any, Self
 from django.db import models
 from django.db.models import Case, F, Max, Q, Value, When
 from django.db.models.functions import Coalesce
+from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -15,6 +16,7 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.fields import (
     DatabaseNow,
+    Kept,
     LockNameField,
     TimeUntil,
     UTCDateTimeField,
@@ -93,13 +95,15 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         """Add ``state``, ``remaining`` and ``clock``, all by the database's clock."""
         is_held = held()
         return self.annotate(
-            state=Case(
-                When(is_held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
-                When(is_held & PAUSED, then=Value(LockState.PAUSED.value)),
-                When(is_held, then=Value(LockState.RUNNING.value)),
-                When(UNRELEASED, then=Value(LockState.EXPIRED.value)),
-                default=Value(LockState.FREE.value),
-                output_field=models.CharField(),
+            state=Kept(
+                Case(
+                    When(is_held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
+                    When(is_held & PAUSED, then=Value(LockState.PAUSED.value)),
+                    When(is_held, then=Value(LockState.RUNNING.value)),
+                    When(UNRELEASED, then=Value(LockState.EXPIRED.value)),
+                    default=Value(LockState.FREE.value),
+                    output_field=models.CharField(),
+                ),
             ),
             remaining=TimeUntil(F("lock_until"), DatabaseNow()),
             clock=DatabaseNow(output_field=UTCDateTimeField()),
@@ -207,7 +211,7 @@ class LockRecord(models.Model):
         used: float = 1 - record.remaining / whole
         return min(max(used, 0.0), 1.0)
 
-    @property
+    @cached_property
     def status(self) -> LockStatus:
         """The lock when it was read; needs ``with_status()``."""
         record: Any = self

@@ -36,12 +36,11 @@ class LockQuery:
     """
     Which locks are wanted, in which order, and how many at the most.
 
-    A name must be one of ``names``, match one of ``patterns``, and match none of
-    ``ignored``; each only if it is given. The lock must be in one of ``states``, be
-    overdue by ``overdue_by`` (what can't be read may be), or have run for longer than
-    ``running_for``; without these three, every lock is wanted. The order is that of the
-    names. ``by_urgency`` the overdue locks come first, then the expired, then the
-    running ones; of each, those acquired longest ago.
+    A name must be one of ``names``, match one of ``patterns``, and none of ``ignored``.
+    The lock must be in one of ``states``, be overdue by ``overdue_by`` (what can't be
+    read may be), have run for longer than ``running_for``, or be in ``also``; without
+    these, all are wanted. The order is that of the names. ``by_urgency`` the overdue
+    ones come first, then the expired, then the running; of each, the oldest.
     """
 
     names: Collection[str] | None = None
@@ -52,6 +51,7 @@ class LockQuery:
     running_for: timedelta | None = None
     by_urgency: bool = False
     limit: int | None = None
+    also: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if self.names is not None:
@@ -65,14 +65,14 @@ class LockQuery:
 
     def accepts(self, status: LockStatus) -> bool:
         """Return whether this lock is wanted."""
-        wanted = [status.state in self.states] if self.states else []
+        wanted: list[object] = [status.state in self.states] if self.states else []
         if self.overdue_by is not None:
-            is_overdue = status.overdue_since(self.overdue_by) is not None
-            wanted.append(is_overdue or bool(status.unreadable))
+            wanted.append(status.unreadable or status.overdue_since(self.overdue_by))
         if self.running_for is not None:
             is_running = status.state is LockState.RUNNING
             wanted.append(is_running and status.held_for > self.running_for)
-        return self.accepts_name(status.name) and (any(wanted) or not wanted)
+        is_wanted = any(wanted) or not wanted or status.name in self.also
+        return is_wanted and self.accepts_name(status.name)
 
     def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
         """Return the wanted ones of these, in their order: for small stores."""

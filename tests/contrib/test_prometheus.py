@@ -315,13 +315,13 @@ def test_scrape_costs_few_statements(
     for number in range(3):
         run_job(f"job {number}")
         be_overdue(f"job {number}")
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(6):
         assert Client().get("/public").status_code == 200
-    with django_assert_num_queries(7), override_settings(SHEDLOCK_METRICS_MAX_LOCKS=3):
+    with django_assert_num_queries(6), override_settings(SHEDLOCK_METRICS_MAX_LOCKS=3):
         assert Client().get("/public").status_code == 200
     for most in (2, 1):
         with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=most):
-            with django_assert_num_queries(11):
+            with django_assert_num_queries(10):
                 assert Client().get("/public").status_code == 200
 
 

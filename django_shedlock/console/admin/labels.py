@@ -10,9 +10,9 @@ from typing import Any
 from django.contrib import admin
 from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.html import escape
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import pgettext, pgettext_lazy
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from django_shedlock.clocks import local_text
 from django_shedlock.console import operators
@@ -31,6 +31,15 @@ COMMAND = re.compile(
 """How an entry of ``CRONJOBS`` calls a command."""
 EXCERPT = 120
 """Characters of an exception's message in a list."""
+
+DISTANCE = (
+    '<span class="shedlock-nowrap">{}</span> <span class="shedlock-nowrap '
+    'shedlock-quiet"><time datetime="{}" title="{}" dir="ltr">{}</time></span>'
+)
+METER = (
+    '<meter class="shedlock-lease" min="0" max="100" high="80" value="{percent}" '
+    'aria-label="{text}">{percent} %</meter>'
+)
 
 STATES = {
     LockState.EXPIRED: pgettext_lazy("shedlock", "expired"),
@@ -102,7 +111,8 @@ def column(
 
 def badge(kind: str, label: str) -> SafeString:
     """Return a label in the colour of its kind, which console.css names."""
-    return shown("badge", kind=kind.replace(" ", "-"), label=label)
+    html = '<span class="shedlock-badge shedlock-{}">{}</span>'
+    return format_html(html, kind.replace(" ", "-"), label)
 
 
 def state_badge(state: str) -> SafeString:
@@ -125,6 +135,18 @@ def short_name(name: str) -> str:
     return f"{namespace}cron:{command['name']}{options}"
 
 
+def lock_name(name: str) -> SafeString:
+    """Return the name, which may be broken at its points."""
+    parts = ((part,) for part in short_name(name).split("."))
+    broken = format_html_join(mark_safe(".<wbr>"), "{}", parts)
+    return format_html('<bdi title="{}">{}</bdi>', name, broken)
+
+
+def isolated(text: str) -> SafeString:
+    """Return the text with its own direction."""
+    return format_html('<bdi dir="ltr">{}</bdi>', text)
+
+
 def filled_in(sentence: str, **values: str) -> SafeString:
     """
     Return the translated sentence with these values.
@@ -132,7 +154,7 @@ def filled_in(sentence: str, **values: str) -> SafeString:
     A value that is plain text keeps its own direction in an Arabic sentence.
     """
     cells = {
-        key: value if isinstance(value, SafeString) else shown("isolated", text=value)
+        key: value if isinstance(value, SafeString) else isolated(value)
         for key, value in values.items()
     }
     return mark_safe(escape(sentence) % cells)  # noqa: S308
@@ -140,7 +162,11 @@ def filled_in(sentence: str, **values: str) -> SafeString:
 
 def holder(locked_by: str, host: str, pid: int | None) -> SafeString:
     """Return the host and the process, with the whole identity as a tooltip."""
-    return shown("holder", locked_by=locked_by, host=host, pid=pid)
+    process = "" if pid is None else f"({pid})"
+    html = (
+        '<span title="{}"><bdi>{}</bdi> <span class="shedlock-quiet">{}</span></span>'
+    )
+    return format_html(html, locked_by, host, process)
 
 
 def local(moment: datetime) -> datetime:
@@ -153,7 +179,8 @@ def instant(moment: datetime | None) -> SafeString:
     if moment is None:
         return NOTHING
     day, _, time = local_text(moment).partition(" ")
-    return shown("instant", iso=local(moment).isoformat(), day=day, time=time)
+    html = '<time datetime="{}" dir="ltr">{} {}</time>'
+    return format_html(html, local(moment).isoformat(), isolated(day), isolated(time))
 
 
 def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeString:
@@ -165,9 +192,7 @@ def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeSt
     whole, here = local_text(moment), local(moment)
     day, _, time = here.isoformat("T", "minutes").partition("T")
     short = time if duration < timedelta(days=1) else day
-    return shown(
-        "distance", distance=distance, iso=here.isoformat(), whole=whole, short=short
-    )
+    return format_html(DISTANCE, distance, here.isoformat(), whole, short)
 
 
 def ago(age: timedelta, moment: datetime) -> SafeString:
@@ -183,7 +208,9 @@ def length(duration: timedelta | None) -> str:
 
 def lease_meter(used: float) -> SafeString:
     """Return a bar for the part of a lease that is used, 0 to 1."""
-    return shown("meter", percent=round(100 * used))
+    percent = {"percent": round(100 * used)}
+    text = gettext("%(percent)s %% of the lease is used") % percent
+    return format_html(METER, text=text, **percent)
 
 
 def took(run: Any) -> str:

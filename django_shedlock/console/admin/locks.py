@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import lru_cache, wraps
 from typing import Any
 
+from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.templatetags.admin_list import result_headers
 from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext_lazy, pgettext_lazy
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels, rows
@@ -19,7 +24,7 @@ from django_shedlock.console.admin.runs import last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators.trail import Trail
+from django_shedlock.console.operators.trail import lifetime, request_of
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.states import LockState
@@ -30,6 +35,7 @@ from django_shedlock.models import (
     LockRecordQuerySet,
     LockRun,
     with_last_run,
+    with_request,
 )
 from django_shedlock.providers import provider_aliases
 
@@ -38,8 +44,20 @@ LIST_PARTS = [f"{TEMPLATES}/{part}.html" for part in ("counters", "locks", "page
 """What the list refreshes."""
 CURE = "shedlock_cure"
 """The buttons of a row: their value is an action and the name of its lock."""
+SELECT = "Select this object for an action - {}"
+"""Django's own text, which it has translated."""
+CHECKBOX = (
+    '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">'
+)
 SHOWN_RUNS = 30
 """Number of runs on a lock's page."""
+
+
+@lru_cache
+def _records(using: str, alias: str, lifetime: timedelta) -> LockRecordQuerySet:
+    """Return the records with what the pages show, built once."""
+    records = LockRecord.objects.using(using).with_status()
+    return with_request(with_last_run(records, alias), alias, lifetime)
 
 
 class LockRecordAdmin(OperatorActions):
@@ -74,9 +92,7 @@ class LockRecordAdmin(OperatorActions):
 
     shown_name = labels.column(
         pgettext_lazy("shedlock", "name"),
-        lambda record: labels.shown(
-            "name", name=record.name, parts=labels.short_name(record.name).split(".")
-        ),
+        lambda record: labels.lock_name(record.name),
         "name",
     )
     current_state = labels.column(
@@ -92,14 +108,19 @@ class LockRecordAdmin(OperatorActions):
         pgettext_lazy("shedlock", "next expected"), rows.next_expected
     )
 
+    @wraps(ModelAdmin.action_checkbox)
+    def action_checkbox(self, record: Any) -> SafeString:  # type: ignore[override]
+        """Return what Django does, for a tenth of the time."""
+        label = format_html(gettext(SELECT), record)
+        return format_html(CHECKBOX, ACTION_CHECKBOX_NAME, record.pk, label)
+
     def get_ordering(self, request: HttpRequest) -> Any:
         """Return the order: Django's check lets ``ordering`` name no annotation."""
         return super().get_ordering(request) or ("urgency", "name")
 
     def get_queryset(self, request: HttpRequest) -> LockRecordQuerySet:
         provider = filters.admin_provider(request)
-        records = LockRecord.objects.using(provider.using).with_status()
-        return with_last_run(records, provider.alias)
+        return _records(provider.using, provider.alias, lifetime()).all()
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return rows.LockList
@@ -147,7 +168,7 @@ class LockRecordAdmin(OperatorActions):
         provider, state = filters.admin_provider(request), LockState(obj.state)
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
         offered = self.offered(request).values()
-        asked = Trail(provider).open_requests([obj.name]).get(obj.name)
+        asked = request_of(obj)
         try:
             search = Search(acknowledged=True)
             found = search.of_locks(provider, [obj.name]).get(obj.name, [])

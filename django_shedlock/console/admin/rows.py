@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from types import MethodType
 from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.templatetags.admin_list import results
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Case, Count, IntegerField, QuerySet, Value, When
+from django.db import models
+from django.db.models import Case, Count, F, QuerySet, Value, When
 from django.http import HttpRequest
+from django.utils.functional import cached_property
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import pgettext
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
+from django_shedlock.console.admin.actions import CURES, MAY_RUN
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import is_unusual
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.trail import Trail
+from django_shedlock.console.operators.trail import request_of
 from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind
 
-CURES = {
-    Kind.OVERDUE: {ActionKind.RUN, ActionKind.ACKNOWLEDGE},
-    Kind.FAILED: {ActionKind.RUN, ActionKind.ACKNOWLEDGE},
-    Kind.LOST: {ActionKind.ACKNOWLEDGE},
-    Kind.ABANDONED: {ActionKind.ACKNOWLEDGE},
-    Kind.EXPIRED: {ActionKind.RELEASE},
-    Kind.LONG: {ActionKind.EXTEND, ActionKind.RELEASE},
-    Kind.PAUSED: {ActionKind.RESUME},
-}
-"""The actions that help with a finding."""
-MAY_RUN = {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
-"""Findings of a job that may still run: then a run now is no help."""
 INSTANTS = ("lock_at_least_until", "heartbeat_at", "released_at", "tick", "due_at")
 HELD = ("locked_at", "lock_until")
 """Instants of a lock that was ever held."""
@@ -57,10 +51,30 @@ class LockList(ChangeList):
         urgency = Case(
             *(When(pk__in=names, then=Value(rank)) for rank, names in ranks.items()),
             *(When(state=state.value, then=Value(rank)) for rank, state in states),
-            output_field=IntegerField(),
+            output_field=models.IntegerField(),
         )
         self.root_queryset = self.locks.annotate(urgency=urgency)
-        return super().get_queryset(request, *arguments)
+        self.chosen: QuerySet[Any] = super().get_queryset(request, *arguments)
+        total = MethodType(lambda _: sum(row[-1] for row in self.tally if row[2]), self)
+        self.chosen.count = total  # type: ignore[method-assign]
+        return self.chosen
+
+    @cached_property
+    def tally(self) -> list[tuple[str, str, bool, int]]:
+        """How many locks are in a state, have findings (by name), and are chosen."""
+        is_all = self.chosen.query.where == self.root_queryset.query.where
+        shown = When(pk__in=self.chosen.order_by().values("pk"), then=Value(True))
+        found = When(pk__in=list(self.attention.findings), then=F("pk"))
+        locks: Any = self.locks.order_by().values_list(
+            "state",
+            Case(found, default=Value(""), output_field=models.CharField()),
+            Case(
+                *[] if is_all else [shown],
+                default=Value(is_all),
+                output_field=models.BooleanField(),
+            ),
+        )
+        return list(locks.annotate(Count("pk")))
 
     def counts(self) -> dict[str, list[dict[str, Any]]]:
         """
@@ -68,27 +82,26 @@ class LockList(ChangeList):
 
         A count's link sets the filter that finds these locks, or clears it.
         """
-        found, unordered = self.attention.findings, self.locks.order_by()
-        known = set(unordered.filter(pk__in=list(found)).values_list("pk", flat=True))
-        in_state = dict(unordered.values_list("state").annotate(Count("pk")))
+        in_state: Counter[str] = Counter()
+        for state, _, _, locks in self.tally:
+            in_state[state] += locks
         numbers: list[tuple[str, str, Any, int]] = []
         kinds: dict[str, Any] = {filters.ANY: "", **labels.KINDS}
         for kind, label in kinds.items():
-            names = known.intersection(filters.names_of(self.attention, kind))
-            numbers.append(("attention", str(kind), label, len(names)))
+            known = {name for _, name, *_ in self.tally}
+            known &= {*filters.names_of(self.attention, kind)}
+            numbers.append(("attention", str(kind), label, len(known)))
         for state, label in labels.STATES.items():
             if state is not LockState.EXPIRED:  # which needs attention, so is counted
-                numbers.append(("state", state.value, label, in_state.get(state, 0)))
+                numbers.append(("state", state.value, label, in_state[state]))
         counts: dict[str, list[dict[str, Any]]] = {"attention": [], "state": []}
         for parameter, choice, label, locks in numbers:
             is_chosen = self.params.get(parameter) == choice
             chosen: dict[str, Any] = {"attention": None, "state": None, "p": None}
-            if not is_chosen:
-                chosen[parameter] = choice
+            chosen |= {} if is_chosen else {parameter: choice}
             count = {"choice": choice, "label": label, "locks": locks}
             link = {"link": self.get_query_string(chosen), "is_chosen": is_chosen}
-            if locks:
-                counts[parameter].append(count | link)
+            counts[parameter] += [count | link] if locks else []
         return counts
 
     def rows(
@@ -97,7 +110,6 @@ class LockList(ChangeList):
         """Return the rows of the page: cells, findings, and actions that help."""
         provider, records = filters.admin_provider(request), list(self.result_list)
         names, found = [record.pk for record in records], self.attention.findings
-        requests = Trail(provider).open_requests(names)
         if not self.attention.is_complete:
             found = Search().of_locks(provider, names)
         rows = []
@@ -107,7 +119,7 @@ class LockList(ChangeList):
             helpful = {cure for kind in kinds for cure in CURES.get(kind, ())}
             if kinds & MAY_RUN:
                 helpful -= {ActionKind.RUN}
-            helpful |= {ActionKind.WITHDRAW} if record.pk in requests else set()
+            helpful |= {ActionKind.WITHDRAW} if record.asked_at else set()
             if has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}:
                 site, key = self.model_admin.admin_site, record.last_run_pk
                 run = filters.page_of(site, "lockrun", key, provider.alias)
@@ -122,7 +134,7 @@ class LockList(ChangeList):
                         if each.kind in helpful and record.state in each.states
                     ],
                     "bad_run": run,
-                    "request": requests.get(record.pk),
+                    "request": request_of(record),
                 }
             )
         return rows
@@ -153,10 +165,11 @@ def lease(record: Any) -> SafeString:
     if record.status.is_endless:
         return labels.filled_in(pgettext("shedlock", "until it is resumed"))
     left = pgettext("shedlock", "%(remaining)s left")
-    return labels.shown(
-        "lease",
-        meter=labels.lease_meter(record.lease_used),
-        left=labels.filled_in(left, remaining=rough_length(record.remaining)),
+    meter = labels.lease_meter(record.lease_used)
+    return format_html(
+        "{} <span>{}</span>",
+        meter,
+        labels.filled_in(left, remaining=rough_length(record.remaining)),
     )
 
 
@@ -165,8 +178,9 @@ def last_run(record: Any) -> SafeString:
     if record.last_outcome is None:
         return labels.NOTHING
     badge, duration = labels.outcome_badge(record.last_outcome), record.last_duration
-    lasted = "" if duration is None else labels.length(duration)
-    return labels.shown("last_run", badge=badge, lasted=lasted)
+    if duration is None:
+        return badge
+    return format_html("{} {}", badge, labels.isolated(labels.length(duration)))
 
 
 def next_expected(record: Any) -> SafeString:
@@ -200,7 +214,7 @@ def facts_of(
         "status": status,
         "state": labels.state_badge(status.state),
         "may_run": status.state.may_run,
-        "left": _isolated(format_seconds(status.remaining)),
+        "left": labels.isolated(format_seconds(status.remaining)),
     }
     if record.locked_by:
         facts |= {
@@ -212,16 +226,16 @@ def facts_of(
     if status.state is LockState.RUNNING:
         usual = record.usual_duration
         facts |= {
-            "held_for": _isolated(rough_length(status.held_for)),
-            "usual": None if usual is None else _isolated(labels.length(usual)),
+            "held_for": labels.isolated(rough_length(status.held_for)),
+            "usual": None if usual is None else labels.isolated(labels.length(usual)),
             "is_unusual": is_unusual(status, usual),
             "meter": labels.lease_meter(record.lease_used),
         }
     elif status.state is LockState.EXPIRED:
-        facts["over_for"] = _isolated(rough_length(max(-record.remaining, ZERO)))
+        facts["over_for"] = labels.isolated(rough_length(max(-record.remaining, ZERO)))
     if status.state.may_run and record.heartbeat_at:
         beat = clock - aware(record.heartbeat_at)
-        facts["heartbeat"] = _isolated(rough_length(beat))
+        facts["heartbeat"] = labels.isolated(rough_length(beat))
     for run in runs or ():
         if RunOutcome(run.current_outcome) is not RunOutcome.RUNNING:
             facts |= {
@@ -230,7 +244,7 @@ def facts_of(
                 "outcome": labels.outcome_badge(run.current_outcome),
                 "took": None
                 if run.duration is None
-                else _isolated(labels.length(run.duration)),
+                else labels.isolated(labels.length(run.duration)),
                 "began": labels.ago(run.elapsed, run.started),
                 "failure": labels.excerpt(run) if run.exception_type else "",
             }
@@ -244,7 +258,3 @@ def facts_of(
         late = status.overdue_since(Search().grace)
         facts["overdue_since"] = None if late is None else labels.instant(late)
     return facts
-
-
-def _isolated(text: str) -> SafeString:
-    return labels.shown("isolated", text=text)

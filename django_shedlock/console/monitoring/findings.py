@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, timedelta
 from enum import StrEnum
@@ -110,11 +111,9 @@ def findings_of(
     """
     Return what an operator should look at in this lock, the most urgent first.
 
-    ``evidence`` has its last run, if this was bad, and its last loss.
+    ``evidence`` has what operators did to it.
     """
-    status = summary.status
-    known = dict.fromkeys(filter(None, (summary.last_run, summary.last_loss)))
-    bad = [evidence.traces[key] for key in known if key in evidence.traces]
+    status, bad = summary.status, summary.bad
     told: list[Told | None] = [_bad_end(summary, each, evidence) for each in bad]
     if status is not None and status.unreadable:
         sentence = (
@@ -150,7 +149,7 @@ Told = tuple[Kind, str, list[str], str]
 
 
 def _overdue(
-    status: LockStatus, bad: list[Trace], evidence: Evidence, grace: timedelta
+    status: LockStatus, bad: Sequence[Trace], evidence: Evidence, grace: timedelta
 ) -> Told | None:
     since = status.overdue_since(grace)
     if since is None:

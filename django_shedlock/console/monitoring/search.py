@@ -18,17 +18,19 @@ from django_shedlock.console.monitoring.findings import Finding, Kind, findings_
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     badly_ended,
-    history_is_outgrown,
     summarize,
 )
-from django_shedlock.console.monitoring.traces import Evidence, actions_of, traces_of
+from django_shedlock.console.monitoring.traces import (
+    Evidence,
+    actions_of,
+    history_is_outgrown,
+)
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import NOT_FREE, LockState
 from django_shedlock.models import LockAction
-from django_shedlock.models.runs import BAD
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import (
     ALL_LOCKS,
@@ -36,6 +38,7 @@ from django_shedlock.providers.base import (
     LockQuery,
     matches_any,
 )
+from django_shedlock.providers.database.reading import PAGE
 
 MOST = 10_000
 """Maximum number of locks whose findings are reported."""
@@ -144,20 +147,24 @@ class Search:
 
         Raises ``LockProviderError`` if the store failed.
         """
+        bad = badly_ended(provider, None if self.ignored else limit + 1)
+        if self.ignored:
+            wanted = (name for name in bad if not matches_any(name, self.ignored))
+            bad = list(islice(wanted, limit + 1))
+        few = bad[:PAGE]
         query = LockQuery(
             ignored=self.ignored,
             states=NOT_FREE - {LockState.HELD_AT_LEAST},
             overdue_by=self.grace,
             by_urgency=True,
-            limit=limit + 1,
+            limit=limit + 1 + len(few),
+            also=few,
         )
         statuses = {status.name: status for status in provider.statuses(query)}
-        bad = badly_ended(provider, None if self.ignored else limit + 1)
-        if self.ignored:
-            wanted = (name for name in bad if not matches_any(name, self.ignored))
-            bad = list(islice(wanted, limit + 1))
-        is_complete = max(len(statuses), len(bad)) <= limit
-        if unread := [name for name in bad if name not in statuses]:
+        is_complete = max(len(statuses.keys() - {*few}), len(bad)) <= limit
+        # Without a record, unless the limits have left it out.
+        unread = bad[PAGE if is_complete else 0 :]
+        if unread := [name for name in unread if name not in statuses]:
             others = provider.statuses(LockQuery(names=unread))
             statuses |= {status.name: status for status in others}
         names = {*statuses, *bad}
@@ -169,12 +176,8 @@ class Search:
     def _found(
         self, provider: LockProvider, summaries: Sequence[LockSummary]
     ) -> dict[str, list[Finding]]:
-        bad = {each.last_run for each in summaries if each.last_outcome in BAD}
-        bad |= {each.last_loss for each in summaries}
-        traces = traces_of(provider, filter(None, bad))
-
         def look(lock: LockSummary, *actions: LockAction) -> list[Finding]:
-            evidence, times = Evidence(traces, actions), (self.grace, self.held_for)
+            evidence, times = Evidence(actions), (self.grace, self.held_for)
             found = findings_of(provider, lock, evidence, *times)
             return [e for e in found if self.acknowledged or not e.acknowledged]
 

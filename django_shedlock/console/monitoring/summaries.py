@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from django.db import connections, models
-from django.db.models import Case, F, Func, Max, OuterRef, Subquery, Value, When
+from django.db.models import Case, F, Func, OuterRef, Subquery, Value, When
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
-from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.console.monitoring.traces import read_history
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.console.monitoring.traces import Trace, read_history
+from django_shedlock.fields import DatabaseNow, UTCDateTimeField
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
-from django_shedlock.models import LockRunQuerySet
+from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.models.last_runs import with_usual_duration
-from django_shedlock.models.runs import BAD_OR_RUNNING
+from django_shedlock.models.runs import BAD, BAD_OR_RUNNING
 from django_shedlock.providers.base import LockProvider, LockQuery
-from django_shedlock.providers.database.reading import batches
+from django_shedlock.providers.database.reading import batches, named
+from django_shedlock.providers.database.statements import Select, text
 
 MOST_FAILURES = 100
 """Failures in a row are counted up to this number."""
@@ -29,8 +33,6 @@ SHORT_RUN = timedelta(minutes=1)
 """A job that has run for less than this needs no look."""
 UNUSUAL = 3
 """A job that runs this many times longer than usual may be stuck."""
-BATCH = 10_000
-"""Locks per statement: SQLite limits the number of parameters."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class LockSummary:
     usual_duration: timedelta | None = None
     last_run: int | None = None
     """Its key."""
-    last_loss: int | None = None
-    """The key of the newest run that lost its lock."""
+    bad: Sequence[Trace] = ()
+    """The last run if it ended badly, and the newest one that lost its lock."""
     last_outcome: RunOutcome | None = None
     last_duration: timedelta | None = None
     failures: int = 0
@@ -65,7 +67,7 @@ def summarize(
     """
     Return all locks of the provider, or those of these names, ordered by name.
 
-    It sends three statements for all locks, and with ``names`` three for each thousand;
+    It sends two statements for all locks, and with ``names`` two for each batch;
     ``statuses`` were read before, which saves one. Each lock costs some look-ups in an
     index, so a million are too many. Without the table of runs only the locks are
     known, and so if the history of another store than a database can't be read. Raises
@@ -73,26 +75,45 @@ def summarize(
     """
     if statuses is None:
         statuses = provider.statuses(LockQuery(names=names))
-    alias = provider.alias
     found = {status.name: LockSummary(status.name, status) for status in statuses}
 
     def read(runs: LockRunQuerySet) -> list[Any]:
-        newest = _newest(runs, alias, names)
-        parts = (newest[at : at + BATCH] for at in range(0, len(newest), BATCH))
-        return [last for some in parts for last in _last_runs(runs, alias, some)]
+        rows: list[Any] = []
+        for some in [None] if names is None else batches(sorted(names)):
+            given = {} if some is None else named(some)
+            select = _last_runs(runs.db, provider.alias, len(given))
+            rows += select(connections[runs.db], **given)
+        # SQLite would read a whole index for an order.
+        return sorted(rows, key=lambda row: (row[1], -row[0]))
 
-    for last in read_history(provider, read) if names is None or names else ():
-        name, newest_by, outcome = map(last.pop, ("name", "newest_by", "last_outcome"))
+    rows = read_history(provider, read) if names is None or names else []
+    for name, of_lock in groupby(rows, key=itemgetter(1)):
         status = found[name].status if name in found else None
-        if _ran_since(status, newest_by):
-            last = {key: last[key] for key in KNOWN_STILL}
-        else:
-            last["last_outcome"] = RunOutcome(outcome) if outcome else None
-        found[name] = LockSummary(name, status, **last)
+        found[name] = _summary(name, status, of_lock)
     return [found[name] for name in sorted(found)]
 
 
-KNOWN_STILL = ("last_success", "usual_duration", "last_loss")
+def _summary(name: str, status: LockStatus | None, rows: Iterable[Any]) -> LockSummary:
+    """Return the lock with these runs, the newest first."""
+    runs = []
+    for *columns, clock, outcome, usual, success, failures in rows:
+        run = LockRun(**dict(zip(COLUMNS, columns, strict=True)))
+        vars(run)["clock"] = clock
+        runs.append((run, RunOutcome(outcome), usual, success, failures))
+    (newest, *_, usual, success, failures), *_ = runs
+    last = {"last_success": success, "usual_duration": usual}
+    ended = [each for each in runs if each[1] is not RunOutcome.RUNNING]
+    bad = [run for run, *_ in ended if run.outcome == RunOutcome.LOST][:1]
+    if ended and not _ran_since(status, newest.locked_by):
+        run, outcome, *_ = ended[0]
+        last |= {
+            "last_run": run.pk,
+            "last_outcome": outcome,
+            "last_duration": run.duration,
+            "failures": failures,
+        }
+        bad[:0] = [run] if outcome in BAD and run not in bad else []
+    return LockSummary(name, status, **last, bad=[Trace(run) for run in bad])
 
 
 def _ran_since(status: LockStatus | None, newest_by: str) -> bool:
@@ -120,45 +141,18 @@ def badly_ended(provider: LockProvider, limit: int | None = None) -> list[str]:
     """
 
     def read(runs: LockRunQuerySet) -> list[str]:
-        # A name is there once for each outcome, and for a loss.
-        reach = None if limit is None else limit * (len(BAD_OR_RUNNING) + 1)
-        found = runs.last_bad(provider.alias)[:reach]
-        return list(dict.fromkeys(each["name"] for each in found))[:limit]
+        found = _last_bad(runs.db, provider.alias, limit)(connections[runs.db])
+        return list(dict.fromkeys(name for name, *_ in found))[:limit]
 
     return read_history(provider, read)
 
 
-def recent_runs(
-    provider: LockProvider, names: Collection[str], age: timedelta
-) -> list[dict[str, Any]]:
-    """
-    Return the ``totals()`` of the runs of these locks that began since then.
-
-    A dead worker's run still counts as running. One statement for each thousand names.
-    Raises ``LockProviderError`` if the store failed.
-    """
-
-    def read(runs: LockRunQuerySet) -> list[dict[str, Any]]:
-        since = runs.since(age).filter(provider=provider.alias)
-        parts = (since.filter(name__in=some) for some in batches(sorted(names)))
-        return [total for part in parts for total in part.totals()]
-
-    return read_history(provider, read)
-
-
-def history_is_outgrown(provider: LockProvider) -> bool:
-    """
-    Return whether runs that nobody needs are much older than their retention.
-
-    Raises ``LockProviderError`` if the store failed.
-    """
-    # Those that a weekly prune would delete are not.
-    age = default_duration(conf.HISTORY_RETENTION) + timedelta(days=7)
-
-    def read(runs: LockRunQuerySet) -> list[Any]:
-        return list(runs.outgrown(age).filter(provider=provider.alias)[:1])
-
-    return bool(read_history(provider, read))
+@lru_cache
+def _last_bad(using: str, alias: str, limit: int | None) -> Select:
+    # A name is there once for each outcome, and for a loss.
+    reach = None if limit is None else limit * (len(BAD_OR_RUNNING) + 1)
+    runs = LockRun.objects.using(using)
+    return Select(lambda: runs.last_bad(alias)[:reach])
 
 
 # Note [The newest run of each lock]
@@ -173,32 +167,37 @@ NAMES = """
 """
 LEAPS = """
     WITH RECURSIVE names (name) AS ({names}),
-    newest (id) AS (
-        SELECT (SELECT MAX(run.id) FROM shedlock_run run
-                WHERE run.name = names.name AND run.provider = %s)
+    newest (name, id) AS (
+        SELECT name, (SELECT MAX(run.id) FROM shedlock_run run
+                      WHERE run.name = names.name AND run.provider = %s)
         FROM names
     )
-    SELECT id FROM newest WHERE id IS NOT NULL
+"""
+GROUPS = """
+    WITH newest (name, id) AS (
+        SELECT name, MAX(id) FROM shedlock_run
+        WHERE {names} AND provider = %s GROUP BY name
+    )
 """
 NEEDS_RECURSION = {"postgresql", "sqlite"}
-
-
-def _newest(
-    runs: LockRunQuerySet, alias: str, names: Collection[str] | None
-) -> list[int]:
-    # See Note [The newest run of each lock].
-    found: list[int] = []
-    for some in [None] if names is None else batches(sorted(names)):
-        if connections[runs.db].vendor in NEEDS_RECURSION:
-            values = ", ".join(["(%s)"] * len(some or ()))
-            leaps = LEAPS.format(names=f"VALUES {values}" if some else NAMES)
-            found += [run.pk for run in runs.raw(leaps, [*(some or ()), alias])]
-        else:
-            wanted = {} if some is None else {"name__in": some}
-            by_name = runs.filter(provider=alias, **wanted).values("name").order_by()
-            newest = by_name.annotate(newest=Max("pk"))
-            found += newest.values_list("newest", flat=True)
-    return found
+# Only the newest run can still go on; then the one before it is the last that ended.
+# For a join SQLite would read the whole table.
+KEYS = """
+    SELECT wanted.id FROM (
+        SELECT id FROM newest
+        UNION ALL
+        SELECT (SELECT ended.id FROM shedlock_run ended
+                WHERE ended.name = newest.name AND ended.provider = %s
+                AND ended.id < newest.id ORDER BY ended.id DESC LIMIT 1)
+        FROM newest WHERE 'running' =
+            (SELECT run.outcome FROM shedlock_run run WHERE run.id = newest.id)
+        UNION ALL
+        SELECT (SELECT MAX(loss.id) FROM shedlock_run loss
+                WHERE loss.outcome = 'lost' AND loss.name = newest.name
+                AND loss.provider = %s)
+        FROM newest
+    ) wanted WHERE wanted.id IS NOT NULL
+"""
 
 
 # Note [A count with a limit]
@@ -206,21 +205,32 @@ def _newest(
 # then compiles the statement by its JIT, which takes longer than all else. A limit
 # tells it better; MySQL and MariaDB can't look at the lock from within it.
 LIMITED_COUNT = "(SELECT COUNT(*) FROM (%(subquery)s) limited)"
+COLUMNS = (
+    *("pk", "name", "locked_by", "outcome", "finished", "duration", "lost_at"),
+    *("exception_type", "exception_message"),
+)
+"""What findings tell of a run."""
 
 
-def _last_runs(
-    runs: LockRunQuerySet, alias: str, newest: Sequence[int]
-) -> Iterable[dict[str, Any]]:
+@lru_cache
+def _last_runs(using: str, alias: str, size: int) -> Select:
+    """Return the runs that count of so many locks, or of all if ``size`` is 0."""
+    # See Note [The newest run of each lock].
+    is_recursive = connections[using].vendor in NEEDS_RECURSION
+    given = [text(f"name{number}") for number in range(size)]
+    if is_recursive:
+        values = ", ".join(["(%s)"] * size)
+        keys = LEAPS.format(names=f"VALUES {values}" if given else NAMES) + KEYS
+    else:
+        places = ", ".join(["%s"] * size)
+        keys = GROUPS.format(names=f"name IN ({places})" if given else "1 = 1") + KEYS
+    runs = LockRun.objects.using(using)
     same = runs.filter(name=OuterRef("name"), provider=alias)
-    ended, succeeded = same.ended(), same.filter(outcome=RunOutcome.SUCCEEDED)
-
-    def last(runs: LockRunQuerySet, column: str) -> Subquery:
-        return Subquery(runs.order_by("-pk").values(column)[:1])
-
+    succeeded = same.filter(outcome=RunOutcome.SUCCEEDED).order_by("-pk")
     since: Any = same.filter(pk__gt=OuterRef("success"))
     number = models.BigIntegerField()
     count = Subquery(since.values(count=Func(F("pk"), function="COUNT")))
-    if connections[runs.db].vendor in NEEDS_RECURSION:
+    if is_recursive:
         # See Note [A count with a limit].
         limited = since.values("pk")[:MOST_FAILURES]
         count = Subquery(limited, template=LIMITED_COUNT, output_field=number)
@@ -235,16 +245,16 @@ def _last_runs(
         default=count - running,
         output_field=number,
     )
-    success = Coalesce(last(succeeded, "pk"), Value(0))
-    found: Any = runs.filter(pk__in=newest).with_outcome().alias(success=success)
-    return with_usual_duration(found, same).values(  # type: ignore[no-any-return]
-        "name",
-        "usual_duration",
-        newest_by=F("locked_by"),
-        last_run=last(ended, "pk"),
-        last_loss=last(same.filter(outcome=RunOutcome.LOST), "pk"),
-        last_outcome=last(ended, "current_outcome"),
-        last_duration=last(ended, "duration"),
-        last_success=last(succeeded, "finished"),
-        failures=failures,
+    success = Coalesce(Subquery(succeeded.values("pk")[:1]), Value(0))
+    found: Any = runs.filter(pk__in=RawSQL(keys, [*given, *[alias] * 3]))  # noqa: S611
+    found = found.with_outcome().alias(success=success)
+    return Select(
+        lambda: with_usual_duration(found, same).values_list(
+            *COLUMNS,
+            DatabaseNow(output_field=UTCDateTimeField()),
+            "current_outcome",
+            "usual_duration",
+            Subquery(succeeded.values("finished")[:1]),
+            failures,
+        )
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, TypeVar
 
-from django.db import Error
+from django.db import Error, connections
 from django.db.models import Q
 from django.utils.text import Truncator
 
+from django_shedlock import conf
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow, StatementNow
+from django_shedlock.fields import StatementNow
+from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRun
 from django_shedlock.models.runs import NEWS, LockRunQuerySet
@@ -20,7 +24,8 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.errors import describe, is_missing_table
-from django_shedlock.providers.database.reading import batches
+from django_shedlock.providers.database.reading import batches, named
+from django_shedlock.providers.database.statements import Select, text
 from django_shedlock.signals import logger
 
 T = TypeVar("T")
@@ -86,9 +91,8 @@ class Trace:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The bad runs of locks by their keys, and what operators did to one of these."""
+    """What operators did to a lock, the newest first."""
 
-    traces: Mapping[int, Trace]
     actions: Sequence[LockAction] = ()
 
     def released(self, locked_by: str) -> str:
@@ -133,23 +137,6 @@ def process_of(locked_by: str) -> str:
     return locked_by.rpartition(":")[0] or locked_by
 
 
-def traces_of(provider: LockProvider, keys: Iterable[int]) -> Mapping[int, Trace]:
-    """
-    Return these runs by their keys.
-
-    One statement for each batch. Raises ``LockProviderError`` if the store failed.
-    """
-    parts = list(batches(sorted(keys)))
-    if not parts:  # nor is a transaction begun
-        return {}
-
-    def read(runs: LockRunQuerySet) -> list[LockRun]:
-        rows = runs.defer("exception_traceback").annotate(clock=DatabaseNow())
-        return [run for some in parts for run in rows.filter(pk__in=some)]
-
-    return {run.pk: Trace(run) for run in read_history(provider, read)}
-
-
 def actions_of(
     provider: LockProvider, names: Iterable[str]
 ) -> Mapping[str, Sequence[LockAction]]:
@@ -161,19 +148,32 @@ def actions_of(
     parts = list(batches(sorted(names)))
     if not parts:
         return {}
-    counts = Q(until=None) | Q(until__gt=StatementNow())
-    tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
 
     def read(runs: LockRunQuerySet) -> list[LockAction]:
-        rows = LockAction.objects.using(runs.db).filter(counts, tells)
-        done = rows.filter(provider=provider.alias, result=ActionResult.DONE)
-        newest = done.order_by("-pk")
-        return [each for some in parts for each in newest.filter(name__in=some)]
+        rows: list[Any] = []
+        for some in parts:
+            names = named(some)
+            select = _actions(provider.alias, len(names))
+            rows += select(connections[runs.db], **names)
+        return [LockAction(**dict(zip(TOLD, row, strict=True))) for row in rows]
 
     found: dict[str, list[LockAction]] = {}
     for action in read_history(provider, read):
         found.setdefault(action.name, []).append(action)
     return found
+
+
+TOLD = ["name", "kind", "operator", "reason", "locked_by", "began", "facts", "until"]
+
+
+@lru_cache
+def _actions(alias: str, size: int) -> Select:
+    counts = Q(until=None) | Q(until__gt=StatementNow())
+    tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
+    names = [text(f"name{number}") for number in range(size)]
+    done = LockAction.objects.filter(provider=alias, result=ActionResult.DONE)
+    newest = done.filter(counts, tells, name__in=names).order_by("-pk")
+    return Select(lambda: newest.values_list(*TOLD))
 
 
 def read_history(
@@ -198,3 +198,36 @@ def read_history(
             raise LockProviderError(failure) from error
         logger.warning("%s", failure)  # its locks are elsewhere, and can be read
         return []
+
+
+def recent_runs(
+    provider: LockProvider, names: Collection[str], age: timedelta
+) -> list[dict[str, Any]]:
+    """
+    Return the ``totals()`` of the runs of these locks that began since then.
+
+    A dead worker's run still counts as running. One statement for each thousand names.
+    Raises ``LockProviderError`` if the store failed.
+    """
+
+    def read(runs: LockRunQuerySet) -> list[dict[str, Any]]:
+        since = runs.since(age).filter(provider=provider.alias)
+        parts = (since.filter(name__in=some) for some in batches(sorted(names)))
+        return [total for part in parts for total in part.totals()]
+
+    return read_history(provider, read)
+
+
+def history_is_outgrown(provider: LockProvider) -> bool:
+    """
+    Return whether runs that nobody needs are much older than their retention.
+
+    Raises ``LockProviderError`` if the store failed.
+    """
+    # Those that a weekly prune would delete are not.
+    age = default_duration(conf.HISTORY_RETENTION) + timedelta(days=7)
+
+    def read(runs: LockRunQuerySet) -> list[Any]:
+        return list(runs.outgrown(age).filter(provider=provider.alias)[:1])
+
+    return bool(read_history(provider, read))

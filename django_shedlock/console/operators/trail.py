@@ -18,7 +18,7 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.durations import format_duration, format_left
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
+from django_shedlock.fields import DatabaseNow, UTCDateTimeField
 from django_shedlock.history.journal import Journal, fitting, scrubbed, texts
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.lock import identity_of
@@ -121,11 +121,10 @@ class Trail:
 
     def open_requests(self, names: Sequence[str]) -> Mapping[str, str]:
         """Return who asked for a run of these locks' jobs, and how long ago."""
-        text = gettext("%(operator)s asked for a run %(age)s ago, which is still open")
+        requests: Any = self.requests(name__in=names)
         return {
-            each.name: text
-            % {"operator": each.operator, "age": format_left(self.age(each.began))}
-            for each in self.requests(name__in=names)
+            each.name: asked_for(each.operator, each.began, each.clock)
+            for each in requests
         }
 
     def close_requests(self, name: str, detail: str) -> int:
@@ -171,7 +170,22 @@ class Trail:
             return []
         rows = LockAction.objects.using(using).filter(**columns)
         mine = rows.filter(provider=self.provider.alias).order_by("pk")
+        mine = mine.annotate(clock=DatabaseNow(output_field=UTCDateTimeField()))
         return run_here(lambda: list(mine.all()), using)
+
+
+def asked_for(operator: str, began: datetime, clock: datetime) -> str:
+    """Return who asked for a run, and how long ago by the store's clock."""
+    text = gettext("%(operator)s asked for a run %(age)s ago, which is still open")
+    age = max(timedelta(0), aware(clock) - aware(began))
+    return text % {"operator": operator, "age": format_left(age)}
+
+
+def request_of(record: Any) -> str | None:
+    """Return who asked for a run of the lock's job, if that is still open."""
+    if record.asked_at is None:
+        return None
+    return asked_for(record.asked, record.asked_at, record.clock)
 
 
 def lifetime() -> timedelta:

@@ -22,9 +22,8 @@ from django_shedlock.console.monitoring.health import MonitoringView
 from django_shedlock.console.monitoring.search import select
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
-    history_is_outgrown,
-    recent_runs,
 )
+from django_shedlock.console.monitoring.traces import history_is_outgrown, recent_runs
 from django_shedlock.contrib.prometheus import label_of
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.states import LockState

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain, cycle, islice
 from typing import Any, TypeVar
 
-from django.db import Error
+from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
@@ -77,8 +79,10 @@ READ = Select(
 
 def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
     """Return the wanted locks; read a page of them whenever the caller needs one."""
-    records = wanted(using, query)
     found: Iterator[LockStatus]
+    records = LockRecord.objects.using(using).none()
+    if query.names is not None or not query.by_urgency:
+        records = wanted(using, query)
     if query.names is not None:
         found = chain.from_iterable(
             _read(records.filter(name__in=some).order_by("name"))
@@ -86,7 +90,7 @@ def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
         )
         found = iter(query.select(found)) if query.by_urgency else found
     elif query.by_urgency:
-        found = _most_urgent(records, query)
+        found = _most_urgent(using, query)
     else:
         found = _pages(records.order_by("name"))
     # Patterns are Python's; of those the database knows only parts.
@@ -109,6 +113,8 @@ def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
         is_running = held() & ~RELEASED & ~PAUSED
         began = Q(locked_at__lt=DatabaseNow() - query.running_for)
         is_wanted |= is_running & began
+    if is_wanted and query.also:
+        is_wanted |= Q(name__in=query.also)
     found: LockRecordQuerySet = records.filter(is_wanted, may_match(query.patterns))
     return found
 
@@ -127,11 +133,11 @@ def may_match(patterns: Collection[str]) -> Q:
     return condition
 
 
-def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[LockStatus]:
-    records = records.by_urgency(query.overdue_by)
+def _most_urgent(using: str, query: LockQuery) -> Iterator[LockStatus]:
     if not query.patterns and not query.ignored:
-        yield from _read(records[: query.limit])
+        yield from run_here(lambda: _urgent_statuses(using, query), using)
         return
+    records = wanted(using, query).by_urgency(query.overdue_by)
     # The limit counts only what the patterns leave.
     names = records.values_list("name", flat=True)
     read = run_here(lambda: list(names.all()), records.db)
@@ -140,6 +146,41 @@ def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[Lock
         found = _read(LockRecord.objects.using(records.db).filter(name__in=some))
         by_name = {status.name: status for status in found}
         yield from (by_name[name] for name in some if name in by_name)
+
+
+def _urgent_statuses(using: str, query: LockQuery) -> list[LockStatus]:
+    names = named(query.also)
+    fixed = replace(query, states=frozenset(query.states), also=())
+    found = []
+    try:
+        for row in _urgent(fixed, len(names))(connections[using], **names):
+            record = LockRecord.from_db(using, FIELDS, row[: len(FIELDS)])
+            vars(record).update(zip(ADDED, row[len(FIELDS) :], strict=True))
+            found.append(record.status)
+    except Error:
+        raise
+    except Exception:  # as there
+        urgent = wanted(using, query).by_urgency(query.overdue_by)
+        return _statuses(urgent[: query.limit])
+    return found
+
+
+FIELDS = [field.attname for field in LockRecord._meta.concrete_fields]
+ADDED = ("state", "remaining", "clock")
+
+
+@lru_cache
+def _urgent(query: LockQuery, size: int) -> Select:
+    names: Any = [text(f"name{number}") for number in range(size)]
+    query = replace(query, also=names)
+    records: Any = wanted("default", query).by_urgency(query.overdue_by)
+    return Select(lambda: records[: query.limit].values_list(*FIELDS, *ADDED))
+
+
+def named(names: Collection[str]) -> dict[str, str]:
+    """Return the names by parameters of a statement that is kept for many numbers."""
+    padded = islice(cycle(names), 1 << (len(names) - 1).bit_length())
+    return {f"name{number}": name for number, name in enumerate(padded)}
 
 
 def batches(values: Iterable[T]) -> Iterator[Sequence[T]]:

@@ -71,6 +71,7 @@ class OperatorContract(Contract):
             (LockQuery(patterns=("?",), ignored=("a",)), ["b"]),
             (LockQuery(patterns=("[c",)), ["[c"]),
             (LockQuery(states=[LockState.FREE]), []),
+            (LockQuery(states=[LockState.FREE], also=["b"]), ["b"]),
         ]:
             assert [s.name for s in provider.statuses(query)] == wanted
             assert provider.count(query) == len(wanted)

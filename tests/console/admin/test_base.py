@@ -9,13 +9,13 @@ from unittest.mock import patch
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import OperationalError, connections
+from django.db import OperationalError, connection, connections
 from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.states import LockState
-from django_shedlock.models import ActionResult, LockAction, LockRecordQuerySet
+from django_shedlock.models import ActionResult, LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
@@ -61,21 +61,21 @@ def to_locks() -> Iterator[Bridge]:
 
 
 @pytest.mark.django_db
-def test_page_says_that_the_database_failed(
-    viewer: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_says_that_the_database_failed(viewer: Client) -> None:
     """In a sentence with what to look at, and not as an error of the site."""
 
-    def fail(self: LockRecordQuerySet) -> LockRecordQuerySet:
-        raise OperationalError("no such table: <shedlock>")
+    def fail(execute: Any, sql: str, *arguments: Any) -> Any:
+        if re.search(r"FROM .shedlock\b", sql):
+            raise OperationalError("disk I/O error: <shedlock>")
+        return execute(sql, *arguments)
 
-    monkeypatch.setattr(LockRecordQuerySet, "with_status", fail)
     for address in (reverse(LIST), reverse(CHANGE, args=["job"])):
-        answer = viewer.get(address)
+        with connection.execute_wrapper(fail):
+            answer = viewer.get(address)
         page = answer.content.decode()
         assert answer.status_code == 503
         assert "The database “default” of the locks failed" in page
-        assert "no such table: &lt;shedlock&gt;" in page
+        assert "disk I/O error: &lt;shedlock&gt;" in page
         assert "did `python manage.py migrate` run on it?" in page
 
 

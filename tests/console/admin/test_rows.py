@@ -7,21 +7,31 @@ from datetime import timedelta
 from functools import partialmethod
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin import ModelAdmin
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path, reverse
 from django.utils.html import escape
+from django.utils.translation import override
 
 from django_shedlock.console.admin import LockRecordAdmin
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.models import (
+    ActionKind,
+    ActionResult,
+    LockRecord,
+    LockRecordQuerySet,
+)
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.database.statements import Select
 from tests.console.admin.test_locks import age, counters, names, told
 from tests.support import scenes
 from tests.support.lateness import be_overdue
@@ -34,6 +44,7 @@ from tests.support.operators import (
     operator,
     statements,
 )
+from tests.support.pages import add_action
 
 pytestmark = pytest.mark.django_db
 
@@ -186,6 +197,45 @@ def test_attention_is_searched_once(viewer: Client) -> None:
             viewer.get(reverse(LIST), {"attention": choice})
         queries[choice] = len(statements(captured))
     assert queries["any"] == queries["lost"] < 17
+
+
+@pytest.mark.parametrize("locks", [10, 100])
+@pytest.mark.parametrize("query", ["", "?attention=any", "?last=failed", "?q=job"])
+@pytest.mark.usefixtures("incident")
+def test_list_is_eight_statements(locks: int, query: str) -> None:
+    """With two of session and user, however many locks there are, and of which kind."""
+    for number in range(locks - 10):
+        take(f"job-{number}").release()
+        add_run(f"job-{number}", RunOutcome.FAILED)
+        take(f"job-{number}")  # its last run is the one before
+    add_action("j.overdue", kind=ActionKind.RUN, result=ActionResult.REQUESTED)
+    root = Client()
+    root.force_login(User.objects.create_superuser("root"))
+    root.get(reverse(LIST) + query)
+    with CaptureQueriesContext(connection) as captured:
+        page = root.get(reverse(LIST) + query)
+    assert len(statements(captured)) == 8, statements(captured)
+    if not query:
+        assert page.context["cl"].result_count == LockRecord.objects.count() == locks
+
+
+def test_list_compiles_what_django_made(viewer: Client) -> None:
+    """Findings and their actions are sent by statements that are kept."""
+    take("job").release()
+    add_run("job", RunOutcome.FAILED)
+    viewer.get(reverse(LIST))
+    with patch.object(Select, "_compile") as compiled:
+        viewer.get(reverse(LIST))
+    assert not compiled.called
+
+
+def test_checkbox_is_djangos() -> None:
+    """It is the same text, made without a template."""
+    record = LockRecord(name="<job> & 'others'")
+    pages: Any = LockRecordAdmin(LockRecord, admin.site)
+    with override("de"):
+        made = pages.action_checkbox(record)
+        assert made == ModelAdmin.action_checkbox(pages, record)
 
 
 def cure(client: Client, value: str, **fields: Any) -> Any:

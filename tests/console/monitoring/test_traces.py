@@ -241,4 +241,4 @@ def test_losses_cost_as_many_statements_as_one_failure() -> None:
             found = Search().attention(get_provider()).findings
         counts.append(len(queries))
         assert len(found) == 1 + sum(10 * each for each in range(number + 1))
-    assert counts == [7] * 3
+    assert counts == [4] * 3
