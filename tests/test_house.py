@@ -17,7 +17,7 @@ FILES = [
 ]
 """Those with something in them; migrations and what tests use do not count."""
 LONG = {
-    "history/recording.py": "a run, from its acquisition to its end, and its statements",
+    "history/recording.py": "a run from beginning to end, and its statements",
     "locks/configuration.py": "options, request and configuration, in this order",
     "locks/states.py": "all that can be told of a lock, as one family of classes",
     "providers/database/acquisition.py": "every way to acquire, beside its statements",

@@ -43,7 +43,8 @@ signals threads
 """Those that every job needs; each one more costs every process some time."""
 LOCK = """
 history history.journal history.recording providers.database
-providers.database.acquisition providers.database.checks providers.database.connections
+providers.database.acquisition providers.database.checks providers.database.compound
+providers.database.connections
 providers.database.errors providers.database.leases providers.database.provider
 providers.database.reading providers.database.statements
 """

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from django.db.models.sql.compiler import SQLCompiler
 
 from django_shedlock.fields import DatabaseNow
+from django_shedlock.providers.database import statements
 from django_shedlock.providers.database.statements import Compiled, Statement
 
 LATER = {
@@ -54,10 +55,13 @@ def store_clock(moment: datetime) -> Iterator[None]:
 def compiled_anew() -> Iterator[None]:
     """Let each statement be compiled with each execution."""
 
-    def compiled(self: Statement[Any], connection: Any) -> Compiled:
+    def compiled(self: Statement[Any, Any], connection: Any) -> Compiled:
         return self._compile(self._build(), connection)
 
-    with patch.object(Statement, "compiled", compiled):
+    with (
+        patch.object(Statement, "compiled", compiled),
+        patch.object(statements, "KEY", "no key"),
+    ):
         yield
 
 
