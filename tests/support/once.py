@@ -46,7 +46,7 @@ FOLDERS = {
         # What reads the history for people, and what operators did.
         *("console/admin/test_runs.py", "console/cli/test_history.py"),
         *("console/admin/test_trail.py", "console/operators/test_trail.py"),
-        "console/monitoring/test_summaries.py",
+        "console/monitoring/",
     ),
     SLOW: (
         *("browser/", "protocol/", "concurrency/test_soak.py"),

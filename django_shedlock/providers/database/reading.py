@@ -237,20 +237,20 @@ class RecentNames:
     """
 
     def __init__(self) -> None:
-        self._until: dict[tuple[object, ...], float] = {}
+        self._read_at: dict[tuple[object, ...], float] = {}
 
     def add(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Remember the name."""
-        if len(self._until) >= MOST_NAMES:
-            self._until.clear()
-        self._until[name, *address(connection)] = time.monotonic() + RECENT
+        if len(self._read_at) >= MOST_NAMES:
+            self._read_at.clear()
+        self._read_at[name, *address(connection)] = time.monotonic()
 
     def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
         """Forget the name."""
-        self._until.pop((name, *address(connection)), None)
+        self._read_at.pop((name, *address(connection)), None)
 
     def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
         """Whether the name's record, in this database, was read a moment ago."""
         # Each skip asks this, so it does not call address().
         place = (connection.alias, *map(connection.settings_dict.get, ADDRESS))
-        return time.monotonic() < self._until.get((name, *place), 0)
+        return time.monotonic() < self._read_at.get((name, *place), -RECENT) + RECENT

@@ -163,6 +163,7 @@ def test_refresh_leaves_the_messages(chief: Client, backend: str) -> None:
         assert told not in chief.get(reverse(LIST)).content.decode()
 
 
+@pytest.mark.each_store
 @pytest.mark.django_db
 def test_refresh_keeps_the_filter_and_the_page(viewer: Client) -> None:
     """It is the same list."""

@@ -123,6 +123,7 @@ def test_list_counts_what_needs_somebody(viewer: Client) -> None:
     ]
 
 
+@pytest.mark.each_store
 @pytest.mark.usefixtures("incident")
 @pytest.mark.parametrize(
     ("choice", "found"), [("any", "jihgfe"), ("lost", "f"), ("clock", "")]
@@ -199,6 +200,7 @@ def test_attention_is_searched_once(viewer: Client) -> None:
     assert queries["any"] == queries["lost"] < 17
 
 
+@pytest.mark.each_store
 @pytest.mark.parametrize("locks", [10, 100])
 @pytest.mark.parametrize("query", ["", "?attention=any", "?last=failed", "?q=job"])
 @pytest.mark.usefixtures("incident")
