@@ -18,8 +18,12 @@ from django.test.utils import CaptureQueriesContext
 
 import django_shedlock
 from django_shedlock import execute, scheduler_lock
+from django_shedlock.contrib.prometheus.receivers import count_not_acquired
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import LockRecord
+from django_shedlock.providers.database import acquisition
+from django_shedlock.signals import lock_not_acquired
+from django_shedlock.test import held_elsewhere
 from tests.support.locks import MINUTE, add_run, state, take
 from tests.support.operators import confirm, statements
 from tests.support.statements import says
@@ -96,6 +100,36 @@ def count_calls(call: Callable[[], None], through: str = "attempt") -> int:
         sys.setprofile(None)
     assert through in calls
     return len(calls)
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.servers_only
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("way", ["decorator", "execute()"])
+def test_skip_is_25_calls_at_the_most(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a lock that was refused a moment ago, in a project without metrics."""
+    monkeypatch.setattr(acquisition, "is_of_a_test", lambda connection: False)
+    decorated = scheduler_lock("job", lock_at_most_for="1m")(nothing)
+
+    def skip() -> None:
+        if way == "decorator":
+            decorated()
+        else:
+            execute(nothing, "job", lock_at_most_for="1m")
+
+    lock_not_acquired.disconnect(count_not_acquired)
+    try:
+        with held_elsewhere("job"):
+            skip()
+            skip()
+            assert count_calls(skip) <= 25
+    finally:
+        lock_not_acquired.connect(count_not_acquired)
 
 
 def test_call_is_a_hundred_calls_at_the_most(job: Callable[[], None]) -> None:

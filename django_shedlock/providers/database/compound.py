@@ -9,15 +9,11 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_shedlock.providers.database.statements import (
-    Compiled,
-    Insert,
-    Statement,
-)
+from django_shedlock.providers.database.statements import Compiled, Insert, Statement
 
 # Note [A run rides with its lock]
-# A run that were written after the acquisition would cost a statement more, and for a
-# moment the lock would be held without it. So PostgreSQL gets one statement for both,
+# Written after the acquisition, a run would cost a statement more, and for a moment the
+# lock would be held without it. So PostgreSQL gets one statement for both,
 # MariaDB one compound statement, and SQLite one transaction. Other databases, and
 # stores that are no database, get the run by a statement of its own.
 INSERT = (
@@ -59,7 +55,6 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
 
     def __init__(self, first: Statement[Any, Any], second: Statement[Any, Any]):
         super().__init__(lambda: (first, second))
-        self._parts = (first, second)
 
     def __call__(
         self, connection: BaseDatabaseWrapper, /, **values: Any
@@ -74,7 +69,7 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
             try:
                 if is_alone:  # on SQLite, where the first one waits for the writer
                     cursor.execute("BEGIN")
-                first, second = self._parts
+                first, second = self._build()
                 matched = first(connection, **values)
                 key = second(connection, **values) if matched else None
                 if is_alone:
@@ -84,11 +79,7 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
                     cursor.execute("ROLLBACK")
         return (None, key) if matched else None
 
-    def _compile(
-        self,
-        built: Pair,
-        connection: BaseDatabaseWrapper,
-    ) -> Compiled:
+    def _compile(self, built: Pair, connection: BaseDatabaseWrapper) -> Compiled:
         first, second = (part.compiled(connection) for part in built)
         texts = {"first": first.sql, "second": second.sql}
         if connection.vendor == "mysql":
