@@ -74,6 +74,7 @@ def test_look_would_find_a_lock_without_its_run() -> None:
 def test_provider_alone_writes_no_run() -> None:
     """Without an attempt there is no body, and so no run."""
     lock = take_from(get_provider(), configure())
+    assert outcomes() == []
     assert lock.release()
     assert outcomes() == []
 
