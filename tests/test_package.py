@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -96,7 +97,10 @@ def loaded(
     script: str, database: dict[str, Any], *apps: str
 ) -> tuple[set[str], set[str]]:
     """Return which modules of ours a new process loads, and which others."""
-    printed = python("-c", script + PRINT, json.dumps(database), *apps).stdout
+    # Coverage would load modules of its own there.
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE")}
+    arguments = (script + PRINT, json.dumps(database), *apps)
+    printed = python("-c", *arguments, env=plain).stdout
     found = set(printed.split())
     own = {name for name in found if name.partition(".")[0] == "django_shedlock"}
     return own, found - own

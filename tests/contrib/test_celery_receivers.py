@@ -77,6 +77,7 @@ def test_what_comes_again_is_a_retry(request_: Context, trigger: Trigger) -> Non
     assert apps.start_of(request_).trigger is trigger
 
 
+@pytest.mark.each_store
 @pytest.mark.parametrize("options", [{}, {"autoretry_for": (ConnectionError,)}])
 def test_tick_is_tried_until_it_succeeds(app: Celery, options: Any) -> None:
     """Each retry runs the tick again; once it has succeeded, none does."""

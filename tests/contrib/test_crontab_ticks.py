@@ -125,6 +125,7 @@ def test_store_that_keeps_no_ticks_locks(entry: Any) -> None:
     assert [call[0].provider.__class__ for call in calls] == [Tickless, Tickless]
 
 
+@pytest.mark.each_store
 def test_entry_that_has_no_interval_has_no_ticks() -> None:
     """What cron starts once a boot runs at each of them."""
     entry = ("@reboot", f"{JOBS}.plain")

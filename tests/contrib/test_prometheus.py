@@ -146,6 +146,7 @@ def test_running_jobs_are_counted(lock_name: str) -> None:
     assert counted("running", lock_name) == 0
 
 
+@pytest.mark.each_store
 def test_failed_release_leaves_nothing_running(
     lock_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,6 +288,7 @@ def test_claimed_request_is_not_withdrawn(jobs: Jobs) -> None:
     assert "No request for lock 'report' is withdrawn" in answer.detail
 
 
+@pytest.mark.each_store
 def test_acquisition_since_is_told(jobs: Jobs) -> None:
     """If the job has run since the operator looked, nothing is requested."""
     jobs.report()
