@@ -23,6 +23,7 @@ from django_shedlock.wrapper import child
 from django_shedlock.wrapper import run as wrapper
 from django_shedlock.wrapper.child import Child
 from django_shedlock.wrapper.run import SignalForwarder
+from tests.support.statements import says
 from tests.support.waiting import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -95,7 +96,7 @@ def be_ended_in(statement: str) -> None:
 
     def end(execute: Callable[..., Any], sql: str, *args: Any) -> Any:
         result = execute(sql, *args)
-        if sql.startswith(statement) and end in wrappers:
+        if says(sql, statement) and end in wrappers:
             wrappers.remove(end)
             os.kill(os.getpid(), signal.SIGTERM)
         return result

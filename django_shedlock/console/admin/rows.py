@@ -60,18 +60,18 @@ class LockList(ChangeList):
         return self.chosen
 
     @cached_property
-    def tally(self) -> list[tuple[str, str, bool, int]]:
+    def tally(self) -> list[tuple[str, str, int, int]]:
         """How many locks are in a state, have findings (by name), and are chosen."""
         is_all = self.chosen.query.where == self.root_queryset.query.where
-        shown = When(pk__in=self.chosen.order_by().values("pk"), then=Value(True))
+        shown = When(pk__in=self.chosen.order_by().values("pk"), then=Value(1))
         found = When(pk__in=list(self.attention.findings), then=F("pk"))
         locks: Any = self.locks.order_by().values_list(
             "state",
             Case(found, default=Value(""), output_field=models.CharField()),
             Case(
                 *[] if is_all else [shown],
-                default=Value(is_all),
-                output_field=models.BooleanField(),
+                default=Value(int(is_all)),
+                output_field=models.IntegerField(),  # MySQL can't cast to a boolean
             ),
         )
         return list(locks.annotate(Count("pk")))

@@ -130,6 +130,7 @@ def test_catch_up_carries_it_out_once(jobs: Jobs) -> None:
     )
 
 
+@pytest.mark.each_store
 def test_failure_is_written() -> None:
     """The trail has the exception, and the catch-up fails as with an overdue job."""
     ask("failing")
@@ -141,6 +142,7 @@ def test_failure_is_written() -> None:
     )
 
 
+@pytest.mark.each_store
 def test_failure_that_tells_nothing_is_written() -> None:
     """An exception without a text does not stop the other requests."""
 
