@@ -81,17 +81,14 @@ class Console:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for what another page, or the page's script, has to do first."""
-        from selenium.common.exceptions import (
-            NoSuchElementException,
-            StaleElementReferenceException,
-        )
+        from selenium.common.exceptions import WebDriverException
 
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 if condition():
                     return
-            except (NoSuchElementException, StaleElementReferenceException):
+            except WebDriverException:  # of a page that goes while it is read
                 pass
             assert time.monotonic() < deadline, self.text("body")[:2000]
             time.sleep(0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from operator import methodcaller
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -51,10 +50,16 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
     nothing matched.
     """
 
-    fetch = staticmethod(methodcaller("fetchone"))
-
     def __init__(self, first: Statement[Any, Any], second: Statement[Any, Any]):
         super().__init__(lambda: (first, second))
+
+    @staticmethod
+    def fetch(cursor: Any) -> tuple[Any, ...] | None:
+        """Return the row; read all of MariaDB's reply, lest the next one meet it."""
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        while cursor.db.vendor == "mysql" and cursor.nextset():
+            pass
+        return row
 
     def __call__(
         self, connection: BaseDatabaseWrapper, /, **values: Any

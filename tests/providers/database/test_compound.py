@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.db import OperationalError, connection
@@ -18,6 +19,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import acquisition, leases
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.signals import lock_acquired
+from tests.support.bridges import bridge
 from tests.support.locks import Broken, configure, state, take_from
 from tests.support.processes import Parent, workers
 from tests.support.statements import Failing, says
@@ -25,6 +27,8 @@ from tests.support.waiting import wait_for
 
 committed = pytest.mark.django_db(transaction=True)
 
+OK_PACKET = 11
+"""Bytes of the packet with which MariaDB ends a compound statement."""
 WORKERS = 3
 ROUNDS = 60
 
@@ -123,6 +127,25 @@ def test_lost_reply_makes_one_run(verb: str) -> None:
     assert outcomes() == ["succeeded"]
     assert LockRecord.objects.get().fencing_token == 2
     assert not state("job").is_held
+
+
+@committed
+@pytest.mark.mariadb_only
+@pytest.mark.parametrize("verb", ["INSERT", "UPDATE"])
+def test_end_of_a_reply_is_lost(verb: str) -> None:
+    """The key has come, the packet after it has not: no later statement meets that."""
+    execute(lambda: None, "job")
+    LockRun.objects.all().delete()
+    connection.close()
+    with bridge() as to_server, patch.dict(connection.settings_dict, to_server.address):
+        table = connection.ops.quote_name("shedlock_run")
+        into = " INTO" if verb == "INSERT" else ""
+        to_server.lose_replies_to(f"{verb}{into} {table}", last=OK_PACKET)
+        with hold("job"):
+            assert outcomes() == ["running"]
+        assert outcomes() == ["succeeded"]
+        assert not state("job").is_held
+        connection.close()
 
 
 @committed
