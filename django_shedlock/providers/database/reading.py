@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
 from itertools import chain, cycle, islice
 from typing import Any, TypeVar
 
-from django.db import Error, connections
+from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
@@ -134,47 +132,19 @@ def may_match(patterns: Collection[str]) -> Q:
 
 
 def _most_urgent(using: str, query: LockQuery) -> Iterator[LockStatus]:
-    if not query.patterns and not query.ignored:
-        yield from run_here(lambda: _urgent_statuses(using, query), using)
-        return
     records = wanted(using, query).by_urgency(query.overdue_by)
+    if not query.patterns and not query.ignored:
+        yield from _read(records[: query.limit])
+        return
     # The limit counts only what the patterns leave.
     names = records.values_list("name", flat=True)
-    read = run_here(lambda: list(names.all()), records.db)
+    read = run_here(lambda: list(names.all()), using)
     kept = islice(filter(query.accepts_name, read), query.limit)
+    records = LockRecord.objects.using(using).with_status()
     for some in batches(kept):
-        found = _read(LockRecord.objects.using(records.db).filter(name__in=some))
+        found = _read(records.filter(name__in=some))
         by_name = {status.name: status for status in found}
         yield from (by_name[name] for name in some if name in by_name)
-
-
-def _urgent_statuses(using: str, query: LockQuery) -> list[LockStatus]:
-    names = named(query.also)
-    fixed = replace(query, states=frozenset(query.states), also=())
-    found = []
-    try:
-        for row in _urgent(fixed, len(names))(connections[using], **names):
-            record = LockRecord.from_db(using, FIELDS, row[: len(FIELDS)])
-            vars(record).update(zip(ADDED, row[len(FIELDS) :], strict=True))
-            found.append(record.status)
-    except Error:
-        raise
-    except Exception:  # as there
-        urgent = wanted(using, query).by_urgency(query.overdue_by)
-        return _statuses(urgent[: query.limit])
-    return found
-
-
-FIELDS = [field.attname for field in LockRecord._meta.concrete_fields]
-ADDED = ("state", "remaining", "clock")
-
-
-@lru_cache
-def _urgent(query: LockQuery, size: int) -> Select:
-    names: Any = [text(f"name{number}") for number in range(size)]
-    query = replace(query, also=names)
-    records: Any = wanted("default", query).by_urgency(query.overdue_by)
-    return Select(lambda: records[: query.limit].values_list(*FIELDS, *ADDED))
 
 
 def named(names: Collection[str]) -> dict[str, str]:
@@ -205,7 +175,7 @@ def _read(records: LockRecordQuerySet) -> list[LockStatus]:
 
 def _statuses(records: LockRecordQuerySet) -> list[LockStatus]:
     try:
-        return [record.status for record in records.with_status()]
+        return [record.status for record in records]
     except Error:
         raise
     except Exception:  # whatever a value that somebody wrote makes of the conversion
