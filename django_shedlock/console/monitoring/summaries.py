@@ -61,17 +61,16 @@ class LockSummary:
 
 def summarize(
     provider: LockProvider,
-    names: Collection[str] | None = None,
+    names: Collection[str],
     statuses: Iterable[LockStatus] | None = None,
 ) -> Sequence[LockSummary]:
     """
-    Return all locks of the provider, or those of these names, ordered by name.
+    Return the provider's locks of these names, ordered by name.
 
-    It sends two statements for all locks, and with ``names`` two for each batch;
-    ``statuses`` were read before, which saves one. Each lock costs some look-ups in an
-    index, so a million are too many. Without the table of runs only the locks are
-    known, and so if the history of another store than a database can't be read. Raises
-    ``LockProviderError`` if the store failed.
+    It sends two statements for each batch; ``statuses`` were read before, which saves
+    one. Each lock costs some look-ups in an index, so a million are too many. Without
+    the table of runs only the locks are known, and so if the history of another store
+    than a database can't be read. Raises ``LockProviderError`` if the store failed.
     """
     if statuses is None:
         statuses = provider.statuses(LockQuery(names=names))
@@ -79,14 +78,14 @@ def summarize(
 
     def read(runs: LockRunQuerySet) -> list[Any]:
         rows: list[Any] = []
-        for some in [None] if names is None else batches(sorted(names)):
-            given = {} if some is None else named(some)
+        for some in batches(sorted(names)):
+            given = named(some)
             select = _last_runs(runs.db, provider.alias, len(given))
             rows += select(connections[runs.db], **given)
         # SQLite would read a whole index for an order.
         return sorted(rows, key=lambda row: (row[1], -row[0]))
 
-    rows = read_history(provider, read) if names is None or names else []
+    rows = read_history(provider, read) if names else []
     for name, of_lock in groupby(rows, key=itemgetter(1)):
         status = found[name].status if name in found else None
         found[name] = _summary(name, status, of_lock)
@@ -157,16 +156,10 @@ def _last_bad(using: str, alias: str, limit: int | None) -> Select:
 
 # Note [The newest run of each lock]
 # GROUP BY is enough for MariaDB and MySQL: they leap through the index from name to
-# name. PostgreSQL and SQLite would read the whole index, and leap only if a recursion,
-# or a list of names, makes them. With the recursion MariaDB would read the whole index.
-NAMES = """
-    SELECT MIN(name) FROM shedlock_run
-    UNION ALL
-    SELECT (SELECT MIN(run.name) FROM shedlock_run run WHERE run.name > names.name)
-    FROM names WHERE names.name IS NOT NULL
-"""
+# name. PostgreSQL and SQLite would read all their entries, and leap only if a table of
+# names makes them.
 LEAPS = """
-    WITH RECURSIVE names (name) AS ({names}),
+    WITH names (name) AS (VALUES {names}),
     newest (name, id) AS (
         SELECT name, (SELECT MAX(run.id) FROM shedlock_run run
                       WHERE run.name = names.name AND run.provider = %s)
@@ -176,10 +169,10 @@ LEAPS = """
 GROUPS = """
     WITH newest (name, id) AS (
         SELECT name, MAX(id) FROM shedlock_run
-        WHERE {names} AND provider = %s GROUP BY name
+        WHERE name IN ({names}) AND provider = %s GROUP BY name
     )
 """
-NEEDS_RECURSION = {"postgresql", "sqlite"}
+NEEDS_TABLE = {"postgresql", "sqlite"}
 # Only the newest run can still go on; then the one before it is the last that ended.
 # For a join SQLite would read the whole table.
 KEYS = """
@@ -214,23 +207,19 @@ COLUMNS = (
 
 @lru_cache
 def _last_runs(using: str, alias: str, size: int) -> Select:
-    """Return the runs that count of so many locks, or of all if ``size`` is 0."""
+    """Return the runs that count of so many locks."""
     # See Note [The newest run of each lock].
-    is_recursive = connections[using].vendor in NEEDS_RECURSION
+    leaps = connections[using].vendor in NEEDS_TABLE
     given = [text(f"name{number}") for number in range(size)]
-    if is_recursive:
-        values = ", ".join(["(%s)"] * size)
-        keys = LEAPS.format(names=f"VALUES {values}" if given else NAMES) + KEYS
-    else:
-        places = ", ".join(["%s"] * size)
-        keys = GROUPS.format(names=f"name IN ({places})" if given else "1 = 1") + KEYS
+    newest, place = (LEAPS, "(%s)") if leaps else (GROUPS, "%s")
+    keys = newest.format(names=", ".join([place] * size)) + KEYS
     runs = LockRun.objects.using(using)
     same = runs.filter(name=OuterRef("name"), provider=alias)
     succeeded = same.filter(outcome=RunOutcome.SUCCEEDED).order_by("-pk")
     since: Any = same.filter(pk__gt=OuterRef("success"))
     number = models.BigIntegerField()
     count = Subquery(since.values(count=Func(F("pk"), function="COUNT")))
-    if is_recursive:
+    if leaps:
         # See Note [A count with a limit].
         limited = since.values("pk")[:MOST_FAILURES]
         count = Subquery(limited, template=LIMITED_COUNT, output_field=number)
