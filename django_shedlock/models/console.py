@@ -25,7 +25,7 @@ class ActionKind(StrEnum):
     CATCH_UP = "catch-up"
 
 
-class ActionResult(StrEnum):
+class ActionResult(models.TextChoices):
     """
     The result of an action.
 
@@ -33,11 +33,11 @@ class ActionResult(StrEnum):
     not known: it goes on, its process died, or the store did not answer.
     """
 
-    REQUESTED = "requested"
-    STARTED = "started"
-    DONE = "done"
-    REFUSED = "refused"
-    FAILED = "failed"
+    REQUESTED = "requested", pgettext_lazy("shedlock", "requested")
+    STARTED = "started", pgettext_lazy("shedlock", "result not known")
+    DONE = "done", pgettext_lazy("shedlock", "done")
+    REFUSED = "refused", pgettext_lazy("shedlock", "refused")
+    FAILED = "failed", pgettext_lazy("shedlock", "failed")
 
 
 class LockActionQuerySet(models.QuerySet["LockAction"]):

@@ -19,7 +19,7 @@ from django_shedlock.console import operators
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, rough_length
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.models import ActionKind, ActionResult
+from django_shedlock.models import ActionKind
 from django_shedlock.schedules.state import Trigger
 
 NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')
@@ -73,24 +73,10 @@ ACTIONS = {
 }
 """Kinds of operators' actions."""
 
-RESULTS = {
-    ActionResult.REQUESTED: pgettext_lazy("shedlock", "requested"),
-    ActionResult.STARTED: pgettext_lazy("shedlock", "result not known"),
-    ActionResult.DONE: pgettext_lazy("shedlock", "done"),
-    ActionResult.REFUSED: pgettext_lazy("shedlock", "refused"),
-    ActionResult.FAILED: pgettext_lazy("shedlock", "failed"),
-}
-"""Results of operators' actions."""
-
 KINDS: dict[str, Any] = {
-    Kind.OVERDUE: pgettext_lazy("shedlock", "overdue"),
-    Kind.FAILED: pgettext_lazy("shedlock", "failed"),
-    Kind.EXPIRED: pgettext_lazy("shedlock", "expired"),
-    Kind.LONG: pgettext_lazy("shedlock", "runs too long"),
-    Kind.LOST: pgettext_lazy("shedlock", "lost"),
-    Kind.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
-    Kind.PAUSED: pgettext_lazy("shedlock", "paused"),
-    Kind.UNREADABLE: pgettext_lazy("shedlock", "unreadable"),
+    kind: kind.label
+    for kind in Kind
+    if kind not in {Kind.UNREACHABLE, Kind.CLOCK, Kind.HISTORY, Kind.MORE}
 }
 """Kinds of findings in a lock, in the order of their urgency."""
 

@@ -8,6 +8,9 @@ from datetime import UTC, timedelta
 from enum import StrEnum
 from typing import Any
 
+from django.db.models import TextChoices
+from django.utils.translation import pgettext_lazy
+
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.links import command, page_of_lock
 from django_shedlock.console.monitoring.summaries import (
@@ -36,18 +39,18 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
-class Kind(StrEnum):
-    """What is found, the most urgent first."""
+class Kind(TextChoices):
+    """What is found, the most urgent first; those in a lock have a label."""
 
     UNREACHABLE = "unreachable"
-    OVERDUE = "overdue"
-    FAILED = "failed"
-    EXPIRED = "expired"
-    LONG = "long"
-    LOST = "lost"
-    ABANDONED = "abandoned"
-    PAUSED = "paused"
-    UNREADABLE = "unreadable"
+    OVERDUE = "overdue", pgettext_lazy("shedlock", "overdue")
+    FAILED = "failed", pgettext_lazy("shedlock", "failed")
+    EXPIRED = "expired", pgettext_lazy("shedlock", "expired")
+    LONG = "long", pgettext_lazy("shedlock", "runs too long")
+    LOST = "lost", pgettext_lazy("shedlock", "lost")
+    ABANDONED = "abandoned", pgettext_lazy("shedlock", "abandoned")
+    PAUSED = "paused", pgettext_lazy("shedlock", "paused")
+    UNREADABLE = "unreadable", pgettext_lazy("shedlock", "unreadable")
     CLOCK = "clock"
     HISTORY = "history"
     MORE = "more"
