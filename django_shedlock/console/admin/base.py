@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
@@ -103,9 +103,7 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         return super().changelist_view(request, extra_context)
 
-    @tells_failure
-    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().change_view(request, *args, **kwargs)
+    change_view = tells_failure(ModelAdmin.change_view)
 
     def tell(self, request: HttpRequest, label: Any, told: Sequence[Told]) -> None:
         """Give the operator a message for each of a few locks, or one for many."""
@@ -121,7 +119,7 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
                 pgettext("shedlock", "%(count)s %(result)s (%(names)s)")
                 % {
                     "count": len(names),
-                    "result": labels.RESULTS[result],
+                    "result": result.label,
                     "names": ", ".join([*names[:FEW_LOCKS], "…"][: len(names)]),
                 }
             )
@@ -188,6 +186,14 @@ class LargeTableAdmin(ConsoleAdmin):
     sortable_by = ()
     actions = None
     paginator = CappedPaginator
+
+    @classmethod
+    def cells(cls, rows: Iterable[Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return each ``row``, and what the list shows of it in these columns."""
+        return [
+            {"row": row, **{each: getattr(cls, each)(None, row) for each in columns}}
+            for row in rows
+        ]
 
     @admin.display(description=pgettext_lazy("shedlock", "lock"))
     def lock(self, row: Any) -> SafeString:

@@ -20,7 +20,7 @@ from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
-from django_shedlock.console.admin.runs import last_runs
+from django_shedlock.console.admin.runs import LockRunAdmin, last_runs
 from django_shedlock.console.admin.trail import trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
@@ -201,18 +201,7 @@ class LockRecordAdmin(OperatorActions):
             status, recent = obj.status, runs[:SHOWN_RUNS]
             until = aware(status.clock) - Search().grace
             context |= {
-                "shedlock_runs": [
-                    {
-                        "run": run,
-                        "started": labels.instant(run.started),
-                        "outcome": labels.outcome_badge(run.current_outcome),
-                        "duration": labels.took(run),
-                        "cause": labels.started_by(run),
-                        "worker": labels.holder(run.locked_by, run.host, run.pid),
-                        "exception": labels.excerpt(run) if run.exception_type else "",
-                    }
-                    for run in recent
-                ],
+                "shedlock_runs": LockRunAdmin.cells(recent, LockRunAdmin.of_lock),
                 "shedlock_chart": make_chart(
                     recent, obj.usual_duration, status.schedule, until
                 ),

@@ -100,6 +100,8 @@ class LockRunAdmin(LargeTableAdmin):
         "worker",
         "exception",
     )
+    of_lock = tuple(each for each in list_display if each != "lock")
+    """The columns on a lock's page."""
     list_display_links = ("started_at",)
     list_filter = (filters.HistoryFilter, OutcomeFilter, HostFilter, "started")
     date_hierarchy = "started"
@@ -150,11 +152,7 @@ class LockRunAdmin(LargeTableAdmin):
     )
     traceback = column(
         pgettext_lazy("shedlock", "traceback"),
-        lambda run: (
-            labels.shown("traceback", text=run.exception_traceback)
-            if run.exception_traceback
-            else labels.NOTHING
-        ),
+        lambda run: labels.shown("traceback", text=run.exception_traceback),
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:

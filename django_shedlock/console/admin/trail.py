@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
-from django_shedlock.console.admin.labels import ACTIONS, RESULTS
-from django_shedlock.models import LockAction
+from django_shedlock.console.admin.labels import ACTIONS
+from django_shedlock.models import ActionResult, LockAction
 
 SHOWN = 5
 """Number of actions on a lock's page."""
@@ -26,20 +26,14 @@ def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
     """Return the last actions of operators on the lock, the newest first."""
     provider = filters.admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
-    return [
-        {
-            "action": action,
-            "began": labels.instant(action.began),
-            "kind": ACTIONS.get(action.kind, action.kind),
-            "result": _result(action),
-        }
-        for action in actions.order_by("-pk")[:SHOWN]
-    ]
+    shown = ("began_at", "shown_kind", "shown_result")
+    return LockActionAdmin.cells(actions.order_by("-pk")[:SHOWN], shown)
 
 
 def _result(action: Any) -> SafeString:
     # What another version has written is shown as it is.
-    return labels.badge(action.result, str(RESULTS.get(action.result, action.result)))
+    label = ResultFilter.labels.get(action.result, action.result)
+    return labels.badge(action.result, str(label))
 
 
 def _text_column(field: str, description: Any) -> Any:
@@ -70,7 +64,7 @@ class ResultFilter(filters.ChoiceFilter):
 
     title = pgettext_lazy("shedlock", "result")
     parameter_name = column = "result"
-    labels = RESULTS
+    labels = dict(ActionResult.choices)
 
 
 class LockActionAdmin(LargeTableAdmin):

@@ -369,7 +369,7 @@ def test_page_has_its_last_runs(viewer: Client) -> None:
     add_run("billing", RunOutcome.ABANDONED, provider="second")
     response = open_page(viewer)
     rows = response.context["shedlock_runs"]
-    assert [row["run"].outcome for row in rows] == ["failed", "succeeded"]
+    assert [row["row"].outcome for row in rows] == ["failed", "succeeded"]
     page = response.content.decode()
     assert "ValueError no paper" in text(page)
     assert "operator alice" in text(page)

@@ -149,7 +149,7 @@ def test_lock_page_has_the_last_actions(viewer: Client) -> None:
     add_action("other", reason="of another lock")
     add_action("a", reason="of another store", provider="second")
     response = viewer.get(reverse(CHANGE, args=["a"]))
-    reasons = [line["action"].reason for line in response.context["shedlock_trail"]]
+    reasons = [line["row"].reason for line in response.context["shedlock_trail"]]
     assert reasons == [f"reason {number}." for number in range(SHOWN, 0, -1)]
     page = response.content.decode()
     assert "of another" not in page
