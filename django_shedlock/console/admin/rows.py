@@ -27,7 +27,6 @@ from django_shedlock.console.monitoring.summaries import is_unusual
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.trail import request_of
 from django_shedlock.durations import format_seconds, rough_length
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind
@@ -85,23 +84,23 @@ class LockList(ChangeList):
         in_state: Counter[str] = Counter()
         for state, _, _, locks in self.tally:
             in_state[state] += locks
-        numbers: list[tuple[str, str, Any, int]] = []
-        kinds: dict[str, Any] = {filters.ANY: "", **labels.KINDS}
-        for kind, label in kinds.items():
-            known = {name for _, name, *_ in self.tally}
-            known &= {*filters.names_of(self.attention, kind)}
-            numbers.append(("attention", str(kind), label, len(known)))
-        for state, label in labels.STATES.items():
-            if state is not LockState.EXPIRED:  # which needs attention, so is counted
-                numbers.append(("state", state.value, label, in_state[state]))
         counts: dict[str, list[dict[str, Any]]] = {"attention": [], "state": []}
-        for parameter, choice, label, locks in numbers:
+
+        def count(parameter: str, choice: str, label: Any, locks: int) -> None:
             is_chosen = self.params.get(parameter) == choice
             chosen: dict[str, Any] = {"attention": None, "state": None, "p": None}
             chosen |= {} if is_chosen else {parameter: choice}
-            count = {"choice": choice, "label": label, "locks": locks}
+            told = {"choice": choice, "label": label, "locks": locks}
             link = {"link": self.get_query_string(chosen), "is_chosen": is_chosen}
-            counts[parameter] += [count | link] if locks else []
+            counts[parameter] += [told | link] if locks else []
+
+        known = {name for _, name, *_ in self.tally}
+        for kind, label in {filters.ANY: "", **labels.KINDS}.items():
+            found = known.intersection(filters.names_of(self.attention, kind))
+            count("attention", str(kind), label, len(found))
+        for state, label in labels.STATES.items():
+            if state is not LockState.EXPIRED:  # which needs attention, so is counted
+                count("state", state.value, label, in_state[state])
         return counts
 
     def rows(
@@ -127,7 +126,7 @@ class LockList(ChangeList):
                 {
                     "name": record.pk,
                     "cells": cells,
-                    "findings": [(labels.KINDS[each.kind], each) for each in findings],
+                    "findings": [(each.kind.label, each) for each in findings],
                     "cures": [
                         each
                         for each in offered
@@ -203,8 +202,9 @@ def facts_of(
     ``record`` comes from the admin's queryset. ``runs`` are the last ones, the newest
     first; ``None`` if the user may not see them. ``site`` has their pages.
     """
-    status, clock = record.status, aware(record.clock)
+    status, usual = record.status, record.usual_duration
     known = [*INSTANTS, *(HELD if record.locked_by else ())]
+    late = status.overdue_since(Search().grace)
     facts: dict[str, Any] = {
         "record": record,
         "instants": {
@@ -213,48 +213,29 @@ def facts_of(
         },
         "status": status,
         "state": labels.state_badge(status.state),
-        "may_run": status.state.may_run,
         "left": labels.isolated(format_seconds(status.remaining)),
+        "holder": worker(record),
+        "since": since(record),
+        "held_for": labels.isolated(rough_length(status.held_for)),
+        "over_for": labels.isolated(rough_length(-record.remaining)),
+        "usual": labels.isolated(labels.length(usual)),
+        "is_unusual": is_unusual(status, usual),
+        "meter": labels.lease_meter(record.lease_used),
+        "next_tick": next_expected(record),
+        "overdue_since": None if late is None else labels.instant(late),
     }
-    if record.locked_by:
-        facts |= {
-            "holder": labels.holder(
-                record.locked_by, *split_identity(record.locked_by)
-            ),
-            "since": since(record),
-        }
-    if status.state is LockState.RUNNING:
-        usual = record.usual_duration
-        facts |= {
-            "held_for": labels.isolated(rough_length(status.held_for)),
-            "usual": None if usual is None else labels.isolated(labels.length(usual)),
-            "is_unusual": is_unusual(status, usual),
-            "meter": labels.lease_meter(record.lease_used),
-        }
-    elif status.state is LockState.EXPIRED:
-        facts["over_for"] = labels.isolated(rough_length(max(-record.remaining, ZERO)))
-    if status.state.may_run and record.heartbeat_at:
-        beat = clock - aware(record.heartbeat_at)
+    if record.heartbeat_at:
+        beat = aware(record.clock) - aware(record.heartbeat_at)
         facts["heartbeat"] = labels.isolated(rough_length(beat))
+    if record.last_outcome is not None:
+        facts["outcome"] = labels.outcome_badge(record.last_outcome)
     for run in runs or ():
         if RunOutcome(run.current_outcome) is not RunOutcome.RUNNING:
-            facts |= {
-                "run": run,
-                "run_page": filters.page_of(site, "lockrun", run.pk, run.provider),
-                "outcome": labels.outcome_badge(run.current_outcome),
-                "took": None
-                if run.duration is None
-                else labels.isolated(labels.length(run.duration)),
-                "began": labels.ago(run.elapsed, run.started),
-                "failure": labels.excerpt(run) if run.exception_type else "",
-            }
+            page = filters.page_of(site, "lockrun", run.pk, run.provider)
+            outcome = labels.outcome_badge(run.current_outcome)
+            facts |= {"run": run, "run_page": page, "outcome": outcome}
+            facts["took"] = labels.isolated(labels.length(run.duration))
+            facts["began"] = labels.ago(run.elapsed, run.started)
+            facts["failure"] = labels.excerpt(run)
             break
-    else:
-        if record.last_outcome is not None:
-            facts["outcome"] = labels.outcome_badge(record.last_outcome)
-    if record.schedule is not None:
-        if status.next_tick is not None:
-            facts["next_tick"] = next_expected(record)
-        late = status.overdue_since(Search().grace)
-        facts["overdue_since"] = None if late is None else labels.instant(late)
     return facts
