@@ -55,12 +55,6 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
             return self.filter(Q(outcome=outcome) | self._abandoned())
         return self.filter(outcome=outcome)
 
-    def may_have(self, outcome: RunOutcome) -> Self:
-        """Only runs that may have this ``current_outcome``, without a look at locks."""
-        if outcome is RunOutcome.ABANDONED:
-            return self.filter(outcome__in=[outcome, RunOutcome.RUNNING])
-        return self.filter(outcome=outcome)
-
     def bad(self) -> Self:
         """Only runs that failed, lost their lock, or are abandoned."""
         return self.filter(Q(outcome__in=BAD) | self._abandoned())

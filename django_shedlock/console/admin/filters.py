@@ -197,9 +197,10 @@ class LastOutcomeFilter(ChoiceFilter):
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the locks of this choice; the last run is looked up for few."""
-        outcome = RunOutcome(choice)
-        if outcome.is_bad:
-            runs = LockRun.objects.using(rows.db).may_have(outcome)
+        if RunOutcome(choice).is_bad:
+            # A run that was written as running may be abandoned by now.
+            written = [choice] + [RunOutcome.RUNNING] * (choice == RunOutcome.ABANDONED)
+            runs = LockRun.objects.using(rows.db).filter(outcome__in=written)
             rows = rows.filter(pk__in=runs.values("name"))
         return super().chosen(request, rows, choice)
 

@@ -17,6 +17,7 @@ from django.db import Error
 from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock import conf
+from django_shedlock.clocks import aware
 from django_shedlock.console.links import command
 from django_shedlock.console.operators import texts
 from django_shedlock.console.operators.acting import Action, Answer
@@ -101,12 +102,12 @@ def notes(provider: LockProvider) -> Sequence[str]:
         runs = gettext(
             "The next `%(command)s` will run it, on any host where the job is known."
         ) % {"command": command(provider, "catch-up")}
-    trail = Trail(provider)
-    seen = trail.last_catch_up()
+    seen = Trail(provider).last_catch_up()
     if seen is None:
         return [runs, gettext("No catch-up was ever seen.")]
-    age = {"age": format_left(trail.age(seen))}
-    return [runs, gettext("A catch-up was last seen %(age)s ago.") % age]
+    age = max(timedelta(0), aware(provider.now()) - aware(seen))
+    told = gettext("A catch-up was last seen %(age)s ago.") % {"age": format_left(age)}
+    return [runs, told]
 
 
 class RunRequest(Action):

@@ -160,10 +160,6 @@ class Trail:
         """Return when a catch-up was last seen, on any host."""
         return max((row.began for row in self._read(**OF_CATCH_UP)), default=None)
 
-    def age(self, moment: datetime) -> timedelta:
-        """Return how long ago that was, by the store's clock."""
-        return max(timedelta(0), aware(self.provider.now()) - aware(moment))
-
     def _read(self, **columns: Any) -> list[LockAction]:
         using = self.provider.history_database
         if using is None:
