@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from django.core.cache import cache
@@ -63,8 +62,8 @@ def reported(
     body raises, nothing counts as told, and the next report has it again. Raises
     ``django.db.Error`` if the database failed.
     """
-    changes = Changes()
-    with ExitStack() as claims:
+    changes, claims, unkept = Changes(), list[tuple[Any, str]](), list[str]()
+    try:
         for alias in aliases:
             found = [each for each in findings if each.provider == alias]
             kinds = {each.kind for each in found}
@@ -76,12 +75,23 @@ def reported(
                     raise
                 row = None
             is_complete = kinds.isdisjoint({Kind.UNREACHABLE, Kind.MORE})
+            ignored = search.ignored if is_complete else None
             if row is None:
-                _report_unkept(found, changes, claims)
-            else:
-                ignored = search.ignored if is_complete else None
-                _report(row, found, ignored, changes, claims)
+                unkept += _report_unkept(found, changes)
+            elif told := _report(row, found, ignored, changes):
+                claims.append((row, told))
         yield changes
+        for row, told in claims:
+            _update(row, row.version + 1, told=told, claimed_at=None)
+    except BaseException:
+        with suppress(Exception):
+            cache.delete_many(unkept)
+        for row, _ in claims:
+            try:
+                _update(row, row.version + 1, claimed_at=None)
+            except Error as failure:  # the claim ends by itself after PATIENCE
+                logger.warning("A notice could not be taken back: %s", failure)
+        raise
 
 
 def _report(
@@ -89,22 +99,24 @@ def _report(
     found: Iterable[Finding],
     ignored: Sequence[str] | None,
     changes: Changes,
-    claims: ExitStack,
-) -> None:
+) -> str | None:
+    # Adds the changes; returns what has been reported once they are told, if this host
+    # tells them.
     now = aware(row.now).timestamp()
     claimed_at = row.claimed_at and aware(row.claimed_at).timestamp()
     if claimed_at and now - claimed_at < PATIENCE.total_seconds():
-        return  # another host is telling
+        return None  # another host is telling
     of_alias = Changes()
     told = json.dumps(_compared(json.loads(row.told), found, ignored, now, of_alias))
     if told == row.told:
-        return
+        return None
     if not of_alias:
         _update(row, row.version, told=told)
     elif _update(row, row.version, claimed_at=DatabaseNow()):
         changes.new += of_alias.new
         changes.gone += of_alias.gone
-        claims.push(partial(_end_claim, row, told))
+        return told
+    return None
 
 
 def _compared(
@@ -158,32 +170,12 @@ def _update(row: Any, version: int, **columns: Any) -> bool:
     return bool(run_here(lambda: same.update(version=version + 1, **columns), using))
 
 
-def _end_claim(
-    row: Any, told: str, error: type[BaseException] | None, *args: Any
-) -> None:
-    if error is None:
-        _update(row, row.version + 1, told=told, claimed_at=None)
-        return
-    try:
-        _update(row, row.version + 1, claimed_at=None)
-    except Error as failure:  # the claim ends by itself after PATIENCE
-        logger.warning("A notice could not be taken back: %s", failure)
-
-
-def _report_unkept(
-    found: Iterable[Finding], changes: Changes, claims: ExitStack
-) -> None:
-    # While the store is down, only a cache can remember what was reported.
+def _report_unkept(found: Iterable[Finding], changes: Changes) -> Iterator[str]:
+    # While the store is down, only a cache can remember what was reported: by this key.
     for finding in found:
         key = f"shedlock:{finding.provider}:{finding.lock}:{finding.kind}"
         with suppress(Exception):  # if the cache fails, it is reported all the same
             if not cache.add(key, True, REMINDER.total_seconds()):
                 continue
         changes.new.append(finding)
-        claims.push(partial(_forget_unkept, key))
-
-
-def _forget_unkept(key: str, error: type[BaseException] | None, *args: Any) -> None:
-    if error is not None:
-        with suppress(Exception):
-            cache.delete(key)
+        yield key
