@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any, Self
 
 from django.db import models
@@ -12,17 +11,17 @@ from django.utils.translation import pgettext_lazy
 from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
 
 
-class ActionKind(StrEnum):
+class ActionKind(models.TextChoices):
     """What an operator does to a lock; ``CATCH_UP`` is for no single lock."""
 
-    RELEASE = "release"
-    EXTEND = "extend"
-    PAUSE = "pause"
-    RESUME = "resume"
-    ACKNOWLEDGE = "acknowledge"
-    RUN = "run"
-    WITHDRAW = "withdraw"
-    CATCH_UP = "catch-up"
+    RELEASE = "release", pgettext_lazy("shedlock", "Release")
+    EXTEND = "extend", pgettext_lazy("shedlock", "Extend")
+    RESUME = "resume", pgettext_lazy("shedlock", "Resume job")
+    PAUSE = "pause", pgettext_lazy("shedlock", "Pause job")
+    ACKNOWLEDGE = "acknowledge", pgettext_lazy("shedlock", "Acknowledge")
+    RUN = "run", pgettext_lazy("shedlock", "Run job now")
+    WITHDRAW = "withdraw", pgettext_lazy("shedlock", "Withdraw request")
+    CATCH_UP = "catch-up", pgettext_lazy("shedlock", "catch-up")
 
 
 class ActionResult(models.TextChoices):

@@ -15,11 +15,9 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from django_shedlock.clocks import local_text
-from django_shedlock.console import operators
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, rough_length
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.models import ActionKind
 from django_shedlock.schedules.state import Trigger
 
 NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')
@@ -67,12 +65,6 @@ TRIGGERS = {
 }
 """What starts runs."""
 
-ACTIONS = {
-    **{str(kind): action.label for kind, action in operators.ACTIONS.items()},
-    str(ActionKind.CATCH_UP): pgettext_lazy("shedlock", "catch-up"),
-}
-"""Kinds of operators' actions."""
-
 KINDS: dict[str, Any] = {
     kind: kind.label
     for kind in Kind
@@ -93,6 +85,11 @@ def column(
     """Return a column of an admin that shows this for each row."""
     display = admin.display(description=description, ordering=ordering)
     return display(lambda self, row: show(row))
+
+
+def instant_column(field: str, description: Any) -> Callable[[Any, Any], Any]:
+    """Return a column of an admin that shows this instant of each row."""
+    return column(description, lambda row: instant(getattr(row, field)))
 
 
 def badge(kind: str, label: str) -> SafeString:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
-from django_shedlock.console.admin.labels import OUTCOMES, column
+from django_shedlock.console.admin.labels import OUTCOMES, column, instant_column
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 
@@ -122,15 +122,9 @@ class LockRunAdmin(LargeTableAdmin):
     details = ("host", "pid", "locked_by", "provider", "fencing_token", "skips")
     readonly_fields = (*first, "why", *exception_fields, *details)
 
-    started_at = column(
-        pgettext_lazy("shedlock", "started"), lambda run: labels.instant(run.started)
-    )
-    finished_at = column(
-        pgettext_lazy("shedlock", "finished"), lambda run: labels.instant(run.finished)
-    )
-    lock_lost_at = column(
-        pgettext_lazy("shedlock", "lost at"), lambda run: labels.instant(run.lost_at)
-    )
+    started_at = instant_column("started", pgettext_lazy("shedlock", "started"))
+    finished_at = instant_column("finished", pgettext_lazy("shedlock", "finished"))
+    lock_lost_at = instant_column("lost_at", pgettext_lazy("shedlock", "lost at"))
     how_it_ended = column(
         pgettext_lazy("shedlock", "outcome"),
         lambda run: labels.outcome_badge(run.current_outcome),

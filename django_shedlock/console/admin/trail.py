@@ -13,8 +13,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
-from django_shedlock.console.admin.labels import ACTIONS
-from django_shedlock.models import ActionResult, LockAction
+from django_shedlock.models import ActionKind, ActionResult, LockAction
 
 SHOWN = 5
 """Number of actions on a lock's page."""
@@ -56,7 +55,7 @@ class KindFilter(filters.ChoiceFilter):
 
     title = pgettext_lazy("shedlock", "action")
     parameter_name = column = "kind"
-    labels = ACTIONS
+    labels = dict(ActionKind.choices)
 
 
 class ResultFilter(filters.ChoiceFilter):
@@ -97,15 +96,11 @@ class LockActionAdmin(LargeTableAdmin):
         "provider",
     )
 
-    began_at = labels.column(
-        pgettext_lazy("shedlock", "when"), lambda action: labels.instant(action.began)
-    )
-    ended_at = labels.column(
-        pgettext_lazy("shedlock", "ended"), lambda action: labels.instant(action.ended)
-    )
+    began_at = labels.instant_column("began", pgettext_lazy("shedlock", "when"))
+    ended_at = labels.instant_column("ended", pgettext_lazy("shedlock", "ended"))
     shown_kind = labels.column(
         pgettext_lazy("shedlock", "action"),
-        lambda action: ACTIONS.get(action.kind, action.kind),
+        lambda action: KindFilter.labels.get(action.kind, action.kind),
     )
     shown_result = labels.column(pgettext_lazy("shedlock", "result"), _result)
     shown_operator = _text_column("operator", pgettext_lazy("shedlock", "operator"))

@@ -86,11 +86,10 @@ class Action:
     kind: ActionKind
     permission: str
     states: frozenset[LockState]
-    label: Promise
     question: Promise
     refused: Promise
     unknown: Promise | str = ""
-    done: Callable[..., str] = texts.released
+    done: Callable[..., str] | Promise = texts.released
     obstacles: Callable[[LockProvider, Sequence[str]], Mapping[str, str]] = (
         lambda provider, names: {}
     )
@@ -121,6 +120,11 @@ class Action:
     def name(self) -> str:
         """Its name in the forms of the admin."""
         return f"{self.kind}_selected"
+
+    @property
+    def label(self) -> Promise | str:
+        """What its buttons say."""
+        return self.kind.label
 
     def refusal(
         self, name: str, locked_by: str | None, status: LockStatus | None
@@ -179,6 +183,8 @@ class Action:
 
         def tell() -> str:
             if result is ActionResult.DONE:
+                if isinstance(self.done, Promise):
+                    return str(self.done) % {"name": repr(asked.name)}
                 return self.done(asked.name, before, look)
             if result is ActionResult.STARTED:
                 return texts.unknown(self.unknown, asked.name, look())

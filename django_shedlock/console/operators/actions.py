@@ -31,7 +31,6 @@ RELEASE = Action(
     permission="release_lockrecord",
     # Of an expired lock nobody knows whether its job still runs.
     states=frozenset({RUNNING, KEPT, EXPIRED}),
-    label=pgettext_lazy("shedlock", "Release"),
     question=gettext_lazy(
         "Another worker can acquire a released lock at once. A job that still runs "
         "under it is not stopped: make sure that it is dead, or it may run twice."
@@ -69,7 +68,6 @@ EXTEND = Action(
     kind=ActionKind.EXTEND,
     permission="extend_lockrecord",
     states=frozenset({RUNNING, KEPT}),
-    label=pgettext_lazy("shedlock", "Extend"),
     question=gettext_lazy(
         "An extended lock stays held for longer, even if its worker is dead. A worker "
         "learns of its longer lease when it asks the next time."
@@ -96,7 +94,6 @@ PAUSE = Action(
     kind=ActionKind.PAUSE,
     permission="pause_lockrecord",
     states=frozenset(LockState) - {RUNNING},
-    label=pgettext_lazy("shedlock", "Pause job"),
     question=gettext_lazy(
         "A paused job is skipped on all hosts, and is not overdue, until the pause "
         "ends or somebody resumes the job. Each skip tells who paused it and why."
@@ -142,7 +139,6 @@ RESUME = Action(
     kind=ActionKind.RESUME,
     permission="pause_lockrecord",
     states=frozenset({PAUSED}),
-    label=pgettext_lazy("shedlock", "Resume job"),
     question=gettext_lazy(
         "The next start of a resumed job runs it. If a tick was missed meanwhile, "
         "the next catch-up runs it once."
@@ -159,13 +155,15 @@ ACKNOWLEDGE = Action(
     kind=ActionKind.ACKNOWLEDGE,
     permission="acknowledge_lockrecord",
     states=frozenset(LockState),
-    label=pgettext_lazy("shedlock", "Acknowledge"),
     question=gettext_lazy(
         "The findings that the lock has now are silent. What happens from now on, such "
         "as another failure, is a finding again."
     ),
     refused=gettext_lazy("Lock %(name)s has no findings to acknowledge."),
-    done=texts.acknowledged,
+    done=gettext_lazy(
+        "The findings of lock %(name)s are acknowledged. What happens from now on is "
+        "told."
+    ),
     perform=lambda asked, before, lasting: bool(asked.facts),
     facts=performing.of_findings,
     options=[
@@ -188,7 +186,6 @@ RUN = requests.RunRequest(
     kind=ActionKind.RUN,
     permission="run_lockrecord",
     states=frozenset({FREE, KEPT, EXPIRED}),
-    label=pgettext_lazy("shedlock", "Run job now"),
     question=gettext_lazy(
         "The job runs under its lock, even if its tick has been run, or if "
         "lock_at_least_for keeps the lock."
@@ -201,11 +198,10 @@ WITHDRAW = Action(
     kind=ActionKind.WITHDRAW,
     permission="run_lockrecord",
     states=frozenset(LockState),
-    label=pgettext_lazy("shedlock", "Withdraw request"),
     question=gettext_lazy("No catch-up and no worker will carry out the request."),
     refused=gettext_lazy("No request for lock %(name)s is withdrawn: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether a request for %(name)s is withdrawn"),
-    done=texts.withdrawn,
+    done=gettext_lazy("The request to run the job of lock %(name)s is withdrawn."),
     obstacles=requests.unasked,
     perform=performing.withdraw,
     help="withdraw the request to run a job, if nobody has carried it out",

@@ -108,21 +108,6 @@ def resumed(name: str, before: LockStatus, look: Look) -> str:
     return f"{told} {_ticks(after)}" if after and after.schedule else told
 
 
-def acknowledged(name: str, before: LockStatus | None, look: Look) -> str:
-    """Say that the findings of a lock are silent."""
-    text = gettext(
-        "The findings of lock %(name)s are acknowledged. What happens from now on is "
-        "told."
-    )
-    return text % {"name": repr(name)}
-
-
-def withdrawn(name: str, before: LockStatus | None, look: Look) -> str:
-    """Say that nobody will run the job because of the request."""
-    told = gettext("The request to run the job of lock %(name)s is withdrawn.")
-    return told % {"name": repr(name)}
-
-
 def _facts(status: LockStatus) -> dict[str, Any]:
     pause = status.pause or Pause("", "")
     return {
