@@ -87,17 +87,20 @@ class ActionForm(forms.Form):
 
     def __init__(self, action: Action, data: Any = None):
         super().__init__(data)
-        self.asked = [option for option in action.options if option.label]
-        flags = (each for each in action.options if each.default is False)
-        self.confirmed = {each.name: True for each in flags}
-        self.fields |= {option.name: DurationField(option) for option in self.asked}
-        self.order_fields([option.name for option in self.asked])
+        self.action = action
+        asked = {
+            each.name: DurationField(each) for each in action.options if each.label
+        }
+        self.fields = {**asked, **self.fields}
 
     @property
     def options(self) -> dict[str, Any]:
         """The form's durations, and the switches that its confirmation turns on."""
-        cleaned = {each.name: self.cleaned_data[each.name] for each in self.asked}
-        return {**self.confirmed, **cleaned}
+        return {
+            each.name: self.cleaned_data.get(each.name, True)
+            for each in self.action.options
+            if each.label or each.default is False
+        }
 
 
 class OperatorActions(ConsoleAdmin):
@@ -132,21 +135,19 @@ class OperatorActions(ConsoleAdmin):
         """Carry out a confirmed action, or say why it can't even be asked for."""
         if not self.has_view_permission(request):
             return None
-        back = HttpResponseRedirect(request.get_full_path())
+        back, wrong = HttpResponseRedirect(request.get_full_path()), ""
         name = request.POST.get("action", "")
-        if request.method == "POST" and has_nul(request):
-            text = gettext("Nothing was done: a posted text has a NUL character.")
-            self.message_user(request, text, messages.ERROR)
-            return back
         known = {each.name: each for each in ACTIONS.values()}
-        if name in known and name not in self.offered(request):
-            text = gettext(
+        if request.method == "POST" and has_nul(request):
+            wrong = gettext("Nothing was done: a posted text has a NUL character.")
+        elif name in known and name not in self.offered(request):
+            permission = f"{self.opts.app_label}.{known[name].permission}"
+            wrong = gettext(
                 "Nothing was done: “%(action)s” needs the permission %(permission)s, "
                 "which you don't have."
-            )
-            permission = f"{self.opts.app_label}.{known[name].permission}"
-            facts = {"action": known[name].label, "permission": permission}
-            self.message_user(request, text % facts, messages.ERROR)
+            ) % {"action": known[name].label, "permission": permission}
+        if wrong:
+            self.message_user(request, wrong, messages.ERROR)
             return back
         if CONFIRMED not in request.POST or name not in self.get_actions(request):
             return None
