@@ -86,13 +86,7 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     show_facets = ShowFacets.NEVER
 
     class Media:
-        css = {
-            "all": (
-                "django_shedlock/console.css",
-                "django_shedlock/list.css",
-                "django_shedlock/lock.css",
-            )
-        }
+        css = {"all": [f"django_shedlock/{e}.css" for e in ("console", "list", "lock")]}
 
     @tells_failure
     def changelist_view(

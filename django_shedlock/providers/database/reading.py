@@ -78,9 +78,7 @@ READ = Select(
 def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
     """Return the wanted locks; read a page of them whenever the caller needs one."""
     found: Iterator[LockStatus]
-    records = LockRecord.objects.using(using).none()
-    if query.names is not None or not query.by_urgency:
-        records = wanted(using, query)
+    records = wanted(using, query)
     if query.names is not None:
         found = chain.from_iterable(
             _read(records.filter(name__in=some).order_by("name"))
@@ -88,7 +86,7 @@ def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
         )
         found = iter(query.select(found)) if query.by_urgency else found
     elif query.by_urgency:
-        found = _most_urgent(using, query)
+        found = _most_urgent(records.by_urgency(query.overdue_by), query)
     else:
         found = _pages(records.order_by("name"))
     # Patterns are Python's; of those the database knows only parts.
@@ -131,18 +129,17 @@ def may_match(patterns: Collection[str]) -> Q:
     return condition
 
 
-def _most_urgent(using: str, query: LockQuery) -> Iterator[LockStatus]:
-    records = wanted(using, query).by_urgency(query.overdue_by)
+def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[LockStatus]:
     if not query.patterns and not query.ignored:
         yield from _read(records[: query.limit])
         return
     # The limit counts only what the patterns leave.
     names = records.values_list("name", flat=True)
-    read = run_here(lambda: list(names.all()), using)
+    read = run_here(lambda: list(names.all()), records.db)
     kept = islice(filter(query.accepts_name, read), query.limit)
-    records = LockRecord.objects.using(using).with_status()
+    chosen = LockRecord.objects.using(records.db).with_status()
     for some in batches(kept):
-        found = _read(records.filter(name__in=some))
+        found = _read(chosen.filter(name__in=some))
         by_name = {status.name: status for status in found}
         yield from (by_name[name] for name in some if name in by_name)
 
