@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, TypeVar
 
-from django.db import Error, connections
+from django.db import Error
 from django.db.models import Q
 from django.utils.text import Truncator
 
@@ -24,8 +23,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.errors import describe, is_missing_table
-from django_shedlock.providers.database.reading import batches, named
-from django_shedlock.providers.database.statements import Select, text
+from django_shedlock.providers.database.reading import batches
 from django_shedlock.signals import logger
 
 T = TypeVar("T")
@@ -138,42 +136,26 @@ def process_of(locked_by: str) -> str:
 
 
 def actions_of(
-    provider: LockProvider, names: Iterable[str]
+    provider: LockProvider, names: Collection[str]
 ) -> Mapping[str, Sequence[LockAction]]:
     """
     Return the releases by force and the acknowledgements of locks, the newest first.
 
     One statement for each batch. Raises ``LockProviderError`` if the store failed.
     """
-    parts = list(batches(sorted(names)))
-    if not parts:
-        return {}
-
-    def read(runs: LockRunQuerySet) -> list[LockAction]:
-        rows: list[Any] = []
-        for some in parts:
-            names = named(some)
-            select = _actions(provider.alias, len(names))
-            rows += select(connections[runs.db], **names)
-        return [LockAction(**dict(zip(TOLD, row, strict=True))) for row in rows]
-
-    found: dict[str, list[LockAction]] = {}
-    for action in read_history(provider, read):
-        found.setdefault(action.name, []).append(action)
-    return found
-
-
-TOLD = ["name", "kind", "operator", "reason", "locked_by", "began", "facts", "until"]
-
-
-@lru_cache
-def _actions(alias: str, size: int) -> Select:
     counts = Q(until=None) | Q(until__gt=StatementNow())
     tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
-    names = [text(f"name{number}") for number in range(size)]
-    done = LockAction.objects.filter(provider=alias, result=ActionResult.DONE)
-    newest = done.filter(counts, tells, name__in=names).order_by("-pk")
-    return Select(lambda: newest.values_list(*TOLD))
+    done = LockAction.objects.filter(counts, tells, result=ActionResult.DONE)
+
+    def read(runs: LockRunQuerySet) -> list[LockAction]:
+        mine = done.using(runs.db).filter(provider=provider.alias).order_by("-pk")
+        parts = (mine.filter(name__in=some) for some in batches(sorted(names)))
+        return [action for part in parts for action in part]
+
+    found: dict[str, list[LockAction]] = {}
+    for action in read_history(provider, read) if names else ():
+        found.setdefault(action.name, []).append(action)
+    return found
 
 
 def read_history(
