@@ -99,10 +99,8 @@ def add_names(parser: ArgumentParser) -> None:
 
 def add_output(parser: ArgumentParser) -> None:
     """Add the options for the form of the output."""
-    parser.add_argument(
-        "--wide", action="store_true", help="show all columns, and cut nothing"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_switch(parser, "--wide", "show all columns, and cut nothing")
+    add_switch(parser, "--json", "print JSON")
 
 
 def add_reason(parser: ArgumentParser, *, is_required: bool = False) -> None:
@@ -127,6 +125,11 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
+
+
+def add_switch(parser: ArgumentParser, option: str, help: str) -> None:
+    """Add an option that takes no value."""
+    parser.add_argument(option, action="store_true", help=help)
 
 
 def add_duration(

@@ -64,13 +64,13 @@ class Check(base.Subcommand):
             default=Severity.WARNING.value,
             help="exit with 0 if all findings are less severe",
         )
-        parser.add_argument(
+        base.add_switch(
+            parser,
             "--mail-admins",
-            action="store_true",
-            help="mail each finding once to ADMINS, and once that it is gone; with "
+            "mail each finding once to ADMINS, and once that it is gone; with "
             "--verbosity 0 print nothing",
         )
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        base.add_switch(parser, "--json", "print JSON")
 
     def handle(self, alias: str | None, **options: Any) -> None:
         self.run(aliases_to_search() if alias is None else [alias], **options)

@@ -45,10 +45,10 @@ class History(base.Subcommand):
         parser.add_argument(
             "--outcome", choices=[outcome.value for outcome in RunOutcome]
         )
-        parser.add_argument(
+        base.add_switch(
+            parser,
             "--attention",
-            action="store_true",
-            help="only runs that failed, lost their lock, or were abandoned",
+            "only runs that failed, lost their lock, or were abandoned",
         )
         base.add_duration(
             parser, "--since", "only runs that began no longer ago than this"
@@ -139,9 +139,8 @@ def runs_table(
         if named:
             row["NAME"] = terminal.lock_name(run.name, wide=wide)
         row["OUTCOME"] = terminal.coloured(run.current_outcome)
-        row["DURATION"] = ""
-        if run.duration is not None:
-            row["DURATION"] = format_measured(run.duration)
+        took = run.duration
+        row["DURATION"] = "" if took is None else format_measured(took)
         told = run.exception_type.rpartition(".")[2]
         if wide:
             row["LOCKED BY"] = run.locked_by

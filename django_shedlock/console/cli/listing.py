@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -42,9 +43,7 @@ class Listing(base.Subcommand):
     def add_arguments(cls, parser: ArgumentParser) -> None:
         base.add_names(parser)
         parser.add_argument("--state", choices=STATES, help="only locks in this state")
-        parser.add_argument(
-            "--attention", action="store_true", help="only locks with findings"
-        )
+        base.add_switch(parser, "--attention", "only locks with findings")
         parser.add_argument(
             "--limit",
             type=base.positive,
@@ -79,7 +78,7 @@ class Listing(base.Subcommand):
         wanted = LockQuery(patterns=tuple(name), states=states)
 
         def write(before: str = "") -> None:
-            selection = Selection(provider, wanted, only_attention=attention)
+            selection = Selection(provider, wanted, attention)
             found = selection.statuses()
             if json:
                 shown = selection.with_outcomes(islice(found, limit))
@@ -134,17 +133,16 @@ Lock = tuple[LockStatus, RunOutcome | None]
 """A lock that is shown, and how its last run ended."""
 
 
+@dataclass
 class Selection:
     """The locks to show: those with findings first, the others by name."""
 
-    def __init__(
-        self, provider: LockProvider, wanted: LockQuery, *, only_attention: bool
-    ):
-        self.provider, self.wanted = provider, wanted
-        self.only_attention = only_attention
-        self.search = Search()
-        self.findings: dict[str, list[Finding]] = {}
-        self.of_store: list[Finding] = []
+    provider: LockProvider
+    wanted: LockQuery
+    only_attention: bool
+    search: Search = field(default_factory=Search)
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+    of_store: list[Finding] = field(default_factory=list)
 
     def statuses(self) -> Iterator[LockStatus]:
         """Read them lazily; raise ``CommandError`` for an unknown name."""

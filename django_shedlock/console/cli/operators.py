@@ -169,9 +169,7 @@ class CatchUp(Subcommand):
             'matches, as in "import:*"; their last run may still go on, so make sure '
             "that its worker is dead; may be repeated",
         )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="run nothing, and say what would run"
-        )
+        base.add_switch(parser, "--dry-run", "run nothing, and say what would run")
 
     def run(
         self,

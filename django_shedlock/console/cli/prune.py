@@ -35,15 +35,13 @@ class Prune(base.Subcommand):
             "also delete records of locks whose last lease ended longer ago than "
             "this, but not of decorated jobs with fixed names",
         )
-        parser.add_argument(
+        base.add_switch(
+            parser,
             "--all-providers",
-            action="store_true",
-            help="in the databases of all providers, also runs of providers that are "
+            "in the databases of all providers, also runs of providers that are "
             "no longer in SHEDLOCK_PROVIDERS",
         )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="delete nothing, and say how much"
-        )
+        base.add_switch(parser, "--dry-run", "delete nothing, and say how much")
 
     def handle(self, alias: str | None, **options: Any) -> None:
         if options["all_providers"]:

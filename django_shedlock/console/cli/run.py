@@ -53,11 +53,10 @@ class Run(base.Subcommand):
             metavar="ZONE",
             help="of the schedule; TIME_ZONE of the settings if not given",
         )
-        parser.add_argument(
+        base.add_switch(
+            parser,
             "--force",
-            action="store_true",
-            help="run even if the tick has been run, or if lock_at_least_for keeps the "
-            "lock",
+            "run even if the tick has been run, or if lock_at_least_for keeps the lock",
         )
         base.add_duration(
             parser,
