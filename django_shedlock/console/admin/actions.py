@@ -155,37 +155,23 @@ class OperatorActions(ConsoleAdmin):
         names = request.POST.getlist(ACTION_CHECKBOX_NAME)
         seen = dict(zip(names, request.POST.getlist(HOLDER), strict=False))
         # Without the list's filters, but with the limits of a subclass's queryset.
-        records = self.get_queryset(request).filter(pk__in=seen)
-        found = {record.name: record for record in records}
-
-        told: list[Told] = []
-
-        def refuse(name: str, locked_by: str) -> None:
-            status = found[name].status if name in found else None
-            text = action.refusal(name, locked_by, status)
-            told.append((ActionResult.REFUSED, name, text))
-
-        form = ActionForm(action, request.POST)
-        if not form.is_valid():
-            # The page must not turn to another holder unnoticed.
-            same = []
-            for name, locked_by in seen.items():
-                if name in found and found[name].locked_by == locked_by:
-                    same.append(found[name])
-                else:
-                    refuse(name, locked_by)
-            self.tell(request, action.label, told)
-            page = self.ask(request, same, action=action, form=form) if same else None
-            return page or back
+        found: dict[str, Any] = self.get_queryset(request).in_bulk(list(seen))
         provider, operator = admin_provider(request), request.user.get_username()
-        reason = form.cleaned_data["reason"]
+        form, same, told = ActionForm(action, request.POST), [], list[Told]()
         for name, locked_by in seen.items():
             record = found.get(name)
-            # Users who may not resume a job must not end its pause by another action.
-            is_paused = record and record.state == LockState.PAUSED
-            if record is None or (is_paused and LockState.PAUSED not in action.states):
-                refuse(name, locked_by)
+            if not form.is_valid() and record and record.locked_by == locked_by:
+                same.append(record)
                 continue
+            # The page must not turn to another holder unnoticed. And users who may not
+            # resume a job must not end its pause by another action.
+            is_paused = record and record.state == LockState.PAUSED
+            is_hindered = is_paused and LockState.PAUSED not in action.states
+            if record is None or is_hindered or not form.is_valid():
+                text = action.refusal(name, locked_by, record and record.status)
+                told.append((ActionResult.REFUSED, name, text))
+                continue
+            reason = form.cleaned_data["reason"]
             asked = OperatorAction(provider, name, locked_by, operator, reason)
             try:
                 answer = action.carry_out(asked, record.status, **form.options)
@@ -198,7 +184,8 @@ class OperatorActions(ConsoleAdmin):
                 why = pgettext("shedlock", "Reason: %(reason)s") % {"reason": reason}
                 self.log_change(request, LockRecord(name=name), f"{text} {why}")
         self.tell(request, action.label, told)
-        return back
+        page = self.ask(request, same, action=action, form=form) if same else None
+        return page or back
 
     def ask(
         self,
