@@ -17,10 +17,10 @@ from typing import Any
 from django.core.cache import caches
 from django.db import Error, connections, transaction
 from django.http import HttpRequest, JsonResponse
-from django.http.response import HttpResponseBase
-from django.utils.cache import add_never_cache_headers
 from django.utils.crypto import constant_time_compare
+from django.utils.decorators import method_decorator
 from django.views import View
+from django.views.decorators.cache import never_cache
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE
@@ -43,6 +43,7 @@ MOST_UNDER_WAY = 10
 """Maximum number of threads for one check."""
 
 
+@method_decorator(never_cache, name="dispatch")
 class MonitoringView(View):
     """
     A view for machines: never cached, and not in the request's transaction.
@@ -62,13 +63,6 @@ class MonitoringView(View):
         for alias in connections:
             view = transaction.non_atomic_requests(alias)(view)
         return view
-
-    def dispatch(
-        self, request: HttpRequest, *args: Any, **kwargs: Any
-    ) -> HttpResponseBase:
-        response = super().dispatch(request, *args, **kwargs)
-        add_never_cache_headers(response)
-        return response
 
     @property
     def is_allowed(self) -> bool:
