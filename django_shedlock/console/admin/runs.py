@@ -73,19 +73,18 @@ class SpannedRunQuerySet(LockRunQuerySet):
         return {"first": started.first(), "last": started.last()}
 
 
-def with_excerpts(runs: LockRunQuerySet) -> LockRunQuerySet:
-    """Add the beginning of each message; leave long texts to a run's own page."""
+def shown(runs: LockRunQuerySet) -> LockRunQuerySet:
+    """Add what lists show of each run; leave long texts to its own page."""
     beginning = Left("exception_message", labels.EXCERPT)
-    texts = ("exception_message", "exception_traceback")
-    return runs.annotate(excerpt=beginning).defer(*texts)
+    found = runs.with_outcome().with_elapsed().annotate(excerpt=beginning)
+    return found.defer("exception_message", "exception_traceback")
 
 
 def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
     """Return the newest runs of the lock, at most ``COUNTED``, the newest first."""
     provider = filters.admin_provider(request)
     runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
-    found = with_excerpts(runs.with_outcome().with_elapsed())
-    return list(found.order_by("-pk")[:COUNTED])
+    return list(shown(runs).order_by("-pk")[:COUNTED])
 
 
 class LockRunAdmin(LargeTableAdmin):
@@ -159,5 +158,5 @@ class LockRunAdmin(LargeTableAdmin):
         return [*fieldsets, (pgettext_lazy("shedlock", "Details"), folded)]
 
     def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
-        runs = SpannedRunQuerySet(LockRun, using=filters.history_database(request))
-        return with_excerpts(runs.with_outcome().with_elapsed())
+        using = filters.history_database(request)
+        return shown(SpannedRunQuerySet(LockRun, using=using))
