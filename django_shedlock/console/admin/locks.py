@@ -179,7 +179,6 @@ class LockRecordAdmin(OperatorActions):
             "subtitle": filters.subtitle_of(request),
             "shedlock_provider": filters.query_of(provider.alias),
             "shedlock_of_lock": filters.query_of(provider.alias, name__exact=obj.name),
-            "shedlock_name": obj.name,
             "shedlock_actions": [
                 each
                 for each in offered

@@ -206,7 +206,6 @@ def facts_of(
     known = [*INSTANTS, *(HELD if record.locked_by else ())]
     late = status.overdue_since(Search().grace)
     facts: dict[str, Any] = {
-        "record": record,
         "instants": {
             **dict.fromkeys(HELD, labels.NOTHING),
             **{each: labels.instant(getattr(record, each)) for each in known},
