@@ -55,12 +55,10 @@ def with_request(
 # limit]); MySQL and MariaDB can't look at the lock from within it, and would read all
 # its successes, so there each duration is looked up by itself.
 LISTED = "(SELECT GROUP_CONCAT(duration) FROM (%(subquery)s) recent)"
-MEDIANS = {
-    "postgresql": (
-        "(SELECT PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY duration) "
-        "FROM (%(subquery)s) recent)"
-    )
-}
+MEDIAN = (
+    "(SELECT PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY duration) "
+    "FROM (%(subquery)s) recent)"
+)
 
 
 def with_usual_duration(found: Any, runs: LockRunQuerySet) -> Any:
@@ -78,6 +76,6 @@ def with_usual_duration(found: Any, runs: LockRunQuerySet) -> Any:
         each = [Subquery(durations[at : at + 1]) for at in range(USUAL_OF)]
         usual = models.Func(models.Value(","), *each, function="CONCAT_WS", **options)
     else:
-        options["template"] = MEDIANS.get(vendor, LISTED)
+        options["template"] = MEDIAN if vendor == "postgresql" else LISTED
         usual = Subquery(durations[:USUAL_OF], **options)
     return found.annotate(usual_duration=fields.Kept(usual))
