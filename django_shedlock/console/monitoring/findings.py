@@ -63,8 +63,7 @@ class Kind(TextChoices):
     @property
     def severity(self) -> Severity:
         """Without its store no job runs; all else can wait until working hours."""
-        is_critical = self is Kind.UNREACHABLE
-        return Severity.CRITICAL if is_critical else Severity.WARNING
+        return Severity.CRITICAL if self is Kind.UNREACHABLE else Severity.WARNING
 
 
 @dataclass(frozen=True)
@@ -196,8 +195,7 @@ def _expired(status: LockStatus) -> Told | None:
         f"Make sure that process {process_of(status.locked_by)} is gone, then release "
         "the lock."
     )
-    words = ["release", status.name, "--force"]
-    return Kind.EXPIRED, sentence, words, status.locked_by
+    return Kind.EXPIRED, sentence, ["release", status.name, "--force"], status.locked_by
 
 
 def _long(

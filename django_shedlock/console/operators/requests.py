@@ -105,9 +105,8 @@ def notes(provider: LockProvider) -> Sequence[str]:
     seen = Trail(provider).last_catch_up()
     if seen is None:
         return [runs, gettext("No catch-up was ever seen.")]
-    age = max(timedelta(0), aware(provider.now()) - aware(seen))
-    told = gettext("A catch-up was last seen %(age)s ago.") % {"age": format_left(age)}
-    return [runs, told]
+    age = {"age": format_left(max(timedelta(0), aware(provider.now()) - aware(seen)))}
+    return [runs, gettext("A catch-up was last seen %(age)s ago.") % age]
 
 
 class RunRequest(Action):
