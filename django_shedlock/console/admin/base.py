@@ -204,15 +204,15 @@ def with_parts(
     request: HttpRequest, response: HttpResponse, *parts: str
 ) -> HttpResponse:
     """
-    Return the response; to the page's own refresh it renders these templates only.
+    Return the response; to the page's own refresh it renders these parts only.
 
     ``refresh.js`` asks for them. The messages of the operator's other pages stay until
     one of these shows them.
     """
-    if "X-Shedlock-Refresh" in request.headers and isinstance(
-        response, TemplateResponse
-    ):
+    is_refresh = "X-Shedlock-Refresh" in request.headers
+    if is_refresh and isinstance(response, TemplateResponse):
         response.template_name = "admin/django_shedlock/parts.html"
         context = response.context_data or {}
-        response.context_data = {**context, "shedlock_parts": parts}
+        templates = [f"admin/django_shedlock/lockrecord/{part}.html" for part in parts]
+        response.context_data = {**context, "shedlock_parts": templates}
     return response

@@ -40,8 +40,6 @@ from django_shedlock.models import (
 from django_shedlock.providers import provider_aliases
 
 TEMPLATES = "admin/django_shedlock/lockrecord"
-LIST_PARTS = [f"{TEMPLATES}/{part}.html" for part in ("counters", "locks", "pages")]
-"""What the list refreshes."""
 CURE = "shedlock_cure"
 """The buttons of a row: their value is an action and the name of its lock."""
 SELECT = "Select this object for an action - {}"
@@ -154,7 +152,7 @@ class LockRecordAdmin(OperatorActions):
                     request, offered, has_runs=self._shows_runs(request)
                 ),
             }
-        return with_parts(request, response, *LIST_PARTS)
+        return with_parts(request, response, "counters", "locks", "pages")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return none: a lock's page has answers instead of fields."""
@@ -207,7 +205,7 @@ class LockRecordAdmin(OperatorActions):
                 "shedlock_statistics": statistics_of(runs),
             }
         response = super().render_change_form(request, context, *args, **kwargs)
-        return with_parts(request, response, f"{TEMPLATES}/page.html")
+        return with_parts(request, response, "page")
 
     def _shows_runs(self, request: HttpRequest) -> bool:
         # The runs link to their pages, which another admin site may not have.
