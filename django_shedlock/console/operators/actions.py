@@ -17,13 +17,8 @@ from django_shedlock.signals import (
     lock_resumed,
 )
 
-RUNNING, PAUSED, KEPT, EXPIRED, FREE = (
-    LockState.RUNNING,
-    LockState.PAUSED,
-    LockState.HELD_AT_LEAST,
-    LockState.EXPIRED,
-    LockState.FREE,
-)
+RUNNING, PAUSED, EXPIRED = LockState.RUNNING, LockState.PAUSED, LockState.EXPIRED
+KEPT, FREE = LockState.HELD_AT_LEAST, LockState.FREE
 
 
 RELEASE = Action(

@@ -227,22 +227,18 @@ CLAIM = Update(
     )
 )
 CLAIMED = Select(lambda: _of_row(detail=text("claim")).values_list("pk"))
-REFUSED: dict[str, Any] = {
-    "result": ActionResult.REFUSED.value,
-    "detail": text("detail"),
-    "ended": DatabaseNow(),
-}
-CLOSE = Update(
-    lambda: (LockAction.objects.filter(**OPEN, **texts("name", "provider")), REFUSED)
-)
-EXPIRE = Update(
-    lambda: (
-        LockAction.objects.filter(**OPEN, **texts("provider")).filter(
-            began__lte=DatabaseNow() - duration("lifetime")
-        ),
-        REFUSED,
+
+
+def _refusing(**which: Any) -> Update:
+    mine = {**OPEN, **texts("provider"), **which}
+    refused = {"result": ActionResult.REFUSED.value, **texts("detail")}
+    return Update(
+        lambda: (LockAction.objects.filter(**mine), {**refused, "ended": DatabaseNow()})
     )
-)
+
+
+CLOSE = _refusing(name=text("name"))
+EXPIRE = _refusing(began__lte=DatabaseNow() - duration("lifetime"))
 SEEN = Update(
     lambda: (
         LockAction.objects.filter(**OF_CATCH_UP, **texts("provider")),
