@@ -24,13 +24,12 @@ from django_shedlock.exceptions import LockProviderError, ShedLockError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
+from django_shedlock.providers.database.reading import batches
 
 CLEAR = "\x1b[2J\x1b[H"
 """Clears a terminal."""
 STATES = {state.value.replace(" ", "-"): state for state in LockState}
 LIMIT = 50
-PAGE = 500
-"""Locks whose last runs are read at once."""
 
 
 class Listing(base.Subcommand):
@@ -156,8 +155,7 @@ class Selection:
         for name in self.wanted.patterns:
             if not WILDCARD.search(name):
                 base.find_status(self.provider, name)
-        urgent = (name for name in self.findings if self.wanted.accepts_name(name))
-        while some := list(islice(urgent, PAGE)):
+        for some in batches(filter(self.wanted.accepts_name, self.findings)):
             statuses = self.provider.statuses(LockQuery(names=some))
             read = {status.name: status for status in statuses}
             known = (read[name] for name in some if name in read)
@@ -169,7 +167,7 @@ class Selection:
 
     def with_outcomes(self, statuses: Iterator[LockStatus]) -> Iterator[Lock]:
         """Add how their last runs ended; these are read for a page of locks at once."""
-        while page := list(islice(statuses, PAGE)):
+        for page in batches(statuses):
             names = [status.name for status in page]
             summaries = summarize(self.provider, names, page)
             outcomes = {each.name: each.last_outcome for each in summaries}
