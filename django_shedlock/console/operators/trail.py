@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F
 from django.utils.translation import gettext
 
 from django_shedlock import conf
@@ -121,11 +122,7 @@ class Trail:
 
     def open_requests(self, names: Sequence[str]) -> Mapping[str, str]:
         """Return who asked for a run of these locks' jobs, and how long ago."""
-        requests: Any = self.requests(name__in=names)
-        return {
-            each.name: asked_for(each.operator, each.began, each.clock)
-            for each in requests
-        }
+        return {row.name: request_of(row) for row in self.requests(name__in=names)}
 
     def close_requests(self, name: str, detail: str) -> int:
         """Refuse the open requests for this lock; return how many there were."""
@@ -166,22 +163,19 @@ class Trail:
             return []
         rows = LockAction.objects.using(using).filter(**columns)
         mine = rows.filter(provider=self.provider.alias).order_by("pk")
-        mine = mine.annotate(clock=DatabaseNow(output_field=UTCDateTimeField()))
+        asked = {"asked": F("operator"), "asked_at": F("began")}
+        clock = DatabaseNow(output_field=UTCDateTimeField())
+        mine = mine.annotate(clock=clock, **asked)
         return run_here(lambda: list(mine.all()), using)
 
 
-def asked_for(operator: str, began: datetime, clock: datetime) -> str:
-    """Return who asked for a run, and how long ago by the store's clock."""
+def request_of(row: Any) -> str:
+    """Return who asked for a run of the lock's job, and how long ago, if anyone did."""
+    if row.asked_at is None:
+        return ""
     text = gettext("%(operator)s asked for a run %(age)s ago, which is still open")
-    age = max(timedelta(0), aware(clock) - aware(began))
-    return text % {"operator": operator, "age": format_left(age)}
-
-
-def request_of(record: Any) -> str | None:
-    """Return who asked for a run of the lock's job, if that is still open."""
-    if record.asked_at is None:
-        return None
-    return asked_for(record.asked, record.asked_at, record.clock)
+    age = max(timedelta(0), aware(row.clock) - aware(row.asked_at))
+    return text % {"operator": row.asked, "age": format_left(age)}
 
 
 def lifetime() -> timedelta:
