@@ -32,13 +32,12 @@ def refused(
 def unknown(text: Promise | str, name: str, after: LockStatus | None) -> str:
     """Say that the store's answer was lost, and in what state the lock is now."""
     outcome = str(text) % {"name": repr(name)}
-    if after is None:
-        told = gettext("%(outcome)s: the store did not answer, and can't be read.")
-        return told % {"outcome": outcome}
-    told = gettext(
-        "%(outcome)s: the store did not answer. A moment later: %(why)s. It may still "
-        "happen, so look again."
-    )
+    told = gettext("%(outcome)s: the store did not answer, and can't be read.")
+    if after is not None:
+        told = gettext(
+            "%(outcome)s: the store did not answer. A moment later: %(why)s. It may "
+            "still happen, so look again."
+        )
     return told % {"outcome": outcome, "why": condition(after)}
 
 
@@ -62,12 +61,10 @@ def condition(status: LockStatus | None) -> str:
 
 def released(name: str, before: LockStatus, look: Look) -> str:
     """Say that a lock is released; what it is now need not be read."""
-    facts = {"name": repr(name), "holder": before.locked_by}
-    told = gettext("Lock %(name)s is released. %(holder)s held it.") % facts
+    told = gettext("Lock %(name)s is released. %(holder)s held it.")
     if before.state.may_run:
-        text = gettext("Its job was not stopped, and may still run.")
-        return f"{told} {text}"
-    return told
+        told += " " + gettext("Its job was not stopped, and may still run.")
+    return told % {"name": repr(name), "holder": before.locked_by}
 
 
 def extended(name: str, before: LockStatus, look: Look) -> str:
@@ -75,12 +72,10 @@ def extended(name: str, before: LockStatus, look: Look) -> str:
     after = look()
     if after is None or not after.state.is_held:
         return gettext("Lock %(name)s was extended.") % {"name": repr(name)}
-    text = gettext("Lock %(name)s is held for %(left)s more at the most.")
-    told = text % {"name": repr(name), "left": format_left(after.remaining)}
+    told = gettext("Lock %(name)s is held for %(left)s more at the most.")
     if before.lock_until == after.lock_until:
-        text = gettext("Its lease was longer than that already.")
-        return f"{told} {text}"
-    return told
+        told += " " + gettext("Its lease was longer than that already.")
+    return told % {"name": repr(name), "left": format_left(after.remaining)}
 
 
 def paused(name: str, before: LockStatus | None, look: Look) -> str:
