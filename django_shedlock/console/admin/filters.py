@@ -88,9 +88,8 @@ def query_of(alias: str, **parameters: str) -> str:
 def page_of(site: AdminSite, model: str, key: Any, alias: str) -> str:
     """Return the address of a row's page on this site, about this provider."""
     page = f"admin:django_shedlock_{model}_change"
-    return reverse(page, args=[quote(str(key))], current_app=site.name) + query_of(
-        alias
-    )
+    address = reverse(page, args=[quote(str(key))], current_app=site.name)
+    return address + query_of(alias)
 
 
 def subtitle_of(request: HttpRequest) -> str | None:

@@ -165,7 +165,7 @@ class LockRecordAdmin(OperatorActions):
         obj = kwargs["obj"]
         provider, state = filters.admin_provider(request), LockState(obj.state)
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
-        offered = self.offered(request).values()
+        may_view_trail = request.user.has_perm("django_shedlock.view_lockaction")
         asked = request_of(obj)
         try:
             search = Search(acknowledged=True)
@@ -179,7 +179,7 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_of_lock": filters.query_of(provider.alias, name__exact=obj.name),
             "shedlock_actions": [
                 each
-                for each in offered
+                for each in self.offered(request).values()
                 if state in each.states
                 and (asked or each.kind != ActionKind.WITHDRAW)
                 and (found or each.kind != ActionKind.ACKNOWLEDGE)
@@ -190,10 +190,8 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_findings": found,
             "shedlock_lock": rows.facts_of(obj, runs, self.admin_site),
             "shedlock_has_actions": self.admin_site.is_registered(LockAction),
-            "shedlock_trail": None,
+            "shedlock_trail": trail_of(request, obj.name) if may_view_trail else None,
         }
-        if request.user.has_perm("django_shedlock.view_lockaction"):
-            context["shedlock_trail"] = trail_of(request, obj.name)
         if runs is not None:
             status, recent = obj.status, runs[:SHOWN_RUNS]
             until = aware(status.clock) - Search().grace

@@ -31,9 +31,10 @@ from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import ActionKind
 
-INSTANTS = ("lock_at_least_until", "heartbeat_at", "released_at", "tick", "due_at")
-HELD = ("locked_at", "lock_until")
-"""Instants of a lock that was ever held."""
+INSTANTS = (
+    *("locked_at", "lock_until", "lock_at_least_until"),
+    *("heartbeat_at", "released_at", "tick", "due_at"),
+)
 
 
 class LockList(ChangeList):
@@ -163,12 +164,10 @@ def lease(record: Any) -> SafeString:
         return labels.NOTHING
     if record.status.is_endless:
         return labels.filled_in(pgettext("shedlock", "until it is resumed"))
-    left = pgettext("shedlock", "%(remaining)s left")
-    meter = labels.lease_meter(record.lease_used)
+    text = pgettext("shedlock", "%(remaining)s left")
+    left = labels.filled_in(text, remaining=rough_length(record.remaining))
     return format_html(
-        "{} <span>{}</span>",
-        meter,
-        labels.filled_in(left, remaining=rough_length(record.remaining)),
+        "{} <span>{}</span>", labels.lease_meter(record.lease_used), left
     )
 
 
@@ -203,13 +202,9 @@ def facts_of(
     first; ``None`` if the user may not see them. ``site`` has their pages.
     """
     status, usual = record.status, record.usual_duration
-    known = [*INSTANTS, *(HELD if record.locked_by else ())]
     late = status.overdue_since(Search().grace)
     facts: dict[str, Any] = {
-        "instants": {
-            **dict.fromkeys(HELD, labels.NOTHING),
-            **{each: labels.instant(getattr(record, each)) for each in known},
-        },
+        "instants": {each: labels.instant(getattr(record, each)) for each in INSTANTS},
         "status": status,
         "state": labels.state_badge(status.state),
         "left": labels.isolated(format_seconds(status.remaining)),

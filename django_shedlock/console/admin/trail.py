@@ -25,8 +25,8 @@ def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
     """Return the last actions of operators on the lock, the newest first."""
     provider = filters.admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
-    shown = ("began_at", "shown_kind", "shown_result")
-    return LockActionAdmin.cells(actions.order_by("-pk")[:SHOWN], shown)
+    columns = ("began_at", "shown_kind", "shown_result")
+    return LockActionAdmin.cells(actions.order_by("-pk")[:SHOWN], columns)
 
 
 def _result(action: Any) -> SafeString:
