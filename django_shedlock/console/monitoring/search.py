@@ -240,7 +240,5 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
         others = provider.statuses(LockQuery(names=unread))
         statuses |= {status.name: status for status in others}
     found = [statuses[name] for name in chosen if name in statuses]
-    return Selection(
-        summarize(provider, chosen, found),
-        {state: states[state] for state in LockState},
-    )
+    locks = summarize(provider, chosen, found)
+    return Selection(locks, {state: states[state] for state in LockState})
