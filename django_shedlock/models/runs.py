@@ -47,17 +47,14 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         until_start = fields.TimeUntil(F("started"), fields.DatabaseNow())
         return self.annotate(until_start=until_start)
 
-    def of_outcome(self, outcome: RunOutcome) -> Self:
-        """Only runs with this ``current_outcome``, found by an index."""
-        if outcome is RunOutcome.RUNNING:
-            return self.filter(outcome=outcome).exclude(self._abandoned())
-        if outcome is RunOutcome.ABANDONED:
-            return self.filter(Q(outcome=outcome) | self._abandoned())
-        return self.filter(outcome=outcome)
-
-    def bad(self) -> Self:
-        """Only runs that failed, lost their lock, or are abandoned."""
-        return self.filter(Q(outcome__in=BAD) | self._abandoned())
+    def of_outcome(self, *outcomes: RunOutcome) -> Self:
+        """Only runs with one of these as ``current_outcome``, found by an index."""
+        is_one = Q(outcome__in=outcomes)
+        if RunOutcome.ABANDONED in outcomes:
+            is_one |= self._abandoned()
+        elif RunOutcome.RUNNING in outcomes:
+            is_one &= ~self._abandoned()
+        return self.filter(is_one)
 
     def ended(self) -> Self:
         """Only runs that ended or are abandoned; adds ``current_outcome``."""

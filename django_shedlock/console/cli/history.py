@@ -17,6 +17,7 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.durations import format_measured
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.models.runs import BAD
 from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.reading import may_match
@@ -78,7 +79,7 @@ class History(base.Subcommand):
         all_runs = LockRun.objects.using(base.history_database(provider))
         runs = all_runs.filter(provider=provider.alias)
         if attention:
-            runs = runs.bad()
+            runs = runs.of_outcome(*BAD)
         if outcome is not None:
             runs = runs.of_outcome(RunOutcome(outcome))
         if since is not None:

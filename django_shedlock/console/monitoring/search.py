@@ -147,10 +147,9 @@ class Search:
 
         Raises ``LockProviderError`` if the store failed.
         """
-        bad = badly_ended(provider, None if self.ignored else limit + 1)
-        if self.ignored:
-            wanted = (name for name in bad if not matches_any(name, self.ignored))
-            bad = list(islice(wanted, limit + 1))
+        found_bad = badly_ended(provider, None if self.ignored else limit + 1)
+        wanted = (name for name in found_bad if not matches_any(name, self.ignored))
+        bad = list(islice(wanted, limit + 1))
         few = bad[:PAGE]
         query = LockQuery(
             ignored=self.ignored,

@@ -32,7 +32,6 @@ RELEASE = Action(
     ),
     refused=gettext_lazy("Lock %(name)s is not released: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is released"),
-    done=texts.released,
     perform=performing.release,
     is_shown=lambda before, after, **options: (
         before.state is not FREE and after.state is FREE
