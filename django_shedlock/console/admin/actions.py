@@ -19,7 +19,6 @@ from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_l
 from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import holder, instant
-from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.operators import ACTIONS, OperatorAction, texts
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.durations import parse_duration
@@ -27,21 +26,9 @@ from django_shedlock.exceptions import ShedLockError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.states import LockState
-from django_shedlock.models import ActionKind, ActionResult, LockRecord
+from django_shedlock.models import ActionResult, LockRecord
 
 TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
-CURES = {
-    Kind.OVERDUE: {ActionKind.RUN, ActionKind.ACKNOWLEDGE},
-    Kind.FAILED: {ActionKind.RUN, ActionKind.ACKNOWLEDGE},
-    Kind.LOST: {ActionKind.ACKNOWLEDGE},
-    Kind.ABANDONED: {ActionKind.ACKNOWLEDGE},
-    Kind.EXPIRED: {ActionKind.RELEASE},
-    Kind.LONG: {ActionKind.EXTEND, ActionKind.RELEASE},
-    Kind.PAUSED: {ActionKind.RESUME},
-}
-"""The actions that help with a finding."""
-MAY_RUN = {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
-"""Findings of a job that may still run: then a run now is no help."""
 CONFIRMED = "confirmed"
 HOLDER = "locked_by"
 LONGEST_LEASE = timedelta(days=365)

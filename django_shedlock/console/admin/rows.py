@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from types import MethodType
 from typing import Any
 
@@ -20,7 +20,6 @@ from django.utils.translation import pgettext
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
-from django_shedlock.console.admin.actions import CURES, MAY_RUN
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.summaries import is_unusual
@@ -35,6 +34,8 @@ INSTANTS = (
     *("locked_at", "lock_until", "lock_at_least_until"),
     *("heartbeat_at", "released_at", "tick", "due_at"),
 )
+MAY_RUN = {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
+"""Findings of a job that may still run: then a run now is no help."""
 
 
 class LockList(ChangeList):
@@ -105,7 +106,7 @@ class LockList(ChangeList):
         return counts
 
     def rows(
-        self, request: HttpRequest, offered: Iterable[Action], *, has_runs: bool
+        self, request: HttpRequest, offered: Collection[Action], *, has_runs: bool
     ) -> list[dict[str, Any]]:
         """Return the rows of the page: cells, findings, and actions that help."""
         provider, records = filters.admin_provider(request), list(self.result_list)
@@ -116,7 +117,7 @@ class LockList(ChangeList):
         for record, cells in zip(records, results(self), strict=True):
             findings, run = found.get(record.pk, []), None
             kinds = {finding.kind for finding in findings}
-            helpful = {cure for kind in kinds for cure in CURES.get(kind, ())}
+            helpful = {each.kind for each in offered if each.cures & kinds}
             if kinds & MAY_RUN:
                 helpful -= {ActionKind.RUN}
             helpful |= {ActionKind.WITHDRAW} if record.asked_at else set()

@@ -113,6 +113,8 @@ class Action:
     """The text instead of ``refused`` for this state."""
     needs_reason: bool = False
     """Whether the command line requires a reason. The admin's form always does."""
+    cures: frozenset[str] = frozenset()
+    """The kinds of findings that it helps with."""
     is_dangerous: bool = False
     """Whether its buttons are red."""
 

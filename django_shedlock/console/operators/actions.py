@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.operators import performing, requests, texts
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.locks.configuration import ZERO
@@ -26,6 +27,7 @@ RELEASE = Action(
     permission="release_lockrecord",
     # Of an expired lock nobody knows whether its job still runs.
     states=frozenset({RUNNING, KEPT, EXPIRED}),
+    cures=frozenset({Kind.EXPIRED, Kind.LONG}),
     question=gettext_lazy(
         "Another worker can acquire a released lock at once. A job that still runs "
         "under it is not stopped: make sure that it is dead, or it may run twice."
@@ -62,6 +64,7 @@ EXTEND = Action(
     kind=ActionKind.EXTEND,
     permission="extend_lockrecord",
     states=frozenset({RUNNING, KEPT}),
+    cures=frozenset({Kind.LONG}),
     question=gettext_lazy(
         "An extended lock stays held for longer, even if its worker is dead. A worker "
         "learns of its longer lease when it asks the next time."
@@ -133,6 +136,7 @@ RESUME = Action(
     kind=ActionKind.RESUME,
     permission="pause_lockrecord",
     states=frozenset({PAUSED}),
+    cures=frozenset({Kind.PAUSED}),
     question=gettext_lazy(
         "The next start of a resumed job runs it. If a tick was missed meanwhile, "
         "the next catch-up runs it once."
@@ -149,6 +153,7 @@ ACKNOWLEDGE = Action(
     kind=ActionKind.ACKNOWLEDGE,
     permission="acknowledge_lockrecord",
     states=frozenset(LockState),
+    cures=frozenset({Kind.OVERDUE, Kind.FAILED, Kind.LOST, Kind.ABANDONED}),
     question=gettext_lazy(
         "The findings that the lock has now are silent. What happens from now on, such "
         "as another failure, is a finding again."
@@ -180,6 +185,7 @@ RUN = requests.RunRequest(
     kind=ActionKind.RUN,
     permission="run_lockrecord",
     states=frozenset({FREE, KEPT, EXPIRED}),
+    cures=frozenset({Kind.OVERDUE, Kind.FAILED}),
     question=gettext_lazy(
         "The job runs under its lock, even if its tick has been run, or if "
         "lock_at_least_for keeps the lock."
