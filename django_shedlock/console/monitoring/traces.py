@@ -143,12 +143,12 @@ def actions_of(
 
     One statement for each batch. Raises ``LockProviderError`` if the store failed.
     """
-    counts = Q(until=None) | Q(until__gt=StatementNow())
-    tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
-    done = LockAction.objects.filter(counts, tells, result=ActionResult.DONE)
 
     def read(runs: LockRunQuerySet) -> list[LockAction]:
-        mine = done.using(runs.db).filter(provider=provider.alias).order_by("-pk")
+        counts = Q(until=None) | Q(until__gt=StatementNow())
+        tells = ~Q(facts="") | Q(kind=ActionKind.RELEASE)
+        done = LockAction.objects.using(runs.db).filter(result=ActionResult.DONE)
+        mine = done.filter(counts, tells, provider=provider.alias).order_by("-pk")
         parts = (mine.filter(name__in=some) for some in batches(sorted(names)))
         return [action for part in parts for action in part]
 
