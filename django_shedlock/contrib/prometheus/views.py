@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -20,9 +20,7 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.monitoring.health import MonitoringView
 from django_shedlock.console.monitoring.search import select
-from django_shedlock.console.monitoring.summaries import (
-    LockSummary,
-)
+from django_shedlock.console.monitoring.summaries import LockSummary
 from django_shedlock.console.monitoring.traces import history_is_outgrown, recent_runs
 from django_shedlock.contrib.prometheus import label_of
 from django_shedlock.locks.configuration import ZERO, default_duration
@@ -35,8 +33,8 @@ from django_shedlock.signals import logger
 RECENT = timedelta(hours=1)
 """Runs that began since then are added up."""
 
-Sample = tuple[str, list[str], float]
-"""The name of a metric, its labels after the provider's, and its value."""
+Sample = tuple[str, list[str], float | None]
+"""The name of a metric, its labels after the provider's, and a value."""
 
 
 class MetricsView(MonitoringView):
@@ -76,12 +74,17 @@ class StoreCollector(Collector):
         """Read the stores; never raise."""
         families = _families()
         for alias in provider_aliases():
+            found: dict[tuple[str, ...], list[float]] = defaultdict(list)
             try:
-                samples = list(_samples(get_provider(alias)))
+                for name, labels, value in _samples(get_provider(alias)):
+                    # What never happened has no value: an alert asks for absent().
+                    if value is not None:
+                        found[name, *labels].append(value)
             except Exception as error:  # a broken store breaks no other metric
                 logger.warning("The locks of provider %r: %s", alias, error)
-                samples = [("shedlock_store_up", [], 0)]
-            for name, labels, value in samples:
+                found = {("shedlock_store_up",): [0]}
+            for (name, *labels), values in sorted(found.items()):
+                value = METRICS[name].combine(values)
                 families[name].add_metric([alias, *labels], value)
         return families.values()
 
@@ -91,7 +94,7 @@ class StoreCollector(Collector):
 
 
 class Metric(NamedTuple):
-    """A metric of the stores, its labels, and how locks of one label are combined."""
+    """A metric of the stores, its labels, and how values of one label are combined."""
 
     documentation: str
     labels: tuple[str, ...] = ("lock",)
@@ -137,11 +140,13 @@ METRICS = {
         "When the next tick is due.", combine=min
     ),
     "shedlock_recent_runs": Metric(
-        "Runs in the history that began within the last hour.", ("lock", "outcome")
+        "Runs in the history that began within the last hour.", ("lock", "outcome"), sum
     ),
-    "shedlock_recent_skips": Metric("Skips that the runs of the last hour report."),
+    "shedlock_recent_skips": Metric(
+        "Skips that the runs of the last hour report.", combine=sum
+    ),
     "shedlock_recent_run_seconds": Metric(
-        "How long the ended runs of the last hour took together."
+        "How long the ended runs of the last hour took together.", combine=sum
     ),
 }
 
@@ -163,24 +168,19 @@ def _samples(provider: LockProvider) -> Iterator[Sample]:
         yield "shedlock_locks", [state.value], count
     yield "shedlock_locks_left_out", [], selection.left_out
     yield "shedlock_history_outgrown", [], history_is_outgrown(provider)
-    yield from _of_locks(selection.locks, grace)
-    names = [lock.name for lock in selection.locks]
-    yield from _of_recent_runs(recent_runs(provider, names, RECENT))
-
-
-def _of_locks(locks: Iterable[LockSummary], grace: timedelta) -> Iterator[Sample]:
-    combined: dict[tuple[str, str], list[float]] = defaultdict(list)
     unreadable = 0
-    for lock in locks:
+    for lock in selection.locks:
         label = label_of(lock.name)
         unreadable += lock.status is not None and bool(lock.status.unreadable)
         for name, value in _values(lock, grace).items():
-            # What never happened has no value, so an alert can ask for absent().
-            if value is not None:
-                combined[label, name].append(value)
+            yield name, [label], value
     yield "shedlock_unreadable", [], unreadable
-    for (label, name), of_label in sorted(combined.items()):
-        yield name, [label], METRICS[name].combine(of_label)
+    names = [lock.name for lock in selection.locks]
+    for run in recent_runs(provider, names, RECENT):
+        label = label_of(run["name"])
+        yield "shedlock_recent_runs", [label, run["outcome"]], run["runs"]
+        yield "shedlock_recent_skips", [label], run["skips"]
+        yield "shedlock_recent_run_seconds", [label], run["duration"].total_seconds()
 
 
 def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
@@ -219,19 +219,3 @@ def _seconds(duration: timedelta | None) -> float | None:
 
 def _timestamp(moment: datetime | None) -> float | None:
     return None if moment is None else aware(moment).timestamp()
-
-
-def _of_recent_runs(recent: Iterable[dict[str, Any]]) -> Iterator[Sample]:
-    runs: Counter[tuple[str, str]] = Counter()
-    skips: Counter[str] = Counter()
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for each in recent:
-        label = label_of(each["name"])
-        runs[label, each["outcome"]] += each["runs"]
-        skips[label] += each["skips"]
-        seconds[label] += each["duration"].total_seconds()
-    for (label, outcome), count in sorted(runs.items()):
-        yield "shedlock_recent_runs", [label, outcome], count
-    for label in sorted(skips):
-        yield "shedlock_recent_skips", [label], skips[label]
-        yield "shedlock_recent_run_seconds", [label], seconds[label]
