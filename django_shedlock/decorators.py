@@ -12,11 +12,7 @@ from asgiref.sync import iscoroutinefunction
 from django.core.management.base import BaseCommand
 
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.executor import (
-    aexecute_request,
-    execute_request,
-    makes_generator,
-)
+from django_shedlock.executor import aexecute_request, execute_request, makes_generator
 from django_shedlock.jobs.registry import Job, invocation_here, make_about, report
 from django_shedlock.locks.configuration import LockOptions, make_request
 
@@ -101,7 +97,7 @@ def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
 
 
 def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
-    is_command = isinstance(target, type)
+    is_command, problem = isinstance(target, type), ""
     if isinstance(target, staticmethod | classmethod):
         kind = type(target).__name__
         problem = f"put @scheduler_lock below @{kind}, next to the function"
@@ -121,8 +117,6 @@ def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
         problem = "a generator would release its lock too early; use hold() in it"
     elif name is None and not hasattr(target, "__qualname__"):
         problem = "it has no name of its own, so give the lock one"
-    else:
-        problem = ""
     if problem:
         lock = "scheduler_lock" if name is None else f"Lock {name!r}"
         raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")

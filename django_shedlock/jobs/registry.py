@@ -30,8 +30,6 @@ from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
 
-WEB = {"http", "https"}
-
 
 @dataclass(frozen=True)
 class About:
@@ -52,7 +50,7 @@ def make_about(name: str, target: Any, description: Any, runbook: Any) -> About:
         text = getattr(target, "help", "") or (target.__doc__ if has_own else "")
         description = inspect.cleandoc(str(text or "")).partition("\n\n")[0]
     parts = urlsplit(runbook) if isinstance(runbook, str) else urlsplit("")
-    if runbook is not None and not (parts.scheme in WEB and parts.netloc):
+    if runbook is not None and not (parts.scheme in {"http", "https"} and parts.netloc):
         raise InvalidLockConfiguration(
             f"Lock {name!r}: runbook ({runbook!r}) must be a link that begins with "
             "https:// or http://, for example https://wiki.example.com/nightly."
@@ -137,8 +135,7 @@ class _AnyArgument:
     def __getattr__(self, name: str) -> _AnyArgument:
         return self
 
-    def __getitem__(self, key: object) -> _AnyArgument:
-        return self
+    __getitem__ = __getattr__
 
     def __format__(self, specification: str) -> str:
         # As part of a format, as in "{tenant:{width}}", it must be a number.
