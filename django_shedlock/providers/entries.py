@@ -31,6 +31,8 @@ from django_shedlock.schedules.state import from_text, to_text
 
 Read = tuple["Entry | None", Any, float]
 """The entry of a lock, if it has one, its version, and the clock."""
+Reads = Iterable[tuple[str, Callable[[], Read]]]
+"""The names of locks, and what reads each."""
 LARGEST = 2**63
 """What is not below it is neither an instant nor a token."""
 
@@ -172,9 +174,7 @@ class EntryLockProvider(LockProvider):
         """Return the instant of ``clock()`` as a ``datetime``; aware, in UTC."""
         return datetime.fromtimestamp(now, UTC)
 
-    def read_all(
-        self, names: Collection[str] | None
-    ) -> Iterable[tuple[str, Callable[[], Read]]]:
+    def read_all(self, names: Collection[str] | None) -> Reads:
         """Return the names of these locks, or of all of them, and what reads each."""
         for name in self.names() if names is None else names:
             yield name, partial(self.read, name)

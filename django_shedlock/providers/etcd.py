@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read, readable_number
+from django_shedlock.providers.entries import Entry, Read, Reads, readable_number
 from django_shedlock.providers.etcd_gateway import Known, Members, Unanswered
 from django_shedlock.providers.servers import ServerLockProvider, check_files
 
@@ -125,9 +125,7 @@ class EtcdLockProvider(ServerLockProvider):
         step = {"success": [gateway.read(self._records)]}
         return self._ask("ask the clock of", None, "kv/txn", step)[1]
 
-    def read_all(
-        self, names: Collection[str] | None
-    ) -> Iterable[tuple[str, Callable[[], Read]]]:
+    def read_all(self, names: Collection[str] | None) -> Reads:
         """See EntryLockProvider.read_all(). All of them are one round trip."""
         if names is not None:
             return super().read_all(names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read
+from django_shedlock.providers.entries import Entry, Read, Reads
 from django_shedlock.providers.mongodb_documents import MILLISECOND, Document
 from django_shedlock.providers.servers import (
     Clients,
@@ -158,9 +158,7 @@ class MongoLockProvider(ServerLockProvider):
             hello = database.command("hello", codec_options=database.codec_options)
             return documents.seconds(hello["localTime"])
 
-    def read_all(
-        self, names: Collection[str] | None
-    ) -> Iterable[tuple[str, Callable[[], Read]]]:
+    def read_all(self, names: Collection[str] | None) -> Reads:
         """See EntryLockProvider.read_all(). It is one query."""
         with self.asking("list", None):
             found = self._read({} if names is None else {"_id": {"$in": list(names)}})
@@ -200,17 +198,16 @@ class MongoLockProvider(ServerLockProvider):
 
     def _find_and_update(
         self, which: Document, pipeline: list[Document], *, upsert: bool = False
-    ) -> Document | None:
+    ) -> Any:
         from pymongo import ReturnDocument
 
-        found: Document | None = self.collection.find_one_and_update(
+        return self.collection.find_one_and_update(
             which,
             pipeline,
             projection=["lockedBy"],
             upsert=upsert,
             return_document=ReturnDocument.AFTER,
         )
-        return found
 
     def _read(self, which: Document) -> list[Document]:
         stages = [{"$match": which}, {"$sort": {"_id": 1}}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers import redis_server
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read
+from django_shedlock.providers.entries import Entry, Read, Reads
 from django_shedlock.providers.servers import ServerLockProvider, check_files
 
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -182,9 +182,7 @@ class RedisLockProvider(ServerLockProvider):
             seconds, rest = self.server.clients.get().time()
             return int(seconds) + int(rest) / 1e6
 
-    def read_all(
-        self, names: Collection[str] | None
-    ) -> Iterator[tuple[str, Callable[[], Read]]]:
+    def read_all(self, names: Collection[str] | None) -> Reads:
         """See EntryLockProvider.read_all(). Each ``BATCH`` is one round trip."""
         ordered = sorted(self.names() if names is None else names)
         for start in range(0, len(ordered), BATCH):
