@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_shedlock import conf
 from django_shedlock.durations import format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.jobs.named import FailedImport, import_decorated_modules
+from django_shedlock.jobs.named import import_decorated_modules
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
@@ -92,7 +92,7 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
     """Check each decorated job of the project, and whether their names clash."""
     if any(map(_setting_problem, conf.SETTINGS)):
         return []
-    messages = [_failed_import(module) for module in import_decorated_modules()]
+    messages = import_decorated_modules()
     paths: dict[tuple[str, str], set[str]] = defaultdict(set)
     for job in sorted(registered_jobs, key=lambda job: job.path):
         paths[job.request.provider, job.request.name].add(job.path)
@@ -187,20 +187,3 @@ def _setting_problem(setting: conf.Setting[Any]) -> str | None:
 
 def _aliases() -> list[str]:
     return [] if _setting_problem(conf.PROVIDERS) else list(conf.PROVIDERS.value)
-
-
-def _failed_import(failed: FailedImport) -> CheckMessage:
-    text = f"{failed.module} can't be imported, so its jobs are not known: "
-    if failed.has_invalid_lock:
-        return Error(
-            text + failed.reason,
-            hint="Correct that lock's name or options. Its job can't run before.",
-            id="shedlock.E004",
-        )
-    # A warning, since the module may need what the command is about to make.
-    return Warning(
-        text + failed.reason,
-        hint="Make it importable. If it is a script, put what it runs below "
-        '`if __name__ == "__main__"`.',
-        id="shedlock.W002",
-    )

@@ -18,6 +18,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.apps import apps
+from django.core.checks import CheckMessage, Error, Warning
 from django.core.management import CommandError, call_command
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -156,35 +157,34 @@ def _start(job: Job, start: Start) -> bool:
     return run_locked(request, job.function)
 
 
-@dataclass(frozen=True)
-class FailedImport:
-    """A module that can't be imported, so that its jobs are not known, and why."""
-
-    module: str
-    reason: str
-    has_invalid_lock: bool
-
-
-def import_decorated_modules(level: int = logging.DEBUG) -> list[FailedImport]:
+def import_decorated_modules(level: int = logging.DEBUG) -> list[CheckMessage]:
     """
     Import the modules in which the project may decorate jobs.
 
-    One that cannot be imported is logged, left out and returned. Nearly every command
-    checks the project, and the check tells of them, so only callers that act on the
-    jobs raise the ``level``.
+    One that cannot be imported is logged, left out and told by a message. Nearly every
+    command checks the project, and the check tells of them, so only callers that act on
+    the jobs raise the ``level``.
     """
-    failed = []
+    messages: list[CheckMessage] = []
     for name in dict.fromkeys(decorated_modules()):
         try:
             importlib.import_module(name)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a script may exit, and a test may skip itself
-            text = "Could not import %s to look for jobs."
-            logger.log(level, text, name, exc_info=True)
-            is_invalid = isinstance(error, InvalidLockConfiguration)
-            failed.append(FailedImport(name, _reason(error), is_invalid))
-    return failed
+            log = "Could not import %s to look for jobs."
+            logger.log(level, log, name, exc_info=True)
+            text = f"{name} can't be imported, so its jobs are not known: "
+            text += _reason(error)
+            if isinstance(error, InvalidLockConfiguration):
+                hint = "Correct that lock's name or options. Its job can't run before."
+                messages.append(Error(text, hint=hint, id="shedlock.E004"))
+                continue
+            hint = "Make it importable. If it is a script, put what it runs below "
+            hint += '`if __name__ == "__main__"`.'
+            # A warning, since the module may need what the command is about to make.
+            messages.append(Warning(text, hint=hint, id="shedlock.W002"))
+    return messages
 
 
 def decorated_modules() -> Iterator[str]:
@@ -249,7 +249,7 @@ def _reason(error: BaseException) -> str:
     ]
     if own:
         last = [frame for frame in own if frame.filename == own[0].filename][-1]
-        return f'{text} (file "{last.filename}", line {last.lineno}: {last.line})'
-    return (
-        f'{text} (file "{error.filename}")' if isinstance(error, SyntaxError) else text
-    )
+        text += f' (file "{last.filename}", line {last.lineno}: {last.line})'
+    elif isinstance(error, SyntaxError):
+        text += f' (file "{error.filename}")'
+    return text
