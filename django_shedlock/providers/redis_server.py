@@ -62,7 +62,7 @@ class RedisServer:
                 self._options[name] = option_duration(name, limit).total_seconds()
         scheme, _, kind = parts.scheme.partition("+")
         self.kind, self.hosts = kind if kind in PORTS else "", []
-        user, _, places = parts.netloc.rpartition("@")
+        places = parts.netloc.rpartition("@")[2]
         for place in places.split(",") if self.kind else ():
             host = urlsplit(f"//{place}")
             if not host.hostname:
@@ -71,9 +71,8 @@ class RedisServer:
         self.path = [unquote(part) for part in parts.path.split("/") if part]
         if self.kind == "sentinel" and not self.path:
             raise ValueError(f"url names no service after {places!r}. {EXAMPLES}")
-        name, _, password = user.partition(":")
-        login = {"username": unquote(name), "password": unquote(password)}
-        self._login: dict[str, Any] = {k: v for k, v in login.items() if v}
+        login = {"username": parts.username, "password": parts.password}
+        self._login: dict[str, Any] = {k: unquote(v) for k, v in login.items() if v}
         if scheme == "rediss":
             self._login["ssl"] = True
         self.replicas, timeout = wait

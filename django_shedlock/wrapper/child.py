@@ -47,11 +47,10 @@ class Child:
         files: Iterable[int] = (),
     ):
         # Standard input may be a pipe, or a file.
-        try:
+        has_terminal = False
+        with suppress(OSError):
             os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
             has_terminal = True
-        except OSError:
-            has_terminal = False
         arguments = [os.fsencode(argument) for argument in command]
         seconds = grace.total_seconds()
         order = marshal.dumps((arguments, variables(), seconds, has_terminal))
@@ -115,11 +114,10 @@ class Child:
         self._socket.close()
 
     def _send(self, orders: bytes) -> bool:
-        try:
+        with suppress(OSError):  # it has ended
             self._socket.sendall(orders)
-        except OSError:  # it has ended
-            return False
-        return True
+            return True
+        return False
 
 
 def variables() -> dict[bytes, bytes | None]:

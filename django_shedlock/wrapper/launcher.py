@@ -235,10 +235,9 @@ def _descendants() -> dict[int, int]:
 
 
 def _received(orders: int, size: int) -> bytes:
-    try:
+    with suppress(ConnectionResetError):
         return os.read(orders, size)
-    except ConnectionResetError:
-        return b""
+    return b""
 
 
 def _print(message: str) -> None:

@@ -125,10 +125,9 @@ class CrontabEntry:
     @cached_property
     def job(self) -> Job | None:
         """The decorated job that the entry runs, which may be a command."""
-        if self.function is not management.call_command:
-            return registry.find_job(self.function)
-        command = self.command
-        return None if command is None else registry.find_job(command.handle)
+        if self.function is management.call_command:
+            return registry.find_job(getattr(self.command, "handle", None))
+        return registry.find_job(self.function)
 
     @cached_property
     def ticks(self) -> Schedule | None:
