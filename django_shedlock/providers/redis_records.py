@@ -25,6 +25,10 @@ NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
+RECORD = f"""{NOW}
+local by, ends, released, least, rev, token, ticks = unpack(redis.call('HMGET',
+    KEYS[1], 'by', 'until', 'released', 'least', 'rev', 'token', 'ticks'))
+"""
 # A full server that evicts nothing refuses HSET as the first write of a script, but not
 # after one that needs no room.
 DESPITE_FULL = "redis.call('HDEL', KEYS[1], '')"
@@ -43,9 +47,7 @@ else redis.call('PEXPIREAT', KEYS[1], math.floor(ends / 1000) + RETENTION) end
 return 1
 """
 # Arguments: identity, at most, at least; one more if an operator asks.
-ACQUIRE = f"""{NOW}
-local by, ends, released, token, ticks =
-    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'token', 'ticks'))
+ACQUIRE = f"""{RECORD}
 local is_right = by and string.match(ends or '', '^%d+$') and #ends <= {DIGITS}
 if not is_right and redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('ERR its record lacks "by" or a time "until": ' ..
@@ -62,9 +64,7 @@ redis.call('HSET', KEYS[1], 'by', ARGV[1], 'at', now, 'until', ends,
     'token', math.max((tonumber(token) or 0) + 1, now))
 {EXPIRE}"""
 # Arguments: mark, identity, at most; at least if it changes.
-EXTEND = f"""{NOW}
-local by, ends, released, ticks =
-    unpack(redis.call('HMGET', KEYS[1], 'by', 'until', 'released', 'ticks'))
+EXTEND = f"""{RECORD}
 ends = tonumber(ends) or 0
 if by ~= ARGV[2] or released ~= '0' or ends <= now then return 0 end
 ends = math.max(ends, now + ARGV[3])
@@ -73,9 +73,7 @@ redis.call('HSET', KEYS[1], 'until', ends, 'extended', now, 'rev', ARGV[1])
 if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
 {EXPIRE}"""
 # Arguments: mark, identity, at least; one more if a release was tried before.
-RELEASE = f"""{NOW}
-local by, released, least, rev =
-    unpack(redis.call('HMGET', KEYS[1], 'by', 'released', 'least', 'rev'))
+RELEASE = f"""{RECORD}
 if by ~= ARGV[2] then return 0 end
 if released ~= '0' then return (rev == ARGV[1] or ARGV[4]) and 1 or 0 end
 -- If the clock was set back, keep the lock no longer than if acquired now.
@@ -86,8 +84,7 @@ return 1
 """
 READ = f"{NOW} return {{now, redis.pcall('HGETALL', KEYS[1])}}"
 # Arguments: mark, former mark, token, until, ticks, fields and their values.
-WRITE = f"""{NOW}
-local rev, token = unpack(redis.call('HMGET', KEYS[1], 'rev', 'token'))
+WRITE = f"""{RECORD}
 if rev == ARGV[1]{WRITTEN}
 if (rev or '') ~= ARGV[2] then return 0 end
 local number = tonumber(ARGV[3])
@@ -95,7 +92,7 @@ local number = tonumber(ARGV[3])
 if number ~= (tonumber(token) or 0) then number = math.max(number, now)
 elseif rev then {DESPITE_FULL} end
 redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', number, unpack(ARGV, 6))
-local ends, ticks = tonumber(ARGV[4]), ARGV[5]
+ends, ticks = tonumber(ARGV[4]), ARGV[5]
 {EXPIRE}"""
 SCRIPTS = (ACQUIRE, EXTEND, RELEASE, READ, WRITE)
 
