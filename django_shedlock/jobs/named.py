@@ -149,12 +149,11 @@ def _needs_no_arguments(job: Job) -> bool:
 
 
 def _start(job: Job, start: Start) -> bool:
+    if job.command is None:
+        return run_locked(replace(job.request, start=start), job.function)
     with invoked_by(start, job) as invocation:
-        if job.command is not None:
-            call_command(job.command())
-            return invocation.was_executed is True
-        request = job.request_for((), {})
-    return run_locked(request, job.function)
+        call_command(job.command())
+    return invocation.was_executed is True
 
 
 def import_decorated_modules(level: int = logging.DEBUG) -> list[CheckMessage]:

@@ -143,10 +143,9 @@ def inheritable_files() -> set[int]:
     Without Django's connections: MySQL's client lets its sockets be inherited. So call
     it before the package makes connections of its own, too.
     """
-    try:
+    numbers: set[int] = set()
+    with suppress(OSError):
         numbers = {int(name) for name in os.listdir(DESCRIPTORS)}  # noqa: PTH208
-    except OSError:
-        return set()
     numbers -= {0, 1, 2}
     for wrapper in connections.all(initialized_only=True):
         with suppress(Exception):  # no socket, or closed, for which each driver differs
