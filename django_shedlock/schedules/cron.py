@@ -109,6 +109,15 @@ class Schedule:
         start = start.replace(microsecond=0) + timedelta(seconds=1)
         return dropwhile(moment.__lt__, self._ticks(start, reverse=True))
 
+    def around(self, moment: datetime) -> tuple[datetime, datetime]:
+        """Return the newest tick up to the aware ``moment``, and the first after it."""
+        known = vars(self).get("_around")
+        # Until the next tick the answer stays the same.
+        if known is None or not known[0] <= moment < known[1]:
+            known = next(self.ticks_until(moment)), next(self.ticks_after(moment))
+            vars(self)["_around"] = known
+        return cast(tuple[datetime, datetime], known)
+
     @cached_property
     def interval(self) -> timedelta:
         """

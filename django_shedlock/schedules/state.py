@@ -90,14 +90,14 @@ class ScheduleState:
 
         The schedule has a time zone. A job is overdue ``grace`` after its tick.
         """
-        past, following = _ticks_around(schedule, now)
+        past, following = schedule.around(now)
         known = self._without_future(now, following)
         # See Note [Which tick a start is for].
         chosen, holds_until = past, following
         if start.asked_at is not None:
             # The publisher's clock may be ahead, but nobody asks in the future.
             asked_at = min(start.asked_at, now)
-            chosen, _ = _of_scheduler(asked_at, *_ticks_around(schedule, asked_at))
+            chosen, _ = _of_scheduler(asked_at, *schedule.around(asked_at))
         elif start.trigger is Trigger.SCHEDULER:
             chosen, holds_until = _of_scheduler(now, past, following)
         is_new = known.tick is None or known.tick < chosen
@@ -108,7 +108,7 @@ class ScheduleState:
         elif start.trigger is Trigger.RETRY:
             is_allowed = is_new or known.due_at is None or known.due_at <= tick
         elif start.trigger is Trigger.CATCH_UP:
-            overdue, next_overdue = _ticks_around(schedule, now - grace)
+            overdue, next_overdue = schedule.around(now - grace)
             is_allowed = (
                 known.due_at is not None
                 and known.due_at <= overdue
@@ -195,10 +195,6 @@ def _of_scheduler(
 ) -> tuple[datetime, datetime]:
     early = following - min((following - past) / 4, EARLIEST)
     return (following, following) if now >= early else (past, early)
-
-
-def _ticks_around(schedule: Schedule, moment: datetime) -> tuple[datetime, datetime]:
-    return next(schedule.ticks_until(moment)), next(schedule.ticks_after(moment))
 
 
 def parse_known(schedule: str | None) -> Schedule | None:

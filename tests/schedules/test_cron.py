@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice, pairwise, takewhile
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration
+from django_shedlock.schedules import cron
 from django_shedlock.schedules.cron import LONGEST_EXPRESSION, Schedule
 from django_shedlock.schedules.state import parse_known
 from tests.support.debian_cron import (
@@ -524,3 +526,24 @@ def test_no_tick_near_a_change_of_the_clock_is_left_out(hours: int) -> None:
     steps = [timedelta(minutes=10) * step for step in range(150)]
     assert later == [moment + timedelta(minutes=10) + step for step in steps]
     assert earlier == [moment - step for step in steps]
+
+
+def test_ticks_around_a_moment_are_computed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are the same until the next tick, from which on they are others."""
+    simulated: list[datetime] = []
+    simulate = cron._simulate
+
+    def note(fields: Any, start: datetime, **options: Any) -> Any:
+        simulated.append(start)
+        return simulate(fields, start, **options)
+
+    monkeypatch.setattr(cron, "_simulate", note)
+    schedule = Schedule("*/15 * * * *", BERLIN)
+    simulated.clear()
+    for minute in (*range(30, 45), *range(59, 44, -1)):
+        moment = datetime(2026, 10, 25, 0, minute, tzinfo=UTC)
+        begin = moment.replace(minute=minute // 15 * 15)
+        assert schedule.around(moment) == (begin, begin + timedelta(minutes=15))
+    assert len(simulated) == 4

@@ -54,9 +54,10 @@ def release(
     """See ``LockProvider.release()``."""
     schedule, tick, due_at = lock.configuration.schedule, lock.tick, None
     if succeeded and schedule is not None and tick is not None:
-        due_at = next(schedule.ticks_after(tick))
-    statement = RELEASE[is_again or lock.was_release_tried, due_at is not None]
-    values: dict[str, Any] = {"at_least": lock.lock_at_least_for, "due_at": due_at}
+        _, due_at = schedule.around(tick)
+    at_least, is_again = lock.lock_at_least_for, is_again or lock.was_release_tried
+    statement = RELEASE[is_again, due_at is not None, at_least > ZERO]
+    values: dict[str, Any] = {"at_least": at_least, "due_at": due_at}
     values |= {"name": lock.name, "locked_by": lock.locked_by}
     # See Note [A run rides with its lock].
     run = lock.run if can_ride(connection) else None
@@ -119,17 +120,21 @@ def _extend(has_both: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
 
 
 def _release(
-    is_again: bool, has_success: bool
+    is_again: bool, has_success: bool, may_keep: bool
 ) -> tuple[LockRecordQuerySet, dict[str, Any]]:
-    # If the clock was set back, keep the lock no longer than if acquired now.
-    longest = DatabaseNow() + duration("at_least")
-    kept_until = Least(F("lock_at_least_until"), longest)
-    is_kept = GreaterThan(kept_until, DatabaseNow())
+    # See Note [A clock that was set back].
     columns: dict[str, Any] = {
-        # See Note [A clock that was set back].
-        "lock_until": Case(When(is_kept, then=kept_until), default=F("locked_at")),
+        "lock_until": F("locked_at"),
         "released_at": _released_now(),
     }
+    if may_keep:
+        # If the clock was set back, keep the lock no longer than if acquired now.
+        longest = DatabaseNow() + duration("at_least")
+        kept_until = Least(F("lock_at_least_until"), longest)
+        is_kept = GreaterThan(kept_until, DatabaseNow())
+        columns["lock_until"] = Case(
+            When(is_kept, then=kept_until), default=F("locked_at")
+        )
     records = _of("locked_by")
     # Sent again after a lost reply, our own first try may have released it.
     records = records if is_again else records.filter(released_at=None)
@@ -148,8 +153,8 @@ EXTEND = {
 }
 """By whether it is a beat, and whether ``lock_at_least_for`` changes, too."""
 PROBE = Probe(lambda: LockRecord.objects.filter(name=text("name")).values_list("name"))
-RELEASE = {each: Update(partial(_release, *each)) for each in product(BOTH, BOTH)}
-"""By whether it is sent again, and whether a tick has succeeded."""
+RELEASE = {each: Update(partial(_release, *each)) for each in product(BOTH, BOTH, BOTH)}
+"""By whether it is sent again, a tick has succeeded, and the lock may be kept."""
 FENCE = Update(lambda: (_ours(), {"locked_by": F("locked_by")}))
 """Writes the row as it is, so that nobody else can before the commit."""
 FORCE_RELEASE = Update(

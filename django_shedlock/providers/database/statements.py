@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FullResultSet
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -34,6 +36,10 @@ ROW_WAIT = "SHEDLOCK_ROW_WAIT"
 """In a connection's settings: its statements wait for a row for a second at most."""
 KEY = "shedlock_key"
 """Where a connection keeps which of a statement's texts are its own."""
+CONVERTERS = "shedlock_converters"
+"""Where it keeps what Django converts a statement's answer with."""
+PLAIN = re.compile(r"[0-9]+|'[a-z :]*'")
+"""What Python and SQL write in the same way, so it is no parameter."""
 PROBED = {"mysql", "oracle"}
 """Their UPDATE waits for a row for a second at least; on Oracle by construction."""
 
@@ -131,13 +137,23 @@ class Compiled:
         **others: Any,
     ) -> Compiled:
         """Return what Django compiled from a queryset with ``Parameter``s."""
-        sources = tuple(
-            (given.name, given.preparation(connection))
-            if isinstance(given, Parameter)
-            else (None, given)
-            for given in parameters
-        )
-        return cls(sql, sources, **others)
+        sources, remaining = [], iter(parameters)
+
+        def place(found: re.Match[str]) -> str:
+            if found[0] == "%%":
+                return found[0]
+            given: Any = next(remaining)
+            # A driver's own number is shown as one by str() only.
+            literal = repr(given) if isinstance(given, str) else str(given)
+            if isinstance(given, Parameter):
+                sources.append((given.name, given.preparation(connection)))
+            elif PLAIN.fullmatch(literal):
+                return literal
+            else:
+                sources.append((None, given))
+            return found[0]
+
+        return cls(re.sub("%[s%]", place, sql), tuple(sources), **others)
 
     def bind(
         self, values: Mapping[str, Any], connection: BaseDatabaseWrapper
@@ -239,9 +255,12 @@ class Select(Statement["QuerySet[Any, Any]", list[tuple[Any, ...]]]):
         rows = super().__call__(connection, **values)
         if not rows:
             return rows
-        compiled = self.compiled(connection)
-        compiler = compiled.query.get_compiler(connection=connection)
-        converters = compiler.get_converters(compiled.columns)
+        known = vars(connection).setdefault(CONVERTERS, WeakKeyDictionary())
+        if self not in known:
+            compiled = self.compiled(connection)
+            compiler = compiled.query.get_compiler(connection=connection)
+            known[self] = compiler, compiler.get_converters(compiled.columns)
+        compiler, converters = known[self]
         return [tuple(row) for row in compiler.apply_converters(rows, converters)]
 
     def _compile(

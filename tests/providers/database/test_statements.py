@@ -107,6 +107,23 @@ def test_values_are_written_as_django_writes_them() -> None:
 
 
 @pytest.mark.django_db
+def test_only_what_changes_is_a_parameter() -> None:
+    """Numbers and simple words are part of the text; all else stays outside of it."""
+    CREATE(connection, **SOME)
+    columns: dict[str, Any] = {"fencing_token": 12, "locked_by": "in row"}
+    for word in ("in row", "it's", "50 %", "%s", "\\", ""):
+        records = LockRecord.objects.filter(name=text("name"), locked_by="in row")
+        write = Update(lambda: (records, {**columns, "locked_by": word}))  # noqa: B023
+        sources = write.compiled(connection).sources
+        assert [given for name, given in sources if name is None] == (
+            [] if word in {"in row", ""} else [word]
+        )
+        LockRecord.objects.update(locked_by="in row")
+        assert write(connection, name="job") == 1
+        assert list(LockRecord.objects.values_list(*columns)) == [(12, word)]
+
+
+@pytest.mark.django_db
 def test_inserted_row_tells_its_key() -> None:
     """A table that numbers its rows returns the number; one with names has none."""
     assert CREATE_FREE(connection, name="other") is None
@@ -175,7 +192,7 @@ def test_statements_can_be_prepared(preparing: BaseDatabaseWrapper) -> None:
         status = read(preparing, "job")
         assert status is not None
         assert status.locked_by == f"holder {turn}"
-        release = RELEASE[False, False]
+        release = RELEASE[False, False, False]
         assert release(preparing, **values) == 1
     with preparing.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM pg_prepared_statements")
@@ -203,7 +220,7 @@ def test_release_waits_for_the_disk_only_for_a_success(has_success: bool) -> Non
 
     with transaction.atomic(), connection.execute_wrapper(look):
         values = {**SOME, "due_at": datetime(2026, 3, 2, tzinfo=UTC)}
-        assert RELEASE[False, has_success](connection, **values) == 1
+        assert RELEASE[False, has_success, False](connection, **values) == 1
     assert seen == [wanted]
     with connection.cursor() as cursor:
         cursor.execute(f"SHOW {columns}")
