@@ -16,6 +16,7 @@ from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
+from django_shedlock.clocks import uptime
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.database.errors import (
     SQLITE_BUSY_SNAPSHOT,
@@ -28,7 +29,7 @@ from django_shedlock.providers.database.errors import (
     may_be_lost_connection,
 )
 from django_shedlock.providers.database.statements import ROW_WAIT
-from django_shedlock.threads import renewed_in_child
+from django_shedlock.threads import Timetable, renewed_in_child
 
 T = TypeVar("T")
 Work = Callable[[BaseDatabaseWrapper, bool], T]
@@ -190,13 +191,14 @@ class PrivateConnections:
     Connections in autocommit that only lock statements use.
 
     An idle one is kept for the next statement, since opening one costs more than ten
-    locks. A daemon thread closes it after ``IDLE`` seconds, and interrupts a statement
+    locks. A timetable closes it after ``IDLE`` seconds, and interrupts a statement
     that has had no answer for ``LONGEST`` seconds. Connections to a test's database are
     not kept, so that the database can be dropped.
     """
 
     def __init__(self) -> None:
         self._inherited: list[object] = []
+        self._watching = Timetable("connections")
         self.forget()
 
     def forget(self) -> None:
@@ -208,7 +210,7 @@ class PrivateConnections:
         """Since when each one waits for an answer, and the socket of that."""
         # Re-entrant, since a signal handler may release locks.
         self._mutex = threading.RLock()
-        self._watcher: threading.Thread | None = None
+        self._is_watched = False
 
     @contextmanager
     def borrowed(
@@ -226,8 +228,8 @@ class PrivateConnections:
             self._idle.pop(connection, None)
         is_kept = False
         try:
-            self._stamp(connection)
             if connection.connection is None:
+                self._stamp(connection)
                 with self._watched(connection):
                     _open(connection)
             self._stamp(connection, _socket_of(connection))
@@ -271,24 +273,12 @@ class PrivateConnections:
     ) -> None:
         with self._mutex:
             self._lent[connection] = (time.monotonic(), answer)
-            if self._watcher is None or not self._watcher.is_alive():
-                watcher = threading.Thread(
-                    target=self._watch, name="django_shedlock connections", daemon=True
-                )
+            if not self._is_watched:
                 with suppress(RuntimeError):  # no room for a thread: the next one tries
-                    watcher.start()
-                    self._watcher = watcher
+                    self._watching.add(self, self._look, uptime() + LOOK)
+                    self._is_watched = True
 
-    def _watch(self) -> None:
-        while True:
-            with self._mutex:
-                if not self._idle and not self._lent:
-                    self._watcher = None
-                    return
-            time.sleep(LOOK)
-            self._look()
-
-    def _look(self) -> None:
+    def _look(self) -> float | None:
         now = time.monotonic()
         with self._mutex:
             expired = [c for c, at in self._idle.items() if at + IDLE < now]
@@ -301,8 +291,10 @@ class PrivateConnections:
                 _, answer = self._lent.pop(connection)
                 if answer is not None:
                     _interrupt(answer)
+            is_watched = self._is_watched = bool(self._idle or self._lent)
         for connection in expired:
             _close(connection)
+        return uptime() + LOOK if is_watched else None
 
 
 private_connections = renewed_in_child(PrivateConnections())

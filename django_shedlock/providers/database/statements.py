@@ -56,9 +56,17 @@ class Parameter(Expression):
 
     def preparation(self, connection: BaseDatabaseWrapper) -> Any:
         """Return how a value is prepared for the driver; ``None`` if it need not be."""
-        if isinstance(self.output_field, CharField | BigIntegerField) or (
-            isinstance(self.output_field, DurationField)
-            and connection.features.has_native_duration_field
+        features = connection.features
+        if (
+            isinstance(self.output_field, CharField | BigIntegerField)
+            or (
+                isinstance(self.output_field, DurationField)
+                and features.has_native_duration_field
+            )
+            or (
+                isinstance(self.output_field, DateTimeField)
+                and features.supports_timezones
+            )
         ):
             return None
         return self.output_field.get_db_prep_value
