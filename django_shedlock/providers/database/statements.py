@@ -145,7 +145,8 @@ class Compiled:
         **others: Any,
     ) -> Compiled:
         """Return what Django compiled from a queryset with ``Parameter``s."""
-        sources, remaining = [], iter(parameters)
+        sources: list[tuple[str | None, Any]] = []
+        remaining = iter(parameters)
 
         def place(found: re.Match[str]) -> str:
             if found[0] == "%%":
