@@ -370,12 +370,12 @@ async def _undo_acquisition(
     except LockProviderError as error:
         _release_if_acquired(lock, error)
     except asyncio.CancelledError as error:  # the loop ends, the UPDATE may go on
-        _release_if_acquired(lock, error, wait=0)
+        _release_if_acquired(lock, error, waits=False)
         raise
 
 
 def _release_if_acquired(
-    lock: Lock, error: BaseException, wait: float = INTERRUPTION_TIMEOUT
+    lock: Lock, error: BaseException, *, waits: bool = True
 ) -> None:
     # The acquisition had no answer, but the store may have carried it out.
     if isinstance(error, SynchronousOnlyOperation):  # Django refused to send it
@@ -383,8 +383,9 @@ def _release_if_acquired(
     if isinstance(error, LockProviderError):
         if not error.is_uncertain:
             return
-        wait = 0
+        waits = False
     release = partial(lock.provider.release, lock, succeeded=False)
+    wait = INTERRUPTION_TIMEOUT if waits else 0
     release_later(lock, release, was_acquired=False, wait=wait)
 
 

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef
 from django.dispatch import receiver
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock import Lock, LockProviderError, execute, hold
+from django_shedlock import Lock, LockProviderError, execute, executor, hold
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import acquisition, leases
@@ -245,8 +245,11 @@ class Interrupted(BaseException):
 @pytest.mark.sqlite_only
 @pytest.mark.parametrize("number", range(8))
 @pytest.mark.parametrize("is_after", [False, True])
-def test_interrupt_leaves_no_transaction(number: int, *, is_after: bool) -> None:
+def test_interrupt_leaves_no_transaction(
+    number: int, monkeypatch: pytest.MonkeyPatch, *, is_after: bool
+) -> None:
     """Whatever ends the two statements of SQLite, its writer is free again."""
+    monkeypatch.setattr(executor, "INTERRUPTION_TIMEOUT", 0.05)
     execute(lambda: None, "job")
     calls = iter(range(100))
 

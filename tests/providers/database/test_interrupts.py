@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from django.db import connection
 
-from django_shedlock import hold
+from django_shedlock import executor, hold
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
@@ -89,6 +89,7 @@ def hold_until_interrupted(parent: Parent, interrupts: int) -> int:
     """Hold a lock again and again, be interrupted anywhere, and count what stays."""
     sys.settrace(None)  # see above
     signal.signal(signal.SIGALRM, interrupt)
+    vars(executor)["INTERRUPTION_TIMEOUT"] = 0.05
     seed = parent.wait()
     name, chance, still_held = f"job {seed}", random.Random(seed), 0
     with hold(name):
