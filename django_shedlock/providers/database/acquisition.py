@@ -62,7 +62,7 @@ class Acquiring(Statement[Any, Any]):
         compiled = super()._compile(built, connection)  # type: ignore[safe-super]
         if connection.vendor not in HAS_SEARCH_PATH:
             return compiled
-        told = " RETURNING current_setting('search_path') AS path, fencing_token"
+        told = " RETURNING current_setting('search_path'), fencing_token"
         return replace(compiled, sql=compiled.sql + told)
 
 

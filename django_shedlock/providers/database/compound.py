@@ -16,8 +16,8 @@ from django_shedlock.providers.database.statements import Compiled, Insert, Stat
 # MariaDB one compound statement, and SQLite one transaction. Other databases, and
 # stores that are no database, get the run by a statement of its own.
 INSERT = (
-    "WITH acquired AS ({first}), run AS ({insert} SELECT {row} FROM acquired "
-    "RETURNING {key}) SELECT acquired.path, run.id FROM acquired, run"
+    "WITH acquired AS ({first}) {insert} SELECT {row} FROM acquired "
+    "RETURNING current_setting('search_path'), {key}"
 )
 UPDATE = (
     "WITH released AS ({first} RETURNING 1), run AS ({second} AND EXISTS "
