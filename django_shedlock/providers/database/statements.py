@@ -57,17 +57,13 @@ class Parameter(Expression):
     def preparation(self, connection: BaseDatabaseWrapper) -> Any:
         """Return how a value is prepared for the driver; ``None`` if it need not be."""
         features = connection.features
-        if (
-            isinstance(self.output_field, CharField | BigIntegerField)
-            or (
-                isinstance(self.output_field, DurationField)
-                and features.has_native_duration_field
-            )
-            or (
-                isinstance(self.output_field, DateTimeField)
-                and features.supports_timezones
-            )
-        ):
+        takes = {
+            CharField: True,
+            BigIntegerField: True,
+            DurationField: features.has_native_duration_field,
+            UTCDateTimeField: features.supports_timezones,
+        }
+        if takes[type(self.output_field)]:
             return None
         return self.output_field.get_db_prep_value
 
