@@ -97,7 +97,9 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
         return super().changelist_view(request, extra_context)
 
-    change_view = tells_failure(ModelAdmin.change_view)
+    @tells_failure
+    def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return super().change_view(request, *args, **kwargs)
 
     def tell(self, request: HttpRequest, label: Any, told: Sequence[Told]) -> None:
         """Give the operator a message for each of a few locks, or one for many."""
