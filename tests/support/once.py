@@ -79,6 +79,7 @@ TABLES = re.compile(r"\bshedlock(_[a-z]+)?\b")
 """The library has four: one for each of its models."""
 PROPERTY = "statement"
 VARIES = {
+    r"'[a-z :]*'": "%s",  # see PLAIN
     r"\((%s(, )?)+\)": "(%s)",
     r"\(%s\)(, \(%s\))+": "(%s)",  # rows of VALUES
     r"\bIN \([\d, ]+\)": "IN (%s)",

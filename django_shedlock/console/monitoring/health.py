@@ -18,7 +18,6 @@ from django.core.cache import caches
 from django.db import Error, connections, transaction
 from django.http import HttpRequest, JsonResponse
 from django.utils.crypto import constant_time_compare
-from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 
@@ -43,7 +42,6 @@ MOST_UNDER_WAY = 10
 """Maximum number of threads for one check."""
 
 
-@method_decorator(never_cache, name="dispatch")
 class MonitoringView(View):
     """
     A view for machines: never cached, and not in the request's transaction.
@@ -59,7 +57,7 @@ class MonitoringView(View):
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
         # A store that is down must not end the request before it reaches the view.
-        view: Any = super().as_view(**initkwargs)
+        view: Any = never_cache(super().as_view(**initkwargs))
         for alias in connections:
             view = transaction.non_atomic_requests(alias)(view)
         return view

@@ -40,6 +40,8 @@ CONVERTERS = "shedlock_converters"
 """Where it keeps what Django converts a statement's answer with."""
 PLAIN = re.compile(r"[0-9]+|'[a-z :]*'")
 """What Python and SQL write in the same way, so it is no parameter."""
+TYPED = {"oracle"}
+"""Does not compare a literal with its texts; by construction, not tried."""
 PROBED = {"mysql", "oracle"}
 """Their UPDATE waits for a row for a second at least; on Oracle by construction."""
 
@@ -152,7 +154,7 @@ class Compiled:
             literal = repr(given) if isinstance(given, str) else str(given)
             if isinstance(given, Parameter):
                 sources.append((given.name, given.preparation(connection)))
-            elif PLAIN.fullmatch(literal):
+            elif PLAIN.fullmatch(literal) and connection.vendor not in TYPED:
                 return literal
             else:
                 sources.append((None, given))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing.synchronize
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.core.cache import cache
+from django.core.cache import InvalidCacheKey, cache, caches
 from django.db import OperationalError
 from django.test import override_settings
 
@@ -204,6 +205,29 @@ def test_broken_cache_keeps_nothing_untold(monkeypatch: pytest.MonkeyPatch) -> N
     with override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}}):
         assert report(found("job")) == (["job"], [])
         assert report(found("job")) == (["job"], [])
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_key_that_the_cache_refuses_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Memcached refuses one with a space, and then what comes with it."""
+
+    def refuse_some(method: Any, key: str, *args: Any) -> Any:
+        if " " in key:
+            raise InvalidCacheKey
+        return method(key, *args)
+
+    for name in ("add", "delete"):
+        refusing = partial(refuse_some, getattr(cache, name))
+        monkeypatch.setattr(caches["default"], name, refusing)
+    both = found("a job"), found("job")
+    with override_settings(SHEDLOCK_PROVIDERS={"default": {"BACKEND": MEMORY}}):
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                with reported(SEARCH, ["default"], both) as changes:
+                    raise ZeroDivisionError
+            assert changes.new == [*both]
 
 
 def test_changes_are_true_if_there_are_any() -> None:
