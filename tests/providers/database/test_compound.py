@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.db.models import Exists, OuterRef
 from django.dispatch import receiver
 from django.test.utils import CaptureQueriesContext
 
 from django_shedlock import Lock, LockProviderError, execute, executor, hold
+from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import acquisition, leases
@@ -179,6 +180,16 @@ def test_refused_run_is_no_refused_lock(
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock_run")
     assert caplog.text.count("The history lacks a run") == 2
     assert not state("job").is_held
+
+
+@committed
+@pytest.mark.parametrize("inside", [False, True])
+def test_run_of_a_lock_that_is_kept_ends(*, inside: bool) -> None:
+    """With the same release, in the caller's transaction, too."""
+    with transaction.atomic() if inside else nullcontext():
+        execute(lambda: None, "job", lock_at_least_for="1h")
+    assert outcomes() == ["succeeded"]
+    assert state("job") is LockState.HELD_AT_LEAST
 
 
 @committed
