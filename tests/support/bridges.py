@@ -22,7 +22,7 @@ class Bridge:
         self._passes = threading.Event()
         self._passes.set()
         self._ends: list[socket.socket] = [self._listening]
-        self._fragment, self._losses, self._lost = b"", 0, 0
+        self._fragment, self._losses = b"", 0
         self._mute: set[socket.socket] = set()
         """The servers' ends whose next reply is lost."""
         threading.Thread(target=self._accept, daemon=True).start()
@@ -42,13 +42,9 @@ class Bridge:
         """Pass nothing on any more; connections are accepted, and hear nothing."""
         self._passes.clear()
 
-    def lose_replies_to(self, fragment: str, times: int = 1, *, last: int = 0) -> None:
-        """
-        Let the server get statements with this text, and break before its reply.
-
-        With ``last`` only so many bytes of the reply are lost.
-        """
-        self._fragment, self._losses, self._lost = fragment.encode(), times, last
+    def lose_replies_to(self, fragment: str, times: int = 1) -> None:
+        """Let the server get statements with this text, and break before its reply."""
+        self._fragment, self._losses = fragment.encode(), times
 
     def close(self) -> None:
         """Break all connections, and accept none."""
@@ -71,7 +67,6 @@ class Bridge:
             while data := source.recv(65536):
                 self._passes.wait()
                 if source in self._mute:
-                    target.sendall(data[: -self._lost] if self._lost else b"")
                     break
                 if self._losses and self._fragment in data:
                     self._losses -= 1

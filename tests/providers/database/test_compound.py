@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
-from unittest.mock import patch
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any, NoReturn
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -20,7 +22,6 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import acquisition, leases
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.signals import lock_acquired
-from tests.support.bridges import bridge
 from tests.support.locks import Broken, configure, state, take_from
 from tests.support.processes import Parent, workers
 from tests.support.statements import Failing, says
@@ -28,8 +29,6 @@ from tests.support.waiting import wait_for
 
 committed = pytest.mark.django_db(transaction=True)
 
-OK_PACKET = 11
-"""Bytes of the packet with which MariaDB ends a compound statement."""
 WORKERS = 3
 ROUNDS = 60
 
@@ -134,19 +133,33 @@ def test_lost_reply_makes_one_run(verb: str) -> None:
 @pytest.mark.mariadb_only
 @pytest.mark.parametrize("verb", ["INSERT", "UPDATE"])
 def test_end_of_a_reply_is_lost(verb: str) -> None:
-    """The key has come, the packet after it has not: no later statement meets that."""
+    """The row has come, the packet after it has not: no later statement meets that."""
     execute(lambda: None, "job")
     LockRun.objects.all().delete()
-    connection.close()
-    with bridge() as to_server, patch.dict(connection.settings_dict, to_server.address):
-        table = connection.ops.quote_name("shedlock_run")
-        into = " INTO" if verb == "INSERT" else ""
-        to_server.lose_replies_to(f"{verb}{into} {table}", last=OK_PACKET)
+    lost: list[str] = []
+
+    def lose_the_end(execute: Any, sql: str, *arguments: Any) -> Any:
+        reply = execute(sql, *arguments)
+        if says(sql, verb, "shedlock_run") and not lost:
+            lost.append(sql)
+            driver = connection.connection
+            vars(driver)["next_result"] = partial(break_off, driver)
+        return reply
+
+    with connection.execute_wrapper(lose_the_end):
         with hold("job"):
             assert outcomes() == ["running"]
         assert outcomes() == ["succeeded"]
-        assert not state("job").is_held
-        connection.close()
+    assert len(lost) == 1
+    assert not state("job").is_held
+
+
+def break_off(driver: Any) -> NoReturn:
+    """Fail as MySQL's driver does whenever it waits for the end of that reply."""
+    with socket.socket(fileno=os.dup(driver.fileno())) as waiting:
+        with suppress(OSError):  # it is shut down
+            waiting.shutdown(socket.SHUT_RDWR)
+    raise driver.OperationalError(2013, "Lost connection to server during query")
 
 
 @committed
