@@ -18,9 +18,11 @@ from django.core.cache import cache
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.management import call_command
 from django.db import DatabaseError, connection
-from django.test import Client, override_settings
+from django.http import HttpResponse
+from django.test import Client, RequestFactory, override_settings
 from django.urls import path
 from django.utils import timezone
+from django.views import View
 from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock.console.monitoring.findings import Finding
@@ -118,6 +120,19 @@ def test_all_is_well(use_tz: bool) -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
     assert "no-store" in answer.headers["Cache-Control"]
     assert Client().head("/health").status_code == 200
+
+
+def test_class_beside_it_is_asked(rf: RequestFactory) -> None:
+    """A subclass may inherit a check of another view, too; nothing is cached then."""
+
+    class Closed(View):
+        def dispatch(self, *args: Any, **kwargs: Any) -> HttpResponse:
+            return HttpResponse(status=418)
+
+    closed = type("ClosedHealthView", (HealthView, Closed), {})
+    answer = closed.as_view()(rf.get("/"))
+    assert answer.status_code == 418
+    assert "no-store" in answer.headers["Cache-Control"]
 
 
 def test_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
