@@ -16,15 +16,17 @@ import tempfile
 import django
 
 MEASURED = """
-import sys, time
+import resource, sys, time
 exec(sys.argv[1])
+size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 begun = time.process_time()
 exec(sys.argv[2])
 took = time.process_time() - begun
 loaded = {package: [] for package in ("django", "django_shedlock")}
 for name in sys.modules:
     loaded.setdefault(name.partition(".")[0], []).append(name)
-print(took * 1000, len(loaded["django_shedlock"]), *loaded["django"])
+size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - size
+print(took * 1000, size / 1024, len(loaded["django_shedlock"]), *loaded["django"])
 """
 APPS = [
     f"django.contrib.{app}"
@@ -48,8 +50,8 @@ def main() -> None:
 
 
 def compare(rounds: int, bytecode: str) -> None:
-    """Print the medians in milliseconds, and how many of our modules are loaded."""
-    needed = measure(bytecode, "", USE)[2]
+    """Print the medians of time and memory, and how many of our modules are loaded."""
+    needed = measure(bytecode, "", USE)[3]
     ways = {
         "import django": ("", "import django"),
         "import django_shedlock": ("", "import django_shedlock"),
@@ -72,18 +74,23 @@ def compare(rounds: int, bytecode: str) -> None:
     python = ".".join(map(str, sys.version_info[:2]))
     print(f"Python {python}, Django {django.__version__}: median of {rounds}")
     for each in ways:
-        median = statistics.median(turn[each][0] for turn in turns)
-        print(f"{each:44}{median:7.1f} ms {turns[0][each][1]:4} modules of ours")
+        took, size = (
+            statistics.median(turn[each][which] for turn in turns) for which in (0, 1)
+        )
+        modules = f"{turns[0][each][2]:4} modules of ours"
+        print(f"{each:44}{took:7.1f} ms{size:6.1f} MB{modules}")
 
 
-def measure(bytecode: str, before: str, code: str) -> tuple[float, int, list[str]]:
-    """Return milliseconds, the number of our modules, and the names of Django's."""
+def measure(
+    bytecode: str, before: str, code: str
+) -> tuple[float, float, int, list[str]]:
+    """Return milliseconds, MB, the number of our modules, and the names of Django's."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", MEASURED, before, code]
     printed = subprocess.check_output(command, env=environment, text=True)  # noqa: S603
-    took, own, *names = printed.split()
-    return float(took), int(own), names
+    took, size, own, *names = printed.split()
+    return float(took), float(size), int(own), names
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many locks of one process: kept alive, and near the ends of their leases."""
+"""What one process needs: for locks of several threads, and for many locks at once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import argparse
 import asyncio
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from benchmarks import raw
 from benchmarks.tables import Row, show
 
+THREADS = (1, 4, 16)
 FEW = 10
 PAUSE = 0.1
 """Seconds between two looks."""
+LONGEST = 60
+"""Seconds for which threads wait for each other."""
 NEAR = 0.15
 """How near its end a lease is when its lock is released: a share of the lease."""
 
@@ -29,6 +33,15 @@ class Peak:
         self.threads = self.connections = 0
 
     def __enter__(self) -> Peak:
+        from django.db import connections
+
+        from django_shedlock.providers.database.connections import private_connections
+
+        connections.close_all()
+        private_connections.close_idle()
+        with raw.connect(self._settings) as connection:
+            while self._count(connection):  # the server may end them a moment later
+                time.sleep(PAUSE)
         self._watcher.start()
         return self
 
@@ -39,38 +52,74 @@ class Peak:
     def _watch(self) -> None:
         with raw.connect(self._settings) as connection:
             while not self._is_over.wait(PAUSE):
-                found = connection.execute(
-                    "SELECT count(*) - 1 FROM pg_stat_activity "
-                    "WHERE datname = current_database() "
-                    "AND backend_type = 'client backend'"
-                )
-                self.connections = max(self.connections, *found.fetchone())
+                self.connections = max(self.connections, self._count(connection))
                 # All but this one.
                 self.threads = max(self.threads, threading.active_count() - 1)
+
+    def _count(self, connection: Any) -> int:
+        [others] = connection.execute(
+            "SELECT count(*) - 1 FROM pg_stat_activity "
+            "WHERE datname = current_database() AND backend_type = 'client backend'"
+        ).fetchone()
+        return int(others)
 
 
 def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Row]:
     """Return and print what many locks need, compared with few."""
-    from django.db import connections
-
-    rows: dict[str, Row] = {}
+    rows = in_threads(settings)
     for count in (FEW, options.kept):
-        connections.close_all()
         with Peak(settings) as peak:
             found = keep_alive(count, options.lease)
         rows[f"{count:,} locks kept alive"] = numbers(peak) | found
     for count in (FEW, options.ending):
-        connections.close_all()
         with Peak(settings) as peak:
             found = asyncio.run(near_their_ends(count, options.lease / 3))
         rows[f"{count:,} async locks near their ends"] = numbers(peak) | found
-    show(f"many locks of one process, with leases of {options.lease:g} s", rows)
+    show(f"what one process needs, with leases of {options.lease:g} s", rows)
     return rows
 
 
 def numbers(peak: Peak) -> Row:
     """Return what was counted."""
     return {"threads": peak.threads, "connections": peak.connections}
+
+
+def in_threads(settings: dict[str, Any]) -> dict[str, Row]:
+    """Hold a lock in each of some threads, which use the database anyway."""
+    from django.db import connection, connections, transaction
+
+    from django_shedlock import hold
+    from tests.support.leases import beat_now
+
+    atomic: Callable[[], AbstractContextManager[Any]] = transaction.atomic
+    ways = [("plain", nullcontext, False), ("keep_alive", nullcontext, True)]
+    ways += [("in atomic()", atomic, False), ("keep_alive in atomic()", atomic, True)]
+
+    def work(number: int, block: Any, is_kept: bool) -> None:
+        # The barrier, so that all have their locks at once.
+        with connection.cursor(), block():
+            with hold(f"of {number}", keep_alive=is_kept) as lock:
+                everybody.wait(LONGEST)
+                if is_kept:
+                    beat_now(lock)
+                time.sleep(5 * PAUSE)
+        connections.close_all()
+
+    rows: dict[str, Row] = {}
+    for way, *how in ways:
+        for count in THREADS:
+            everybody = threading.Barrier(count)
+            threads = [
+                threading.Thread(target=work, args=[number, *how])
+                for number in range(count)
+            ]
+            with Peak(settings) as peak:
+                for each in threads:
+                    each.start()
+                for each in threads:
+                    each.join()
+            rows[f"{way}, {count} threads"] = numbers(peak)
+    return rows
 
 
 def keep_alive(count: int, lease: float) -> Row:
@@ -102,6 +151,9 @@ def keep_alive(count: int, lease: float) -> Row:
 
 async def near_their_ends(count: int, lease: float) -> Row:
     """Hold the locks until shortly before the ends of their leases, all at once."""
+    from asgiref.sync import sync_to_async
+    from django.db import connections
+
     from django_shedlock import ahold
 
     async def job(number: int) -> bool:
@@ -111,4 +163,5 @@ async def near_their_ends(count: int, lease: float) -> Row:
             return lock.is_lost
 
     ended = await asyncio.gather(*map(job, range(count)), return_exceptions=True)
+    await sync_to_async(connections.close_all)()
     return {"lost": sum(is_lost is not False for is_lost in ended)}

@@ -56,7 +56,7 @@ def draw(results: dict[str, Any], picture: Path) -> None:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
-        raise SystemExit("No matplotlib: install the extra 'benchmarks'.") from None
+        raise SystemExit("No matplotlib: install the group 'benchmarks'.") from None
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 8), layout="constrained")
         (records, waiters), (one, many) = figure.subplots(2, 2)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         locks_held,
         release_all,
     )
-    from django_shedlock.decorators import scheduler_lock
     from django_shedlock.exceptions import (
         InvalidLockConfiguration,
         LockLost,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         ShedLockError,
     )
     from django_shedlock.executor import TaskResult, aexecute, ahold, execute, hold
+    from django_shedlock.jobs.decorators import scheduler_lock
     from django_shedlock.locks.configuration import LockConfiguration
     from django_shedlock.locks.lock import Lock
     from django_shedlock.providers.base import LockProvider
@@ -38,7 +38,7 @@ __all__ += ["arelease_all", "assert_locked", "current_lock", "execute"]
 __all__ += ["extend_active_lock", "hold", "locks_held", "release_all", "scheduler_lock"]
 
 HOMES = "exceptions schedules.cron locks.configuration locks.lock providers.base active"
-HOMES += " executor decorators"  # each after those that it needs itself
+HOMES += " executor jobs.decorators"  # each after those that it needs itself
 
 if not TYPE_CHECKING:  # which would take every other name for one of ours
 

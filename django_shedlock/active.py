@@ -1,9 +1,6 @@
 """The locks of the calling code, and those of this process."""
 
-from __future__ import annotations
-
 import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +12,9 @@ from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, NoActiveLock, message_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import is_success
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.signals import logger
-from django_shedlock.threads import closing, outside_event_loop, renewed_in_child
+from django_shedlock.threads import closing, outside_event_loop
 
 
 class Body:
@@ -107,7 +105,7 @@ class _Held:
         self.forget()
 
     def forget(self) -> None:
-        self.mutex = threading.RLock()  # a signal's handler may hold a lock
+        self.mutex = Mutex()  # a signal's handler may hold a lock
         self.insides: dict[Lock, _Inside] = {}
         # Of a thread or task. Only asgiref takes it along to other threads: where a new
         # thread inherits its context, as in free-threaded builds, it is empty.

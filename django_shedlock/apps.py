@@ -1,17 +1,18 @@
 """The app, which registers the checks and the receivers; a call loads their modules."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from django.apps import AppConfig
+from django.core import management
 from django.core.checks import Tags, register
+from django.core.management.base import BaseCommand
 from django.utils.module_loading import import_string
 from django.utils.translation import pgettext_lazy
 
-from django_shedlock import signals
+from django_shedlock import conf, signals
 
 RECORDED = {
     signals.lock_acquired: "record_start",
@@ -23,16 +24,29 @@ CHECKS = "checks.check_settings checks.check_cachalot checks.check_providers"
 CHECKS += " checks.check_jobs contrib.celery.apps.check_celery"
 CHECKS += " contrib.crontab.checks.check_crontab"
 
+load_of_django: Callable[[str, str], BaseCommand] = management.load_command_class
+
+
+def load_command_class(app_name: str, name: str) -> BaseCommand:
+    """Return the command as Django does, under its lock of ``SHEDLOCK_COMMANDS``."""
+    command = load_of_django(app_name, name)
+    if name not in conf.COMMANDS.value:
+        return command
+    locked: BaseCommand = late("jobs.commands.lock_command")(command=command, name=name)
+    return locked
+
 
 class ShedLockConfig(AppConfig):
     """The app that ``INSTALLED_APPS`` names as ``"django_shedlock"``."""
 
     name = "django_shedlock"
-    verbose_name = pgettext_lazy("shedlock", "Scheduler locks")
-    default_auto_field = "django.db.models.BigAutoField"
+    verbose_name: Any = pgettext_lazy("shedlock", "Scheduler locks")
+    default_auto_field: Any = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks, and the receivers that record runs."""
+        """Register checks and the receivers that record runs; lock commands."""
+        # Both manage.py and call_command() look for it in this module.
+        management.load_command_class = load_command_class
         for signal, receiver in RECORDED.items():
             signal.connect(late(f"history.recording.{receiver}"))
         signals.new_run = late("history.recording.new_run")

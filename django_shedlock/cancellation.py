@@ -1,7 +1,5 @@
 """Cancel the body of an async job when its lock is lost."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -1,25 +1,27 @@
 """The system checks of settings, providers and decorated jobs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings
+from django.core import management
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 
 from django_shedlock import conf
 from django_shedlock.durations import format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.jobs.named import import_decorated_modules
-from django_shedlock.jobs.registry import registered_jobs
+from django_shedlock.jobs.named import import_jobs
+from django_shedlock.jobs.registry import Job, find_job, registered_jobs
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import Place
+from django_shedlock.webhooks import is_address
 
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
@@ -92,10 +94,11 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
     """Check each decorated job of the project, and whether their names clash."""
     if any(map(_setting_problem, conf.SETTINGS)):
         return []
-    messages = import_decorated_modules()
+    messages = import_jobs()
     paths: dict[tuple[str, str], set[str]] = defaultdict(set)
     for job in sorted(registered_jobs, key=lambda job: job.path):
         paths[job.request.provider, job.request.name].add(job.path)
+        messages += find_shadowed(job)
         try:
             provider = get_provider(job.request.provider)
             lock = job.request.configuration()
@@ -147,6 +150,25 @@ def shared_name(name: str, owners: Collection[str]) -> CheckMessage:
     )
 
 
+def find_shadowed(job: Job) -> Iterator[CheckMessage]:
+    """Warn of a decorated command in whose stead another app's is run, unlocked."""
+    module = "" if job.command is None else job.command.__module__
+    app, _, name = module.rpartition(".management.commands.")
+    runs = management.get_commands().get(name, app)
+    if runs == app:
+        return
+    with suppress(Exception):  # whatever the other app's module raises
+        if find_job(management.load_command_class(runs, name).handle) is not None:
+            return
+    yield Warning(
+        f"{job.path} is never run: `manage.py {name}` runs the command of {runs}, "
+        f"which stands before {app} in INSTALLED_APPS, and has no lock.",
+        hint=f"Put {app} first, or lock the other one: give it an entry in "
+        "SHEDLOCK_COMMANDS.",
+        id="shedlock.W020",
+    )
+
+
 def find_too_long(
     job: str, lock: LockConfiguration, interval: timedelta
 ) -> Iterator[CheckMessage]:
@@ -178,10 +200,33 @@ def _setting_problem(setting: conf.Setting[Any]) -> str | None:
             return f"{setting.name} = {value!r}: it must not be negative."
         if setting.types == conf.FUNCTION and not callable(setting.function):
             return f"{setting.name} = {value!r}: it is no function."
+        if setting is conf.PINGS:
+            return _pings_problem(value)
     except ImproperlyConfigured as error:
         return str(error)
     except (ValueError, ImportError) as error:
         return f"{setting.name}: {error}."
+    return None
+
+
+def _pings_problem(pings: dict[Any, Any]) -> str | None:
+    name, app = conf.PINGS.name, "django_shedlock.contrib.pings"
+    for pattern, address in pings.items():
+        try:
+            known = address and is_address(address.format(name="name", slug="slug"))
+            is_sound = isinstance(pattern, str) and (known or address == "")
+        except (AttributeError, LookupError, TypeError, ValueError):
+            is_sound = False
+        if not is_sound:  # the address itself may be secret
+            return (
+                f"{name}[{pattern!r}]: give a pattern of names, and an address that "
+                "begins with https:// or http://, with {name} or {slug} in it if you "
+                "like, or an empty one."
+            )
+    if pings and not apps.is_installed(app):
+        return f"{name} has no effect: put {app!r} into INSTALLED_APPS."
+    if pings and find_spec("requests") is None:
+        return f"{name}: requests is missing. Install django-shedlock[pings]."
     return None
 
 

@@ -1,7 +1,5 @@
 """Clocks and their instants, and the pauses between two tries."""
 
-from __future__ import annotations
-
 import math
 import random
 import time
@@ -73,16 +71,17 @@ class Backoff:
     """
     Pauses that grow, are jittered, and end with ``wait`` if it is given.
 
-    It counts by this process's monotonic clock, from construction on.
+    It counts by ``uptime()``, from construction on: in tests freezegun and time-machine
+    stop the monotonic clock.
     """
 
     def __init__(self, wait: timedelta = timedelta.max):
-        self._deadline = time.monotonic() + wait.total_seconds()
+        self._deadline = uptime() + wait.total_seconds()
         self._ceiling = SHORTEST_PAUSE
 
     def pause(self, longest: float = math.inf) -> float:
         """Return the seconds until the next try; zero if the wait is over."""
-        left = max(0, self._deadline - time.monotonic())
+        left = max(0, self._deadline - uptime())
         pause = random.uniform(self._ceiling / 2, self._ceiling)
         self._ceiling = min(self._ceiling * 2, LONGEST_PAUSE)
         return min(pause, left, longest)
@@ -90,4 +89,4 @@ class Backoff:
     @property
     def is_over(self) -> bool:
         """Whether the wait is over."""
-        return time.monotonic() >= self._deadline
+        return uptime() >= self._deadline

@@ -1,7 +1,5 @@
 """Every ``SHEDLOCK_`` setting: its name, type and default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -83,12 +81,14 @@ HISTORY_RETENTION = Setting[Duration]("SHEDLOCK_HISTORY_RETENTION", DURATION, "3
 GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION, "5m")
 SITE_URL = Setting[str]("SHEDLOCK_SITE_URL", (str,), "")
 REQUEST_LIFETIME = Setting[Duration]("SHEDLOCK_REQUEST_LIFETIME", DURATION, "1h")
+COMMANDS = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_COMMANDS", (dict,), {})
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](
     "SHEDLOCK_METRICS_LABEL", FUNCTION, "django_shedlock.contrib.prometheus.own_name"
 )
 METRICS_MAX_LOCKS = Setting[int]("SHEDLOCK_METRICS_MAX_LOCKS", (int,), 1000)
+PINGS = Setting[dict[str, str]]("SHEDLOCK_PINGS", (dict,), {})
 
 SETTINGS: tuple[Setting[Any], ...] = tuple(
     value for value in list(vars().values()) if type(value) is Setting

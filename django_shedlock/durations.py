@@ -1,7 +1,5 @@
 """Parse and format durations."""
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import timedelta

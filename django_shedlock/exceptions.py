@@ -1,7 +1,5 @@
 """The errors. A skipped job is none of them: it is a normal result."""
 
-from __future__ import annotations
-
 
 class ShedLockError(Exception):
     """The base of all errors of this package."""

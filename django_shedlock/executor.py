@@ -1,7 +1,5 @@
 """Hold a lock, or execute a task under it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math
@@ -34,12 +32,7 @@ from django_shedlock.exceptions import (
     message_of,
 )
 from django_shedlock.keepalive import guard, late_releases, release_later, unguard
-from django_shedlock.locks.configuration import (
-    LockConfiguration,
-    LockOptions,
-    LockRequest,
-    make_request,
-)
+from django_shedlock.locks.configuration import LockOptions, LockRequest, make_request
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import UnlockedProvider, get_provider
@@ -134,21 +127,18 @@ def execute(
 
     Raises what ``task`` raises, and ``LockProviderError`` if the store fails.
     """
-    if (
-        type(task) is FunctionType
-        and not task.__code__.co_flags & RUNS_LATER
-        and not vars(task)
-    ):  # the most usual task, and the quickest look at it
-        return execute_request(task, make_request(name, options))
-    if iscoroutinefunction(task):
-        raise TypeError(
-            f"Lock {name!r}: {task!r} is a coroutine function: use aexecute()."
-        )
-    if makes_generator(task):
-        raise TypeError(
-            f"Lock {name!r}: a call of {task!r} only makes a generator, which would "
-            f"run after the lock is released. {USE_HOLD}"
-        )
+    is_plain = type(task) is FunctionType and not task.__code__.co_flags & RUNS_LATER
+    # The most usual task gets the quickest look.
+    if not is_plain or vars(task):
+        if iscoroutinefunction(task):
+            raise TypeError(
+                f"Lock {name!r}: {task!r} is a coroutine function: use aexecute()."
+            )
+        if makes_generator(task):
+            raise TypeError(
+                f"Lock {name!r}: a call of {task!r} only makes a generator, which "
+                f"would run after the lock is released. {USE_HOLD}"
+            )
     return execute_request(task, make_request(name, options))
 
 
@@ -223,11 +213,11 @@ def attempt(
 
     While it waits for the lock it calls ``sleep``, for a second at most at a time.
     """
-    configuration = request.configuration()
     if not conf.ENABLED.value:
-        with activated(unlocked := _unlocked(request, configuration)):
-            yield unlocked
+        with activated(free := unlocked(request)):
+            yield free
         return
+    configuration = request.configuration()
     body, holder = Body(), None
     lock: Lock | None = None
     try:
@@ -236,19 +226,16 @@ def attempt(
             provider = get_provider(request.provider)
             provider.check_configuration(configuration)
             backoff = Backoff(request.wait) if request.wait else None
-            lock = Lock(provider, configuration, new_run=signals.new_run)
-            holder = provider.acquire(lock)
-            while (
-                holder
-                and backoff
-                and (pause := next_pause(backoff, holder)) is not None
-            ):
-                (sleep or time.sleep)(pause)
+            while True:
                 lock = Lock(provider, configuration, new_run=signals.new_run)
                 holder = None
-                holder = provider.acquire(lock)
+                if (holder := provider.acquire(lock)) is None or backoff is None:
+                    break
+                if (pause := next_pause(backoff, holder)) is None:
+                    break
+                (sleep or time.sleep)(pause)
         if holder is None:
-            with activated(lock):
+            with activated(lock), signals.around_body(lock):
                 if body.lock is None:
                     body.enter(lock)
                     guard(lock, request.keep_alive)
@@ -276,11 +263,11 @@ def attempt(
 @asynccontextmanager
 async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     """See attempt()."""
-    configuration = request.configuration()
     if not conf.ENABLED.value:
-        with activated(unlocked := _unlocked(request, configuration)):
-            yield unlocked
+        with activated(free := unlocked(request)):
+            yield free
         return
+    configuration = request.configuration()
     body, holder = Body(), None
     body.loop = asyncio.get_running_loop()
     try:
@@ -289,17 +276,16 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
             provider = get_provider(request.provider)
             provider.check_configuration(configuration)
             backoff = Backoff(request.wait)
-            lock = Lock(provider, configuration, new_run=signals.new_run)
-            holder = await _aacquire(lock)
-            while holder is not None and not backoff.is_over:
+            while True:
+                lock = Lock(provider, configuration, new_run=signals.new_run)
+                if (holder := await _aacquire(lock)) is None or backoff.is_over:
+                    break
                 # In a thread, since it may read the holder.
                 if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
                     break
                 await asyncio.sleep(pause)
-                lock = Lock(provider, configuration, new_run=signals.new_run)
-                holder = await _aacquire(lock)
         if holder is None:
-            with activated(lock):
+            with activated(lock), signals.around_body(lock):
                 if body.lock is None:
                     body.enter(lock)
                     guard(lock, request.keep_alive, is_async=True)
@@ -321,9 +307,10 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     yield holder
 
 
-def _unlocked(request: LockRequest, configuration: LockConfiguration) -> Lock:
+def unlocked(request: LockRequest) -> Lock:
+    """Return a lock that is in no store, and is never lost."""
     provider = UnlockedProvider(request.provider)
-    return Lock(provider, configuration, lease_end=math.inf)
+    return Lock(provider, request.configuration(), lease_end=math.inf)
 
 
 def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
@@ -348,29 +335,25 @@ def _refuse_if_lost(lock: Lock) -> None:
 async def _aacquire(lock: Lock) -> LockHolder | None:
     # Shielded: a cancelled caller would leave a lock behind that nobody releases.
     acquiring = asyncio.ensure_future(lock.provider.aacquire(lock))
+
+    async def undo(cancellation: BaseException) -> None:
+        # The cancellation is what the caller is told.
+        try:
+            if await acquiring is None:
+                await _arelease(lock, cancellation)
+        except LockProviderError as error:
+            _release_if_acquired(lock, error)
+        except asyncio.CancelledError as error:  # the loop ends, the UPDATE may go on
+            _release_if_acquired(lock, error, waits=False)
+            raise
+
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError as cancellation:
-        await asyncio.shield(_undo_acquisition(lock, acquiring, cancellation))
+        await asyncio.shield(undo(cancellation))
         raise
     except BaseException as error:
         _release_if_acquired(lock, error)
-        raise
-
-
-async def _undo_acquisition(
-    lock: Lock,
-    acquiring: asyncio.Future[LockHolder | None],
-    cancellation: BaseException,
-) -> None:
-    # The cancellation is what the caller is told.
-    try:
-        if await acquiring is None:
-            await _arelease(lock, cancellation)
-    except LockProviderError as error:
-        _release_if_acquired(lock, error)
-    except asyncio.CancelledError as error:  # the loop ends, the UPDATE may go on
-        _release_if_acquired(lock, error, waits=False)
         raise
 
 
@@ -419,7 +402,7 @@ async def _aleave(body: Body, error: BaseException | None) -> None:
 
 async def _arelease(lock: Lock, error: BaseException | None) -> None:
     try:
-        asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
     except RuntimeError:  # it was closed, and the garbage collector ends the body
         release_later(lock, partial(lock.release, error))
         return
@@ -430,11 +413,16 @@ async def _arelease(lock: Lock, error: BaseException | None) -> None:
         elif isinstance(failure := releasing.exception(), Exception):
             _report_failed_release(lock, error, failure)
 
-    releasing = asyncio.ensure_future(lock.arelease(error))
+    release = lock.arelease(error)
+    releasing = loop.create_task(release)
     releasing.add_done_callback(report)  # also if the caller is cancelled
     try:
         await asyncio.shield(releasing)
     except GeneratorExit:  # the loop was closed, and with it the release
+        if not loop.is_running():
+            # The collector may not have come to it yet, and another thread would take
+            # a release that has begun for one that goes on.
+            release.close()
         release_later(lock, partial(lock.release, error))
         raise
     except Exception:  # see report()

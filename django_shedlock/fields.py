@@ -1,9 +1,7 @@
 """Columns that mean the same on every database, and the database's clock."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from django.conf import settings
 from django.db import models
@@ -15,8 +13,17 @@ from django.utils import timezone
 
 from django_shedlock.clocks import EARLIEST, LATEST, aware
 
+if TYPE_CHECKING:  # in Django itself they take no parameters
+    Text = models.CharField[str, str]
+    LongText = models.TextField[str, str]
+    Number = models.BigIntegerField[Any, Any]
+    Instant = models.DateTimeField[Any, Any]
+else:
+    Text, LongText = models.CharField, models.TextField
+    Number, Instant = models.BigIntegerField, models.DateTimeField
 
-class UTCDateTimeField(models.DateTimeField):  # type: ignore[type-arg]
+
+class UTCDateTimeField(Instant):
     """
     A ``DateTimeField`` whose column is UTC, whatever the project's settings.
 
@@ -83,7 +90,7 @@ def _readable(vendor: str, sql: str, parameters: Any) -> tuple[str, Any]:
     return f"{whole} || SUBSTR({nearest}, 20, 7)", (*parameters, *parameters)
 
 
-class LockNameField(models.CharField):  # type: ignore[type-arg]
+class LockNameField(Text):
     """
     A ``CharField`` that compares as Python does, and has no second index.
 
@@ -108,7 +115,7 @@ class LockNameField(models.CharField):  # type: ignore[type-arg]
         return parameters
 
 
-class MedianField(models.TextField):  # type: ignore[type-arg]
+class MedianField(LongText):
     """The median of durations, or those that a database without one has listed."""
 
     def from_db_value(self, value: Any, *args: Any) -> timedelta | None:
@@ -154,7 +161,7 @@ class DatabaseNow(Func):
     """
 
     output_field = DateTimeField()
-    templates = {
+    templates: ClassVar[dict[str, str]] = {
         "postgresql": "CLOCK_TIMESTAMP()",
         "mysql": "UTC_TIMESTAMP(6)",
         # In the very format in which Django writes a datetime with microseconds. Each %
@@ -166,15 +173,11 @@ class DatabaseNow(Func):
     }
 
     def as_sql(  # type: ignore[override]
-        self,
-        compiler: SQLCompiler,
-        connection: BaseDatabaseWrapper,
-        *,
-        shift: str = "",
-        **context: Any,
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         template = self.templates.get(connection.vendor, "CURRENT_TIMESTAMP")
-        context["template"] = template.replace("{shift}", shift.replace("%", "%%"))
+        shift = context.pop("shift", "").replace("%", "%%")
+        context["template"] = template.replace("{shift}", shift)
         return super().as_sql(compiler, connection, **context)
 
     def _combine(self, other: Any, connector: str, is_reversed: bool) -> Any:
@@ -190,7 +193,10 @@ class StatementNow(DatabaseNow):
     PostgreSQL looks up nothing in an index that may change from row to row.
     """
 
-    templates = {**DatabaseNow.templates, "postgresql": "STATEMENT_TIMESTAMP()"}
+    templates: ClassVar[dict[str, str]] = {
+        **DatabaseNow.templates,
+        "postgresql": "STATEMENT_TIMESTAMP()",
+    }
 
 
 # Note [No Python in SQLite's statements]
@@ -220,13 +226,15 @@ class TimeUntil(TemporalSubtraction):
     It is zero for what is no instant.
     """
 
-    templates = {
+    templates: ClassVar[dict[str, str]] = {
         "postgresql": "({} - {})",
         # See Note [No Python in SQLite's statements]. To the millisecond.
         "sqlite": (
             "COALESCE(CAST(ROUND((JULIANDAY({}) - JULIANDAY({})) * 86400000) "
             "AS INTEGER) * 1000, 0)"
         ),
+        # From a zero date there is no time.
+        "mysql": "COALESCE(-TIMESTAMPDIFF(MICROSECOND, {}, {}), 0)",
     }
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
@@ -238,13 +246,6 @@ class TimeUntil(TemporalSubtraction):
         read = [_readable(vendor, *compiler.compile(side)) for side in sides]
         (instant, of_instant), (now, of_now) = read
         return self.templates[vendor].format(instant, now), [*of_instant, *of_now]
-
-    def as_mysql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        # From a zero date there is no time.
-        sql, parameters = self.as_sql(compiler, connection)
-        return f"COALESCE({sql}, 0)", parameters
 
 
 def storable(text: str) -> str:

@@ -1,7 +1,5 @@
 """What goes on in the background: beats, the ends of leases, and late releases."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,9 +25,9 @@ LONGEST_PAUSE = 30.0
 # Each has a thread, so that no work waits for other work: beats, questions and history
 # wait for their store (so each provider has its own), a release for a row, a receiver
 # may take its time (for ``losses`` see threads.py), and the end of a lease never waits.
-lease_ends = Timetable("lease ends")
-receivers = Timetable("receivers", retries=False)
-late_releases = Timetable("releases")
+lease_ends: Timetable = Timetable("lease ends")
+receivers: Timetable = Timetable("receivers", retries=False)
+late_releases: Timetable = Timetable("releases")
 
 
 class Beat:
@@ -42,7 +40,7 @@ class Beat:
 
     def __init__(self, lock: Lock):
         self._lock = lock
-        self.interval = lock.configuration.lock_at_most_for.total_seconds() / 3
+        self.interval: float = lock.configuration.lock_at_most_for.total_seconds() / 3
         self._backoff = Backoff()
 
     def __call__(self) -> float | None:

@@ -13,11 +13,10 @@ with: ``lock_force_released``, ``lock_force_extended`` (``lock_at_most_for``),
 Receivers can't break a job: Django logs what they raise, and the job goes on.
 """
 
-from __future__ import annotations
-
 import logging
 import traceback
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -39,7 +38,7 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
                 traceback.print_exc()
 
 
-logger = GuardedLogger(logging.getLogger("django_shedlock"), {})
+logger: GuardedLogger = GuardedLogger(logging.getLogger("django_shedlock"), {})
 """All of the package's: its threads, too, need each call to return."""
 
 STARTS = {
@@ -52,16 +51,18 @@ STARTS = {
 
 new_run: Any = None
 """Returns what the history writes of the run of a ``lock``, if anything."""
+around_body: Callable[[Any], AbstractContextManager[Any]] = nullcontext
+"""Returns what is entered around each body that runs under a lock, in its context."""
 
-lock_acquired = Signal(use_caching=True)
-lock_not_acquired = Signal(use_caching=True)
-lock_extended = Signal(use_caching=True)
-lock_lost = Signal(use_caching=True)
-lock_released = Signal(use_caching=True)
-lock_force_released = Signal(use_caching=True)
-lock_force_extended = Signal(use_caching=True)
-lock_paused = Signal(use_caching=True)
-lock_resumed = Signal(use_caching=True)
+lock_acquired: Signal = Signal(use_caching=True)
+lock_not_acquired: Signal = Signal(use_caching=True)
+lock_extended: Signal = Signal(use_caching=True)
+lock_lost: Signal = Signal(use_caching=True)
+lock_released: Signal = Signal(use_caching=True)
+lock_force_released: Signal = Signal(use_caching=True)
+lock_force_extended: Signal = Signal(use_caching=True)
+lock_paused: Signal = Signal(use_caching=True)
+lock_resumed: Signal = Signal(use_caching=True)
 
 
 @receiver(lock_acquired)

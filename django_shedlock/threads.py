@@ -1,23 +1,21 @@
 """The package's own threads: daemons, each of which closes its own connections."""
 
-from __future__ import annotations
-
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakSet
 
 from django.db import connections
 
 from django_shedlock.clocks import SHORTEST_PAUSE, uptime
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.signals import logger
 
 LONGEST_WAIT = 1.0
@@ -33,38 +31,19 @@ HANGS = 5.0
 
 T = TypeVar("T")
 
-# A child has none of its parent's threads, and must not share its sockets.
-_renewed: WeakSet[Any] = WeakSet()
 
+def start_daemon(name: str, work: Callable[[], object]) -> threading.Thread:
+    """
+    Return a thread that was started with ``work``, in a context of its own.
 
-def renewed_in_child(thing: T) -> T:
-    """Return ``thing``; its ``forget()`` is called in each child forked later."""
-    _renewed.add(thing)
-    return thing
-
-
-def _renew_all() -> None:
-    for thing in list(_renewed):
-        try:
-            thing.forget()
-        except Exception:  # the others must be renewed, too
-            logger.exception("A forked child could not renew %r.", thing)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
-
-
-class ForkSafeMutex:
-    """A mutex that a forked child makes anew: a thread of its parent may have it."""
-
-    def __init__(self) -> None:
-        self.forget()
-        renewed_in_child(self)
-
-    def forget(self) -> None:
-        """Make the mutex anew."""
-        self.mutex = threading.RLock()
+    It may live long, and serves others: in a free-threaded Python it would keep what
+    its first caller had in the context.
+    """
+    thread = threading.Thread(
+        target=Context().run, args=[work], name=f"django_shedlock {name}", daemon=True
+    )
+    thread.start()
+    return thread
 
 
 def run_in_background(work: Callable[[], T]) -> Future[T]:
@@ -77,8 +56,7 @@ def run_in_background(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # its thread has nothing else to do
             future.set_exception(error)
 
-    name = "django_shedlock background"
-    threading.Thread(target=closing, args=[run], name=name, daemon=True).start()
+    start_daemon("background", partial(closing, run))
     return future
 
 
@@ -135,7 +113,7 @@ class Timetable:
     def forget(self) -> None:
         """Forget the work: a forked child must not do its parent's."""
         # A `with` of the mutex, since a signal's handler may raise in a condition's.
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._changed = threading.Condition(self._mutex)
         self._done = threading.Condition(self._mutex)
         self.entries: dict[Any, TimedWork] = {}
@@ -153,10 +131,8 @@ class Timetable:
         """
         with self._mutex:
             if self._thread is None or not self._thread.is_alive():
-                name = f"django_shedlock {self.name}"
-                thread = threading.Thread(target=self._run, name=name, daemon=True)
-                thread.start()  # it waits for the condition, and then finds the work
-                self._thread = thread
+                # It waits for the mutex, and then finds the work.
+                self._thread = start_daemon(self.name, self._run)
             entry = TimedWork(due, next(self._numbers), key, work)
             heappush(self._heap, entry)
             self.entries[key] = entry
@@ -243,4 +219,4 @@ class Background(Timetable):
         self._under_way.append(run_in_background(work))
 
 
-losses = Background("losses")
+losses: Background = Background("losses")

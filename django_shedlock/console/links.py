@@ -1,7 +1,5 @@
 """Where operators go from a text: to a command line, or to a lock's page."""
 
-from __future__ import annotations
-
 import shlex
 from contextlib import suppress
 from urllib.parse import urlencode
@@ -17,6 +15,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 
 PROGRAM = "python manage.py shedlock"
+RUNBOOK = "https://django-shedlock.readthedocs.io/en/latest/howto/runbook.html"
 
 
 def command(provider: LockProvider, subcommand: str, *words: str) -> str:

@@ -1,7 +1,5 @@
 """A check for django-health-check."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from health_check.base import HealthCheck as BaseHealthCheck
@@ -18,6 +16,7 @@ SUMMARIES = {
     Kind.LONG: "A job runs for too long.",
     Kind.LOST: "A job lost its lock.",
     Kind.ABANDONED: "A run has not reported its end.",
+    Kind.REPEATED: "A job ran on two hosts, one after the other.",
     Kind.PAUSED: "A job is paused without an end.",
     Kind.UNREADABLE: "A record can't be read.",
     Kind.CLOCK: "The clocks differ.",

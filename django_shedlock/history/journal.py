@@ -5,8 +5,6 @@ Runs and operators' actions have such rows. What they tell of never fails becaus
 them: what can't be written is logged.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_shedlock import conf
 from django_shedlock.fields import storable
 from django_shedlock.locks.lock import Lock
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import Work, run
 from django_shedlock.providers.database.statements import (
     Insert,
@@ -29,6 +28,8 @@ from django_shedlock.signals import logger
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
+Where = Lock | LockProvider
+"""Has the database of the rows."""
 
 LONGEST = {"operator": 255, "exception_type": 255}
 """Columns that have room for fewer characters than the others."""
@@ -105,29 +106,17 @@ class Journal:
     finished: Update
 
     def begin(
-        self,
-        using: str | None,
-        values: Values,
-        *,
-        lock: Lock | None = None,
-        may_exist: bool = False,
+        self, where: Where, values: Values, may_exist: bool = False
     ) -> int | None:
         """Write a row, or find it; return its key, or ``None`` if nobody knows it."""
 
         def begin(connection: BaseDatabaseWrapper, is_again: bool) -> int | None:
             return self._begun(values, connection, is_again or may_exist)
 
-        return self.write(using, values["name"], begin, lock=lock)
+        return self.write(where, values["name"], begin)
 
     def finish(
-        self,
-        using: str | None,
-        key: int | None,
-        begun: Values,
-        values: Values,
-        *,
-        is_urgent: bool = False,
-        lock: Lock | None = None,
+        self, where: Where, key: int | None, begun: Values, end: Values, **how: bool
     ) -> None:
         """
         Write how it ended.
@@ -138,25 +127,21 @@ class Journal:
 
         def finish(connection: BaseDatabaseWrapper, is_again: bool) -> int:
             row = key or self._begun(begun, connection, True)
-            return self.finished(connection, row=row, **values)
+            return self.finished(connection, row=row, **end)
 
-        self.write(using, begun["name"], finish, is_urgent=is_urgent, lock=lock)
+        self.write(where, begun["name"], finish, **how)
 
     def write(
-        self,
-        using: str | None,
-        name: str,
-        work: Work[T],
-        *,
-        is_urgent: bool = False,
-        lock: Lock | None = None,
+        self, where: Where, name: str, work: Work[T], is_urgent: bool = False
     ) -> T | None:
         """
         Return what ``work`` returns; ``None`` if it fails, or without a database.
 
-        What is written of a ``lock`` is where that is; see Note [Search paths].
+        What is written of a lock is where that is; see Note [Search paths].
         """
-        if using is None:
+        lock = where if isinstance(where, Lock) else None
+        provider = where.provider if isinstance(where, Lock) else where
+        if (using := provider.history_database) is None:
             return None
         try:
             return run(work, using, is_urgent=is_urgent, lock=lock)

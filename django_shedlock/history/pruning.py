@@ -1,13 +1,11 @@
 """Delete old rows, a batch at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django_shedlock.jobs.named import import_decorated_modules, named_jobs
+from django_shedlock.jobs.named import import_jobs, named_jobs
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.locks.configuration import full_name
 from django_shedlock.models import LockAction, LockRecord, LockRun
@@ -69,7 +67,7 @@ def prune_locks(using: str, unused_for: timedelta, *, dry_run: bool = False) -> 
     Delete records of locks whose last lease ended longer ago than that.
 
     Return how many. Kept are those of decorated jobs with a fixed name that
-    ``import_decorated_modules()`` finds and of other known jobs. With the others go
+    ``import_jobs()`` finds and of other known jobs. With the others go
     their fencing tokens, so that the next one is 1, and the ticks that were run. A
     ``dry_run`` only counts. Raises ``django.db.Error`` if the database failed.
     """
@@ -103,7 +101,7 @@ def _delete(old: Any, order: str, using: str) -> int:
 
 
 def _fixed_names() -> Iterator[str]:
-    import_decorated_modules()
+    import_jobs()
     for job in registered_jobs:
         if not job.has_fields:
             yield full_name(job.request.name)

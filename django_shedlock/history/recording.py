@@ -1,10 +1,8 @@
 """The history: receivers that record each run, and never break it."""
 
-from __future__ import annotations
-
-import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -12,7 +10,6 @@ from traceback import format_exception
 from typing import Any
 
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Subquery
 
 from django_shedlock.exceptions import message_of
@@ -22,6 +19,7 @@ from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database.connections import in_callers_transaction
 from django_shedlock.providers.database.statements import (
@@ -33,7 +31,6 @@ from django_shedlock.providers.database.statements import (
     duration,
     number,
 )
-from django_shedlock.threads import renewed_in_child
 
 LONGEST_TRACEBACK = 16_000
 """Of a longer one the end is kept. MySQL's TEXT has 65,535 bytes, four a character."""
@@ -53,14 +50,18 @@ class Skips:
 
     def forget(self) -> None:
         """Forget the counts: a forked child has skipped nothing."""
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def add(self, provider: str, name: str) -> None:
-        """Count a skip."""
-        with self._mutex:
-            if (provider, name) in self._counts or len(self._counts) < MOST_NAMES:
-                self._counts[provider, name] += 1
+    def add(
+        self, *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
+    ) -> None:
+        """Count, in memory only, that this process skipped the job."""
+        if provider.history_database is not None and configuration.history:
+            key = provider.alias, configuration.name
+            with self._mutex:
+                if key in self._counts or len(self._counts) < MOST_NAMES:
+                    self._counts[key] += 1
 
     def count(self, provider: str, name: str) -> int:
         """Return the number of skips."""
@@ -74,7 +75,8 @@ class Skips:
                 del self._counts[provider, name]
 
 
-skips = renewed_in_child(Skips())
+skips: Skips = renewed_in_child(Skips())
+count_skip: Callable[..., None] = skips.add
 
 
 class Run:
@@ -100,8 +102,8 @@ class Run:
     def __init__(self, lock: Lock):
         host, pid = split_identity(lock.locked_by)
         start = lock.configuration.start
-        self.began = time.monotonic()
-        self.values = {
+        self.began: float = time.monotonic()
+        self.values: dict[str, Any] = {
             "name": lock.name,
             "provider": lock.provider.alias,
             "locked_by": lock.locked_by,
@@ -155,37 +157,24 @@ def record_start(*, lock: Lock, **kwargs: Any) -> None:
     if run.values["skips"]:
         skips.subtract(run.values["skips"], lock.provider.alias, lock.name)
     if run.row is None:
-        using, may_exist = lock.provider.history_database, run.was_sent
-        run.row = RUNS.begin(using, run.values, lock=lock, may_exist=may_exist)
+        run.row = RUNS.begin(lock, run.values, may_exist=run.was_sent)
 
 
 def record_loss(*, lock: Lock, **kwargs: Any) -> None:
     """Record with one statement, for which nobody waits, that a run lost its lock."""
     row = None if lock.run is None else lock.run.row
-    using = lock.provider.history_database
     if row is None or not lock.is_ours:  # its end, which is recorded now, tells it
         return
 
     def write() -> None:
-        def update(connection: BaseDatabaseWrapper, is_again: bool) -> int:
-            return LOSS(connection, row=row)
+        RUNS.write(lock, lock.name, lambda each, _: LOSS(each, row=row), is_urgent=True)
 
-        RUNS.write(using, lock.name, update, is_urgent=True, lock=lock)
-
-    caller = connections[using]
+    caller = connections[lock.provider.history_database]
     if caller.in_atomic_block and not in_callers_transaction(caller):
         write()  # in a TestCase only the test's own connection sees the row
         return
     with suppress(RuntimeError):  # no room for a thread
         lock.provider.history.add(lock, write)
-
-
-def count_skip(
-    *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
-) -> None:
-    """Count, in memory only, that this process skipped the job."""
-    if provider.history_database is not None and configuration.history:
-        skips.add(provider.alias, configuration.name)
 
 
 def record_end(
@@ -197,9 +186,8 @@ def record_end(
         return
     outcome = RunOutcome.of(exception) if released else RunOutcome.LOST
     end = run.end(outcome, exception)
-    using, is_lost = lock.provider.history_database, lock.lost.is_set()
     values = {**run.values, "ago": end["duration"]}
-    RUNS.finish(using, run.row, values, end, is_urgent=is_lost, lock=lock)
+    RUNS.finish(lock, run.row, values, end, is_urgent=lock.lost.is_set())
 
 
 def exception_columns(exception: BaseException | None) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Run overdue jobs, once."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

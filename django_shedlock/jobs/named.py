@@ -1,10 +1,7 @@
 """The project's jobs: where they are decorated, and which can be started by name."""
 
-from __future__ import annotations
-
 import ast
 import importlib
-import inspect
 import logging
 import pkgutil
 import traceback
@@ -25,7 +22,9 @@ from django.dispatch import receiver
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.executor import aexecute_request, execute_request
-from django_shedlock.jobs.registry import About, Job, invoked_by, registered_jobs
+from django_shedlock.jobs import registry
+from django_shedlock.jobs.commands import import_commands
+from django_shedlock.jobs.registry import About, Job
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
@@ -118,8 +117,8 @@ def run_locked(
 def decorated_jobs() -> Iterator[NamedJob]:
     """Return the decorated jobs whose locks have a fixed name."""
     # A job that is missing here would not be started, or its record would be pruned.
-    import_decorated_modules(logging.WARNING)
-    for job in sorted(registered_jobs, key=lambda job: job.path):
+    import_jobs(logging.WARNING)
+    for job in sorted(registry.registered_jobs, key=lambda job: job.path):
         if not job.has_fields:
             start = partial(_start, job) if _needs_no_arguments(job) else None
             with suppress(InvalidLockConfiguration):  # a system check reports it
@@ -135,7 +134,7 @@ def job_sources() -> list[Callable[[], Iterator[NamedJob]]]:
 def _needs_no_arguments(job: Job) -> bool:
     try:
         if job.command is None:
-            inspect.signature(job.function).bind()
+            registry.signature_of(job.function).bind()
         else:
             parser = job.command().create_parser("", job.command.__module__)
             parser.parse_args([])
@@ -151,14 +150,14 @@ def _needs_no_arguments(job: Job) -> bool:
 def _start(job: Job, start: Start) -> bool:
     if job.command is None:
         return run_locked(replace(job.request, start=start), job.function)
-    with invoked_by(start, job) as invocation:
+    with registry.invoked_by(start, job) as invocation:
         call_command(job.command())
     return invocation.was_executed is True
 
 
-def import_decorated_modules(level: int = logging.DEBUG) -> list[CheckMessage]:
+def import_jobs(level: int = logging.DEBUG) -> list[CheckMessage]:
     """
-    Import the modules in which the project may decorate jobs.
+    Import the modules in which jobs may be decorated, and ``SHEDLOCK_COMMANDS``.
 
     One that cannot be imported is logged, left out and told by a message. Nearly every
     command checks the project, and the check tells of them, so only callers that act on
@@ -183,6 +182,9 @@ def import_decorated_modules(level: int = logging.DEBUG) -> list[CheckMessage]:
             hint += '`if __name__ == "__main__"`.'
             # A warning, since the module may need what the command is about to make.
             messages.append(Warning(text, hint=hint, id="shedlock.W002"))
+    for message in import_commands():
+        logger.log(level, "%s", message.msg)
+        messages.append(message)
     return messages
 
 

@@ -4,9 +4,8 @@ The decorated jobs, and what invokes them.
 Here a name such as ``"import:{tenant}"`` becomes a lock's name: see ``Job``.
 """
 
-from __future__ import annotations
-
 import inspect
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,16 @@ from django_shedlock.locks.configuration import (
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
+
+if sys.version_info >= (3, 14):
+    from annotationlib import Format
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return its signature, also where an annotation has no value (PEP 649)."""
+    if sys.version_info >= (3, 14):
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class Job:
                 "braces."
             ) from error
         if fields:
-            self._signature = inspect.signature(self.function)
+            self._signature = signature_of(self.function)
             known = self._signature.parameters
             rest = [p.name for p in known.values() if p.kind is p.VAR_KEYWORD]
             self._rest = rest[0] if rest else ""  # its keys may be fields, too
@@ -100,7 +109,7 @@ class Job:
                     )
         else:
             self.request = replace(self.request, name=literal)
-        self.has_fields = bool(fields)
+        self.has_fields: bool = bool(fields)
         """Whether the lock's name depends on the arguments."""
         registered_jobs.add(self)
 
@@ -132,7 +141,7 @@ class Job:
 class _AnyArgument:
     """Stands for an argument: it has every attribute, item and format."""
 
-    def __getattr__(self, name: str) -> _AnyArgument:
+    def __getattr__(self, name: str) -> "_AnyArgument":
         return self
 
     __getitem__ = __getattr__

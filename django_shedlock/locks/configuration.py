@@ -1,7 +1,5 @@
 """A lock's options, the request they are parsed into, and its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta

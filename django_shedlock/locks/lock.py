@@ -1,12 +1,10 @@
 """A lock that its caller holds: its identity, its lease, and its loss."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
@@ -20,6 +18,7 @@ from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, LockProviderError, NoActiveLock
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome, is_success
+from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 from django_shedlock.threads import losses
 
@@ -48,18 +47,18 @@ class Lock:
         self.provider = provider
         """A ``LockProvider``, whose module imports this one."""
         self.configuration = configuration
-        self.name = configuration.name
+        self.name: str = configuration.name
         """The lock's full name, with the namespace."""
         # Short enough for its column, and new after a fork.
-        self.locked_by = identity_of(os.getpid()) + token_hex(8)
-        self.lock_at_least_for = configuration.lock_at_least_for
+        self.locked_by: str = identity_of(os.getpid()) + token_hex(8)
+        self.lock_at_least_for: timedelta = configuration.lock_at_least_for
         self.tick: datetime | None = None
         lease = configuration.lock_at_most_for.total_seconds()
-        self.lease_end = uptime() + lease if lease_end is None else lease_end
+        self.lease_end: float = uptime() + lease if lease_end is None else lease_end
         """When the lease ends, by ``uptime()``."""
         self.search_path: str | None = None
         """Where PostgreSQL looked for the table, if the provider knows."""
-        self.was_release_tried = False
+        self.was_release_tried: bool = False
         """Whether a release failed, perhaps after the store had carried it out."""
         self.run: Any = None
         """What the history writes of the body that runs under it, if anything."""
@@ -69,8 +68,8 @@ class Lock:
         self._pid = os.getpid()
         self._fencing_token = None if lease_end is None else 0
         self._released = False
-        self._releasing = threading.RLock()
-        self._mutex = threading.Lock()
+        self._releasing = Mutex()
+        self._mutex = Mutex()
         self._watchers: list[Callable[[], None]] = []
         self._sent: threading.Event | None = None
         self._sender: int | None = None
@@ -148,7 +147,7 @@ class Lock:
         counts from now, too; without it what was configured stays. Raises ``LockLost``
         if the lock is not ours any more, ``LockProviderError`` if the store failed.
         """
-        self._extend(*self._parsed(lock_at_most_for, lock_at_least_for))
+        self._extend(self._durations(lock_at_most_for, lock_at_least_for))
         self.send_extended()
 
     async def aextend(
@@ -160,16 +159,16 @@ class Lock:
         if not self.provider.is_async:
             await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
             return
-        at_most, at_least = self._parsed(lock_at_most_for, lock_at_least_for)
-        lease_end = uptime() + at_most.total_seconds()
+        durations = self._durations(lock_at_most_for, lock_at_least_for)
+        asked = uptime()
         answer: bool | LockProviderError = False
         try:
             # Past the lease's end, too: an operator may have extended it.
             if self.is_ours and not self.lost.is_set():
-                answer = await self.provider.aextend(self, at_most, at_least)
+                answer = await self.provider.aextend(self, *durations)
         except LockProviderError as error:
             answer = error
-        await sync_to_async(self._conclude_extension)(answer, lease_end, at_least)
+        await sync_to_async(self._conclude_extension)(answer, asked, durations)
         await lock_extended.asend_robust(type(self.provider), lock=self)
 
     def beat(self) -> None:
@@ -179,44 +178,35 @@ class Lock:
         It sends ``lock_lost`` in another thread, and leaves ``lock_extended`` to
         ``send_extended()``. Raises what extend() raises.
         """
-        self._extend(self.configuration.lock_at_most_for, is_beat=True)
+        self._extend((self.configuration.lock_at_most_for,), is_beat=True)
 
     def send_extended(self) -> None:
         """Send ``lock_extended``."""
         lock_extended.send_robust(type(self.provider), lock=self)
 
-    def _parsed(
-        self, lock_at_most_for: Duration | None, lock_at_least_for: Duration | None
-    ) -> tuple[timedelta, timedelta | None]:
-        if lock_at_most_for is None:
-            lock_at_most_for = self.configuration.lock_at_most_for
-        if lock_at_least_for is None:
-            return LockConfiguration(self.name, lock_at_most_for).lock_at_most_for, None
-        wanted = LockConfiguration(self.name, lock_at_most_for, lock_at_least_for)
-        return wanted.lock_at_most_for, wanted.lock_at_least_for
+    def _durations(
+        self, at_most: Duration | None, at_least: Duration | None
+    ) -> Sequence[timedelta]:
+        given = [self.configuration.lock_at_most_for if at_most is None else at_most]
+        given += [] if at_least is None else [at_least]
+        wanted = LockConfiguration(self.name, *given)
+        return (wanted.lock_at_most_for, wanted.lock_at_least_for)[: len(given)]
 
-    def _extend(
-        self,
-        at_most: timedelta,
-        at_least: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> None:
-        lease_end = uptime() + at_most.total_seconds()
+    def _extend(self, durations: Sequence[timedelta], *, is_beat: bool = False) -> None:
+        asked = uptime()
         answer: bool | LockProviderError = False
         try:
             if self.is_ours and not self.lost.is_set():  # see aextend()
-                extend = self.provider.extend
-                answer = extend(self, at_most, at_least, is_beat=is_beat)
+                answer = self.provider.extend(self, *durations, is_beat=is_beat)
         except LockProviderError as error:
             answer = error
-        self._conclude_extension(answer, lease_end, at_least, in_background=is_beat)
+        self._conclude_extension(answer, asked, durations, in_background=is_beat)
 
     def _conclude_extension(
         self,
         answer: bool | LockProviderError,
-        lease_end: float,
-        at_least: timedelta | None,
+        asked: float,
+        durations: Sequence[timedelta],
         *,
         in_background: bool = False,
     ) -> None:
@@ -229,10 +219,14 @@ class Lock:
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or somebody else released or acquired it."
             ) from failure
+        at_most, *at_least = durations
+        self._prolong(asked, at_most)
+        if at_least:
+            self.lock_at_least_for = at_least[0]
+
+    def _prolong(self, asked: float, left: timedelta) -> None:
         with self._mutex:  # the heartbeat may extend at the same time
-            self.lease_end = max(self.lease_end, lease_end)
-        if at_least is not None:
-            self.lock_at_least_for = at_least
+            self.lease_end = max(self.lease_end, asked + left.total_seconds())
 
     def release(self, exception: BaseException | None = None) -> bool:
         """
@@ -245,7 +239,6 @@ class Lock:
         """
         if self._pid != os.getpid():  # nor wait for a thread of the parent
             return False
-        # A `with`, since a signal's handler can't raise between it and its body.
         with self._releasing:
             if self._released:
                 return False
@@ -350,9 +343,7 @@ class Lock:
             is_known = self.lost.is_set() or not self.is_ours
             status = None if is_known else self._own(self.provider.lease_of(self))
             if status is not None and status.state is LockState.RUNNING:
-                lease_end = asked + status.remaining.total_seconds()
-                with self._mutex:  # see _conclude_extension()
-                    self.lease_end = max(self.lease_end, lease_end)
+                self._prolong(asked, status.remaining)
         return self.is_active
 
     def _own(self, status: LockStatus | None) -> LockStatus | None:
@@ -430,3 +421,8 @@ def split_identity(locked_by: str) -> tuple[str, int | None]:
     if len(rest) == 2 and rest[0].isdecimal() and len(rest[0]) < 20:
         return host, int(rest[0])
     return locked_by, None
+
+
+def process_of(locked_by: str) -> str:
+    """Return the ``host:pid`` of this acquisition; of Java's, all that it tells."""
+    return locked_by.rpartition(":")[0] or locked_by

@@ -1,9 +1,8 @@
 """A pause: an operator holds a lock, so that its job does not run."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
+from typing import Self
 
 from django_shedlock.durations import LONGEST
 
@@ -34,7 +33,7 @@ class Pause:
         return (text if len(text) <= room else f"{text[: room - 1]}…") + token
 
     @classmethod
-    def parse(cls, locked_by: str) -> Pause | None:
+    def parse(cls, locked_by: str) -> Self | None:
         """Return the pause with this identity; ``None`` for any other holder."""
         if not locked_by.startswith(PAUSED_BY):
             return None

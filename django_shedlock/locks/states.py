@@ -1,12 +1,12 @@
 """What can be told of a lock: its state, its status, its holder, a run's outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
+from typing import Any, Self
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
@@ -75,7 +75,7 @@ class LockStatus:
     unreadable: str = ""
     heartbeat_at: datetime | None = None
 
-    def checked(self) -> LockStatus:
+    def checked(self) -> Self:
         """Return it, with ticks of which all methods can make sense, or none."""
         try:
             if self.schedule is not None:
@@ -84,7 +84,7 @@ class LockStatus:
             return self.as_unreadable(f"{type(error).__name__}: {error}")
         return self
 
-    def as_unreadable(self, reason: str) -> LockStatus:
+    def as_unreadable(self, reason: str) -> Self:
         """Return it without ticks, since the record can't be read; log why, once."""
         # Monitors read a record again and again.
         if self.name not in _logged and len(_logged) < MOST_LOGGED:
@@ -97,11 +97,11 @@ class LockStatus:
             )
         return replace(self, schedule_state=ScheduleState(), unreadable=reason)
 
-    def holder(self, tick: datetime | None = None) -> LockHolder:
+    def holder(self, tick: datetime | None = None) -> "LockHolder":
         """Return the holder, as a caller that did not get the lock learns of it."""
         return LockHolder(self.locked_by, self.remaining, tick)
 
-    def refusal(self, start: Start, decision: Decision | None) -> LockHolder | None:
+    def refusal(self, start: Start, decision: Decision | None) -> "LockHolder | None":
         """Return the holder if this start does not get the lock, else ``None``."""
         is_kept_only = self.state is LockState.HELD_AT_LEAST
         is_by_operator = start.trigger is Trigger.OPERATOR
@@ -214,17 +214,9 @@ class UnreadHolder(LockHolder):
     def _known(self) -> LockHolder:
         return outside_event_loop(self._read)
 
-    @property
-    def locked_by(self) -> str:
-        return self._known.locked_by
-
-    @property
-    def remaining(self) -> timedelta:
-        return self._known.remaining
-
-    @property
-    def tick(self) -> datetime | None:
-        return self._known.tick
+    locked_by: Any = property(attrgetter("_known.locked_by"))
+    remaining: Any = property(attrgetter("_known.remaining"))
+    tick: Any = property(attrgetter("_known.tick"))
 
 
 CONTENDED = LockHolder("another worker that came first")
@@ -254,7 +246,7 @@ class RunOutcome(StrEnum):
     ABANDONED = "abandoned"
 
     @classmethod
-    def of(cls, exception: BaseException | None) -> RunOutcome:
+    def of(cls, exception: BaseException | None) -> "RunOutcome":
         """Return the outcome of a body that ended so, and still held its lock."""
         return cls.SUCCEEDED if is_success(exception) else cls.FAILED
 

@@ -1,14 +1,19 @@
 """The tables of the console: what operators did, and which findings were told."""
 
-from __future__ import annotations
-
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from django.db import models
 from django.utils.translation import pgettext_lazy
 
-from django_shedlock.fields import DatabaseNow, LockNameField, UTCDateTimeField
+from django_shedlock.fields import (
+    DatabaseNow,
+    LockNameField,
+    LongText,
+    Number,
+    Text,
+    UTCDateTimeField,
+)
 
 
 class ActionKind(models.TextChoices):
@@ -65,31 +70,33 @@ class LockAction(models.Model):
     of the findings that it acknowledges, one a line, ``until`` then or for good.
     """
 
-    name = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
-    provider = models.CharField(pgettext_lazy("shedlock", "provider"), max_length=100)
-    kind = models.CharField(pgettext_lazy("shedlock", "action"), max_length=20)
-    operator = models.CharField(
+    name: Any = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    provider: Text = Text(pgettext_lazy("shedlock", "provider"), max_length=100)
+    kind: Text = Text(pgettext_lazy("shedlock", "action"), max_length=20)
+    operator: Text = Text(
         pgettext_lazy("shedlock", "operator"), max_length=255, blank=True
     )
-    reason = models.TextField(pgettext_lazy("shedlock", "reason"), blank=True)
-    locked_by = models.CharField(
+    reason: LongText = LongText(pgettext_lazy("shedlock", "reason"), blank=True)
+    locked_by: Text = Text(
         pgettext_lazy("shedlock", "locked by"), max_length=255, blank=True
     )
-    began = UTCDateTimeField(pgettext_lazy("shedlock", "began"))
-    ended = UTCDateTimeField(pgettext_lazy("shedlock", "ended"), null=True)
-    result = models.CharField(pgettext_lazy("shedlock", "result"), max_length=20)
-    detail = models.TextField(pgettext_lazy("shedlock", "detail"), blank=True)
-    facts = models.TextField(pgettext_lazy("shedlock", "acknowledged"), blank=True)
-    until = UTCDateTimeField(pgettext_lazy("shedlock", "until"), null=True)
+    began: Any = UTCDateTimeField(pgettext_lazy("shedlock", "began"))
+    ended: Any = UTCDateTimeField(pgettext_lazy("shedlock", "ended"), null=True)
+    result: Text = Text(pgettext_lazy("shedlock", "result"), max_length=20)
+    detail: LongText = LongText(pgettext_lazy("shedlock", "detail"), blank=True)
+    facts: LongText = LongText(pgettext_lazy("shedlock", "acknowledged"), blank=True)
+    until: Any = UTCDateTimeField(pgettext_lazy("shedlock", "until"), null=True)
 
     objects = LockActionQuerySet.as_manager()
 
     class Meta:
-        db_table = "shedlock_action"
-        verbose_name = pgettext_lazy("shedlock", "operator's action")
-        verbose_name_plural = pgettext_lazy("shedlock", "operators' actions")
-        default_permissions = ("view",)
-        indexes = [
+        db_table: ClassVar[Any] = "shedlock_action"
+        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "operator's action")
+        verbose_name_plural: ClassVar[Any] = pgettext_lazy(
+            "shedlock", "operators' actions"
+        )
+        default_permissions: ClassVar[Any] = ("view",)
+        indexes: ClassVar[Any] = [
             models.Index(
                 fields=["name", "provider", "id"], name="shedlock_action_name"
             ),
@@ -104,22 +111,25 @@ class Notice(models.Model):
     """
     Which findings of a provider were reported: a row of ``shedlock_notice``.
 
+    ``provider`` is its alias, and behind it the webhook, if they were reported to one.
     ``told`` is JSON. The host that raises the ``version`` which it has read tells what
     has changed, so that of several hosts one does. Its claim ends when it has told.
     """
 
-    provider = LockNameField(
+    provider: Any = LockNameField(
         pgettext_lazy("shedlock", "provider"), primary_key=True, max_length=100
     )
-    told = models.TextField(pgettext_lazy("shedlock", "told"), default="[]")
-    version = models.BigIntegerField(pgettext_lazy("shedlock", "version"), default=0)
-    claimed_at = UTCDateTimeField(pgettext_lazy("shedlock", "claimed at"), null=True)
+    told: LongText = LongText(pgettext_lazy("shedlock", "told"), default="[]")
+    version: Number = Number(pgettext_lazy("shedlock", "version"), default=0)
+    claimed_at: Any = UTCDateTimeField(
+        pgettext_lazy("shedlock", "claimed at"), null=True
+    )
 
     class Meta:
-        db_table = "shedlock_notice"
-        verbose_name = pgettext_lazy("shedlock", "notice")
-        verbose_name_plural = pgettext_lazy("shedlock", "notices")
-        default_permissions = ()
+        db_table: ClassVar[Any] = "shedlock_notice"
+        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "notice")
+        verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "notices")
+        default_permissions: ClassVar[Any] = ()
 
     def __str__(self) -> str:
         return str(self.provider)

@@ -1,7 +1,5 @@
 """How the last run of each lock ended, how long runs take, and who asks for one."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

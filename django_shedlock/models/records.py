@@ -1,9 +1,10 @@
 """The table of locks."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self
+from functools import partial
+from operator import attrgetter
+from typing import Any, ClassVar, Self
 
 from django.db import models
 from django.db.models import Case, F, Max, Q, Value, When
@@ -12,18 +13,12 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from django_shedlock import conf
+from django_shedlock import conf, fields
 from django_shedlock.clocks import aware
-from django_shedlock.fields import (
-    DatabaseNow,
-    Kept,
-    LockNameField,
-    TimeUntil,
-    UTCDateTimeField,
-)
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import PAUSED_BY
 from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState, parse_known
 
 RELEASED = Q(released_at__gte=F("locked_at"))
@@ -46,17 +41,17 @@ OVER = Q(lock_until=F("locked_at"))
 
 def held() -> Q:
     """Whether nobody can acquire the lock now."""
-    return Q(lock_until__gt=DatabaseNow()) & ~OVER
+    return Q(lock_until__gt=fields.DatabaseNow()) & ~OVER
 
 
 def not_running() -> Q:
     """Whether the lock is not held, or only ``lock_at_least_for`` keeps it."""
-    return Q(lock_until__lte=DatabaseNow()) | RELEASED
+    return Q(lock_until__lte=fields.DatabaseNow()) | RELEASED
 
 
 def overdue(grace: timedelta) -> Q:
     """Whether a tick has not succeeded ``grace`` after it, and no job runs now."""
-    return not_running() & Q(due_at__lte=DatabaseNow() - grace)
+    return not_running() & Q(due_at__lte=fields.DatabaseNow() - grace)
 
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
@@ -64,7 +59,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def clock(self) -> datetime:
         """Return the database's now, with one statement."""
-        now = DatabaseNow(output_field=UTCDateTimeField())
+        now = fields.DatabaseNow(output_field=fields.UTCDateTimeField())
         # No lock has this name, but an aggregate of no records still returns a row.
         nothing = self.filter(name="")
         answer: datetime = nothing.aggregate(now=Coalesce(Max(now), now))["now"]
@@ -72,7 +67,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def acquirable(self) -> Self:
         """Only locks that can be acquired now."""
-        return self.filter(Q(lock_until__lte=DatabaseNow()) | OVER)
+        return self.filter(Q(lock_until__lte=fields.DatabaseNow()) | OVER)
 
     def held(self) -> Self:
         """Only locks that nobody can acquire now."""
@@ -88,14 +83,14 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def unused(self, duration: timedelta) -> Self:
         """Only locks whose last lease ended longer ago than this."""
-        then = DatabaseNow() - duration
+        then = fields.DatabaseNow() - duration
         return self.filter(lock_until__lt=then).exclude(released_at__gte=then)
 
     def with_status(self) -> Self:
         """Add ``state``, ``remaining`` and ``clock``, all by the database's clock."""
         is_held = held()
         return self.annotate(
-            state=Kept(
+            state=fields.Kept(
                 Case(
                     When(is_held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
                     When(is_held & PAUSED, then=Value(LockState.PAUSED.value)),
@@ -105,8 +100,8 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
                     output_field=models.CharField(),
                 ),
             ),
-            remaining=TimeUntil(F("lock_until"), DatabaseNow()),
-            clock=DatabaseNow(output_field=UTCDateTimeField()),
+            remaining=fields.TimeUntil(F("lock_until"), fields.DatabaseNow()),
+            clock=fields.DatabaseNow(output_field=fields.UTCDateTimeField()),
         )
 
     def delete_at_once(self) -> int:
@@ -119,15 +114,30 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         return self._raw_delete(self.db) or 0  # None if no record can match
 
 
-def left(state: str, remaining: timedelta) -> timedelta:
-    """Return what is left of a lease; zero if the lock is not held."""
-    return max(remaining, ZERO) if LockState(state).is_held else ZERO
+COLUMNS = (
+    *("state", "locked_by", "locked_at", "lock_until", "remaining", "clock"),
+    *("fencing_token", "extended_at", "tick", "due_at", "caught_up_tick"),
+)
+"""What ``status_of()`` needs of a record with ``with_status()``, in this order."""
+
+
+def status_of(name: str, row: Sequence[Any], schedule: Schedule | None) -> LockStatus:
+    """Return the lock whose record has these columns."""
+    state, locked_by, locked_at, lock_until, remaining, clock, token, *others = row
+    left = max(remaining, ZERO) if LockState(state).is_held else ZERO
+    lease = LockState(state), locked_by, locked_at, lock_until, left
+    beat = heartbeat_of(others[0], locked_at)
+    ticks = ScheduleState(schedule, *(tick and aware(tick) for tick in others[1:]))
+    return LockStatus(name, *lease, clock, ticks, token, heartbeat_at=beat)
 
 
 def heartbeat_of(extended_at: datetime | None, locked_at: datetime) -> datetime | None:
     """Return when the holder extended its lease last, if it did."""
     # Java's ShedLock acquires locks, and does not clear our column.
     return extended_at if extended_at and extended_at >= locked_at else None
+
+
+optional_instant: Any = partial(fields.UTCDateTimeField, null=True, db_default=None)
 
 
 class LockRecord(models.Model):
@@ -141,46 +151,40 @@ class LockRecord(models.Model):
     one that ran because it was overdue.
     """
 
-    name = LockNameField(
+    name: Any = fields.LockNameField(
         pgettext_lazy("shedlock", "name"), max_length=255, primary_key=True
     )
-    lock_until = UTCDateTimeField(pgettext_lazy("shedlock", "lock until"))
-    locked_at = UTCDateTimeField(pgettext_lazy("shedlock", "locked at"))
-    locked_by = models.CharField(pgettext_lazy("shedlock", "locked by"), max_length=255)
-    lock_at_least_until = UTCDateTimeField(
-        _("lock at least until"), null=True, db_default=None
+    lock_until: Any = fields.UTCDateTimeField(pgettext_lazy("shedlock", "lock until"))
+    locked_at: Any = fields.UTCDateTimeField(pgettext_lazy("shedlock", "locked at"))
+    locked_by: fields.Text = fields.Text(
+        pgettext_lazy("shedlock", "locked by"), max_length=255
     )
-    released_at = UTCDateTimeField(
-        pgettext_lazy("shedlock", "released at"), null=True, db_default=None
-    )
-    extended_at = UTCDateTimeField(
-        pgettext_lazy("shedlock", "extended at"), null=True, db_default=None
-    )
-    fencing_token = models.BigIntegerField(
+    lock_at_least_until: Any = optional_instant(_("lock at least until"))
+    released_at: Any = optional_instant(pgettext_lazy("shedlock", "released at"))
+    extended_at: Any = optional_instant(pgettext_lazy("shedlock", "extended at"))
+    fencing_token: fields.Number = fields.Number(
         pgettext_lazy("shedlock", "fencing token"), db_default=0
     )
-    schedule = models.CharField(  # noqa: DJ001
+    schedule: Any = models.CharField(  # noqa: DJ001
         pgettext_lazy("shedlock", "schedule"),
         max_length=255,
         null=True,
         db_default=None,
     )
-    tick = UTCDateTimeField(
-        pgettext_lazy("shedlock", "tick"), null=True, db_default=None
-    )
-    due_at = UTCDateTimeField(
-        pgettext_lazy("shedlock", "due at"), null=True, db_default=None
-    )
-    caught_up_tick = UTCDateTimeField(_("caught up tick"), null=True, db_default=None)
+    tick: Any = optional_instant(pgettext_lazy("shedlock", "tick"))
+    due_at: Any = optional_instant(pgettext_lazy("shedlock", "due at"))
+    caught_up_tick: Any = optional_instant(_("caught up tick"))
 
     objects = LockRecordQuerySet.as_manager()
 
     class Meta:
-        db_table = conf.TABLE.value  # its migration reads the setting, too
-        verbose_name = pgettext_lazy("shedlock", "lock")
-        verbose_name_plural = pgettext_lazy("shedlock", "locks")
-        default_permissions = ("view",)
-        permissions = [
+        db_table: ClassVar[Any] = (
+            conf.TABLE.value
+        )  # its migration reads the setting, too
+        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "lock")
+        verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "locks")
+        default_permissions: ClassVar[Any] = ("view",)
+        permissions: ClassVar[Any] = [
             ("release_lockrecord", "Can release lock"),
             ("extend_lockrecord", "Can extend lock"),
             ("pause_lockrecord", "Can pause and resume job of lock"),
@@ -214,19 +218,5 @@ class LockRecord(models.Model):
     @cached_property
     def status(self) -> LockStatus:
         """The lock when it was read; needs ``with_status()``."""
-        record: Any = self
-        ticks = (record.tick, record.due_at, record.caught_up_tick)
-        return LockStatus(
-            name=record.name,
-            state=LockState(record.state),
-            locked_by=record.locked_by,
-            locked_at=record.locked_at,
-            lock_until=record.lock_until,
-            remaining=left(record.state, record.remaining),
-            clock=record.clock,
-            schedule_state=ScheduleState(
-                parse_known(record.schedule), *(tick and aware(tick) for tick in ticks)
-            ),
-            fencing_token=record.fencing_token,
-            heartbeat_at=record.heartbeat_at,
-        ).checked()
+        row = attrgetter(*COLUMNS)(self)
+        return status_of(self.name, row, parse_known(self.schedule)).checked()

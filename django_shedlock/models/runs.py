@@ -1,9 +1,7 @@
 """The table of runs."""
 
-from __future__ import annotations
-
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
@@ -61,7 +59,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         has_ended = ~Q(outcome=RunOutcome.RUNNING)
         return self.with_outcome().filter(has_ended | self._abandoned())
 
-    def last_bad(self, provider: str) -> QuerySet[LockRun, Any]:
+    def last_bad(self, provider: str) -> "QuerySet[LockRun, Any]":
         """
         Only the ``name`` of each lock of the provider whose last ended run was bad.
 
@@ -98,7 +96,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         """Only runs that began since then, found by an index."""
         return self.filter(started__gte=fields.StatementNow() - age)
 
-    def totals(self) -> QuerySet[LockRun, Any]:
+    def totals(self) -> "QuerySet[LockRun, Any]":
         """Return the runs, skips and duration of each ``name`` and ``outcome``."""
         grouped: Any = self.order_by().values("name", "outcome")
         return grouped.annotate(  # type: ignore[no-any-return]
@@ -107,7 +105,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
             duration=Coalesce(models.Sum("duration"), timedelta(0)),
         )
 
-    def outgrown(self, age: timedelta) -> QuerySet[LockRun]:
+    def outgrown(self, age: timedelta) -> "QuerySet[LockRun]":
         """Return some runs that began longer ago than this, and that nobody needs."""
         # The newest of the old ones are enough: where nobody prunes, nearly all can go.
         old = self.filter(started__lt=fields.StatementNow() - age).order_by("-started")
@@ -142,7 +140,7 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         elsewhere = Q(outcome=RunOutcome.RUNNING, fencing_token=None)
         return self._unheld() | (Q(Exists(self._later())) & elsewhere)
 
-    def _later(self) -> LockRunQuerySet:
+    def _later(self) -> "LockRunQuerySet":
         return LockRun.objects.using(self.db).filter(
             name=OuterRef("name"), provider=OuterRef("provider"), pk__gt=OuterRef("pk")
         )
@@ -168,45 +166,61 @@ class LockRun(models.Model):
     ``reason`` tell who started the run and why, if a person did.
     """
 
-    name = fields.LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
-    provider = models.CharField(pgettext_lazy("shedlock", "provider"), max_length=100)
-    locked_by = models.CharField(pgettext_lazy("shedlock", "locked by"), max_length=255)
-    host = models.CharField(pgettext_lazy("shedlock", "host"), max_length=255)
-    pid = models.BigIntegerField(pgettext_lazy("shedlock", "process"), null=True)
-    fencing_token = models.BigIntegerField(
+    name: Any = fields.LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    provider: fields.Text = fields.Text(
+        pgettext_lazy("shedlock", "provider"), max_length=100
+    )
+    locked_by: fields.Text = fields.Text(
+        pgettext_lazy("shedlock", "locked by"), max_length=255
+    )
+    host: fields.Text = fields.Text(pgettext_lazy("shedlock", "host"), max_length=255)
+    pid: fields.Number = fields.Number(pgettext_lazy("shedlock", "process"), null=True)
+    fencing_token: fields.Number = fields.Number(
         pgettext_lazy("shedlock", "fencing token"), null=True
     )
-    started = fields.UTCDateTimeField(pgettext_lazy("shedlock", "started"))
-    finished = fields.UTCDateTimeField(pgettext_lazy("shedlock", "finished"), null=True)
-    duration = models.DurationField(pgettext_lazy("shedlock", "duration"), null=True)
-    outcome = models.CharField(pgettext_lazy("shedlock", "outcome"), max_length=20)
-    exception_type = models.CharField(
+    started: Any = fields.UTCDateTimeField(pgettext_lazy("shedlock", "started"))
+    finished: Any = fields.UTCDateTimeField(
+        pgettext_lazy("shedlock", "finished"), null=True
+    )
+    duration: Any = models.DurationField(
+        pgettext_lazy("shedlock", "duration"), null=True
+    )
+    outcome: fields.Text = fields.Text(
+        pgettext_lazy("shedlock", "outcome"), max_length=20
+    )
+    exception_type: fields.Text = fields.Text(
         pgettext_lazy("shedlock", "exception"), max_length=255, blank=True
     )
-    exception_message = models.TextField(
+    exception_message: fields.LongText = fields.LongText(
         pgettext_lazy("shedlock", "message"), blank=True
     )
-    exception_traceback = models.TextField(
+    exception_traceback: fields.LongText = fields.LongText(
         pgettext_lazy("shedlock", "traceback"), blank=True
     )
-    lost_at = fields.UTCDateTimeField(pgettext_lazy("shedlock", "lost at"), null=True)
-    skips = models.PositiveIntegerField(pgettext_lazy("shedlock", "skips"), default=0)
-    trigger = models.CharField(
+    lost_at: Any = fields.UTCDateTimeField(
+        pgettext_lazy("shedlock", "lost at"), null=True
+    )
+    skips: Any = models.PositiveIntegerField(
+        pgettext_lazy("shedlock", "skips"), default=0
+    )
+    trigger: fields.Text = fields.Text(
         pgettext_lazy("shedlock", "started by"), max_length=20, blank=True
     )
-    operator = models.CharField(
+    operator: fields.Text = fields.Text(
         pgettext_lazy("shedlock", "operator"), max_length=255, blank=True
     )
-    reason = models.TextField(pgettext_lazy("shedlock", "reason"), blank=True)
+    reason: fields.LongText = fields.LongText(
+        pgettext_lazy("shedlock", "reason"), blank=True
+    )
 
     objects = LockRunQuerySet.as_manager()
 
     class Meta:
-        db_table = "shedlock_run"
-        verbose_name = pgettext_lazy("shedlock", "run")
-        verbose_name_plural = pgettext_lazy("shedlock", "runs")
-        default_permissions = ("view",)
-        indexes = [
+        db_table: ClassVar[Any] = "shedlock_run"
+        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "run")
+        verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "runs")
+        default_permissions: ClassVar[Any] = ("view",)
+        indexes: ClassVar[Any] = [
             models.Index(fields=["name", "provider", "id"], name="shedlock_run_name"),
             models.Index(
                 fields=["outcome", "name", "provider", "id"],

@@ -1,7 +1,5 @@
 """Where locks are kept: the providers of ``SHEDLOCK_PROVIDERS``, by alias."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -16,11 +14,11 @@ from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
-from django_shedlock.threads import ForkSafeMutex
 
 _providers: dict[str, LockProvider] = {}
-_creating = ForkSafeMutex()
+_creating = renewed_in_child(Mutex())
 
 
 def get_provider(alias: str = "default") -> LockProvider:
@@ -33,7 +31,7 @@ def get_provider(alias: str = "default") -> LockProvider:
     if (known := _providers.get(alias)) is not None:
         return known
     # With two instances of the memory's provider two threads would get one lock.
-    with _creating.mutex:
+    with _creating:
         if alias in _providers:
             return _providers[alias]
         table = conf.PROVIDERS.value
@@ -67,7 +65,7 @@ def provider_instances() -> dict[str, LockProvider]:
 
 def use_instances(instances: Mapping[str, LockProvider]) -> None:
     """Go on with these providers, and make the others anew."""
-    with _creating.mutex:
+    with _creating:
         _providers.clear()
         _providers.update(instances)
 

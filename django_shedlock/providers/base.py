@@ -1,10 +1,9 @@
 """The contract of every provider."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -128,8 +127,9 @@ class LockProvider(ABC):
         self.alias = alias
         self.keeps_alive = keep_alive
         self.history_database = history_database
-        self.heartbeat, self.questions = Timetable("keep alive"), Timetable("questions")
-        self.history = Timetable("history", retries=False)
+        self.heartbeat: Timetable = Timetable("keep alive")
+        self.questions: Timetable = Timetable("questions")
+        self.history: Timetable = Timetable("history", retries=False)
 
     @abstractmethod
     def acquire(self, lock: Lock) -> LockHolder | None:
@@ -142,19 +142,13 @@ class LockProvider(ABC):
         """
 
     @abstractmethod
-    def extend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
         """
         Extend a lease that is valid and still of ``lock``, from now; never shorten it.
 
-        ``lock_at_least_for`` counts from now, too; ``None`` leaves it. Return whether
-        the lease was still of ``lock``. A beat never waits long: others wait for it.
+        ``durations`` are ``lock_at_most_for``, and ``lock_at_least_for`` if that
+        changes: it counts from now, too. Return whether the lease was still of
+        ``lock``. A beat never waits long: others wait for it.
         """
 
     @abstractmethod
@@ -191,14 +185,8 @@ class LockProvider(ABC):
     async def aacquire(self, lock: Lock) -> LockHolder | None:
         return await sync_to_async(self.acquire)(lock)
 
-    async def aextend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-    ) -> bool:
-        extend = sync_to_async(self.extend)
-        return await extend(lock, lock_at_most_for, lock_at_least_for)
+    async def aextend(self, lock: Lock, *durations: timedelta) -> bool:
+        return await sync_to_async(self.extend)(lock, *durations)
 
     async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
         return await sync_to_async(self.release)(lock, succeeded=succeeded)
@@ -225,6 +213,15 @@ class LockProvider(ABC):
             f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
             "the transaction and can't fence it. Use fencing_token."
         )
+
+    def stand_in(self, name: str) -> AbstractContextManager[bool | None]:
+        """
+        Hold another lock for this one in the body, if its table is not made yet.
+
+        Give ``True`` if it is held, ``False`` if another process holds it, ``None`` if
+        the lock itself can be acquired.
+        """
+        return nullcontext(None)
 
     def record_of(self, name: str) -> str:
         """Return where the lock's record is, for people who have to correct it."""

@@ -5,8 +5,6 @@ Such a store reads and writes records, lists their names and tells the time. All
 here: what a record is, and what each step makes of it.
 """
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -14,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning
@@ -63,12 +61,12 @@ class Entry:
     ticks: str = ""
 
     @classmethod
-    def free(cls, now: float) -> Entry:
+    def free(cls, now: float) -> Self:
         """Return the entry of a lock that nobody ever held."""
         return cls("", now, now, now, is_released=True)
 
     @classmethod
-    def from_json(cls, text: str) -> Entry:
+    def from_json(cls, text: str) -> Self:
         """Return the entry of ``to_json()``; ``ValueError`` if it is none."""
         try:
             entry = cls(**json.loads(text))
@@ -97,7 +95,7 @@ class Entry:
 
     def acquired(
         self, locked_by: str, now: float, at_most: timedelta, at_least: timedelta = ZERO
-    ) -> Entry:
+    ) -> "Entry":
         """Return the entry of the acquisition that follows this one."""
         return Entry(
             locked_by=locked_by,
@@ -209,24 +207,17 @@ class EntryLockProvider(LockProvider):
         lock.former_ticks = None
         return None
 
-    def extend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
         with self._readable(lock.name):
             while True:
                 entry, version, now = self.read(lock.name)
                 if not entry or not entry.belongs_to(lock) or entry.lock_until <= now:
                     return False
-                until = max(entry.lock_until, now + lock_at_most_for.total_seconds())
+                ends, *kept = (now + each.total_seconds() for each in durations)
+                until = max(entry.lock_until, ends)
                 longer = replace(entry, lock_until=until, extended_at=now)
-                if lock_at_least_for is not None:
-                    kept_until = now + lock_at_least_for.total_seconds()
-                    longer = replace(longer, lock_at_least_until=kept_until)
+                if kept:
+                    longer = replace(longer, lock_at_least_until=kept[0])
                 if self.write(lock.name, longer, version):
                     return True
 

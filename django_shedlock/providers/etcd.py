@@ -1,10 +1,8 @@
 """The provider of locks in etcd."""
 
-from __future__ import annotations
-
 import json
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -45,8 +43,10 @@ class EtcdLockProvider(ServerLockProvider):
     ``ca_cert``. Nothing is read from the environment.
     """
 
-    shortest_lease = timedelta(seconds=1)
-    store, library, extra = "etcd", "etcd3gw", "etcd"
+    shortest_lease: Any = timedelta(seconds=1)
+    store: str = "etcd"
+    library: str = "etcd3gw"
+    extra: str = "etcd"
 
     def __init__(
         self,
@@ -57,19 +57,15 @@ class EtcdLockProvider(ServerLockProvider):
         timeout: Duration = "5s",
         user: str | None = None,
         password: str | None = None,
-        keep_alive: bool = False,
-        history_database: str | None = None,
-        **client_options: Any,
+        **options: Any,
     ):
-        super().__init__(
-            alias, keep_alive=keep_alive, history_database=history_database
-        )
+        super().__init__(alias, **options)
         if not isinstance(prefix, str):
             raise ValueError(f"prefix={prefix!r} is no text")
         self.prefix = prefix
         seconds = option_duration("timeout", timeout).total_seconds()
-        options = {**client_options, "user": user, "password": password}
-        self.members = Members(endpoints, seconds, options)
+        options = {**self.client_options, "user": user, "password": password}
+        self.members: Members = Members(endpoints, seconds, options)
         self._records = f"{prefix}records/".encode()
         self._holders = f"{prefix}holders/".encode()
 
@@ -116,9 +112,6 @@ class EtcdLockProvider(ServerLockProvider):
                 which = {"ID": str(unused)}
                 self._ask("revoke a lease of", None, "lease/revoke", which)
         return is_written
-
-    def names(self) -> Iterable[str]:
-        return [name for name, _ in self.read_all(None)]
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is that of the member that answers."""

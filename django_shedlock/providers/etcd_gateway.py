@@ -1,7 +1,5 @@
 """How etcd is asked: the members of a cluster, and what its JSON gateway is sent."""
 
-from __future__ import annotations
-
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -36,7 +34,8 @@ class Members:
     def __init__(
         self, endpoints: str | Sequence[str], timeout: float, options: dict[str, Any]
     ):
-        self.urls = urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
+        urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
+        self.urls: list[str] = urls
         if not urls:
             raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
         for pair in (("user", "password"), ("cert_cert", "cert_key")):
@@ -44,7 +43,11 @@ class Members:
                 raise ValueError(f"{' and '.join(pair)} belong together: give both")
         self._login = {"name": options.pop("user"), "password": options.pop("password")}
         self._token = ""
-        self.options = {"timeout": timeout / len(urls), "api_path": "/v3/", **options}
+        self.options: dict[str, Any] = {
+            "timeout": timeout / len(urls),
+            "api_path": "/v3/",
+            **options,
+        }
         self._addresses: list[dict[str, Any]] = []
         for url in urls:
             shown, parts = shown_url(url), urlsplit(url)
@@ -53,7 +56,7 @@ class Members:
                 raise ValueError(f"{shown!r} is no endpoint of etcd. {EXAMPLE}")
             address = {"host": parts.hostname, "port": parts.port or 2379}
             self._addresses.append({"protocol": parts.scheme, **address})
-        self.clients = Clients(
+        self.clients: Clients[list[Any]] = Clients(
             self.connect,
             lambda clients: [client.session.close() for client in clients],
             for_each_thread=True,

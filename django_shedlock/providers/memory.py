@@ -1,15 +1,12 @@
 """Locks in this process's memory: for tests, and for projects of one process."""
 
-from __future__ import annotations
-
-import threading
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from django_shedlock.clocks import host_now, uptime
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.entries import Entry, EntryLockProvider
-from django_shedlock.threads import renewed_in_child
 
 
 class MemoryLockProvider(EntryLockProvider):
@@ -30,7 +27,7 @@ class MemoryLockProvider(EntryLockProvider):
     def forget(self) -> None:
         """Forget the locks: a forked child is another process, and has its own."""
         self._entries: dict[str, Entry] = {}
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
 
     def read(self, name: str) -> tuple[Entry | None, Entry | None, float]:
         """See EntryLockProvider.read(). The entry is its own version."""

@@ -1,8 +1,6 @@
 """The provider of locks in MongoDB, in the documents of ShedLock for Java."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -40,7 +38,9 @@ class MongoLockProvider(ServerLockProvider):
     """
 
     shortest_lease = MILLISECOND
-    store, library, extra = "MongoDB", "PyMongo", "mongodb"
+    store: str = "MongoDB"
+    library: str = "PyMongo"
+    extra: str = "mongodb"
 
     def __init__(
         self,
@@ -50,18 +50,20 @@ class MongoLockProvider(ServerLockProvider):
         database: str | None = None,
         collection: str = "shedLock",
         timeout: Duration = "5s",
-        keep_alive: bool = False,
-        history_database: str | None = None,
-        **client_options: Any,
+        **options: Any,
     ):
-        super().__init__(
-            alias, keep_alive=keep_alive, history_database=history_database
-        )
+        super().__init__(alias, **options)
         self._url, self._database, self._name = url, database, collection
         self._shown, self._is_srv = shown_url(url), url.startswith("mongodb+srv://")
         limit = option_duration("timeout", timeout) // MILLISECOND
-        self._options = {"timeoutMS": limit, **client_options, **documents.DECODING}
-        self.clients = Clients(self._connect, lambda each: each.database.client.close())
+        self._options = {
+            "timeoutMS": limit,
+            **self.client_options,
+            **documents.DECODING,
+        }
+        self.clients: Clients[Any] = Clients(
+            self._connect, lambda each: each.database.client.close()
+        )
 
     @property
     def collection(self) -> Any:
@@ -84,22 +86,16 @@ class MongoLockProvider(ServerLockProvider):
         is_ours = found is not None and found.get("lockedBy") == lock.locked_by
         return None if is_ours else super().acquire(lock)
 
-    def extend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
         """See LockProvider.extend(). It is one operation."""
+        ends, *kept = map(documents.after, durations)
         new: Document = {
-            "lockUntil": {"$max": ["$lockUntil", documents.after(lock_at_most_for)]},
+            "lockUntil": {"$max": ["$lockUntil", ends]},
             "extendedAt": documents.NOW,
             "changes": documents.CHANGED,
         }
-        if lock_at_least_for is not None:
-            new["atLeastUntil"] = documents.after(lock_at_least_for)
+        if kept:
+            new["atLeastUntil"] = kept[0]
         which = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
         which["$expr"] = {"$gt": ["$lockUntil", documents.NOW]}
         with self.asking("extend", lock.name):
@@ -147,9 +143,6 @@ class MongoLockProvider(ServerLockProvider):
             except DuplicateKeyError:
                 return False
             return True
-
-    def names(self) -> Iterable[str]:
-        return [name for name, _ in self.read_all(None)]
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the primary's."""

@@ -6,8 +6,6 @@ and leaves the others as they are. So most of these count only while ``acquiredB
 ``lockedBy``. Dates have milliseconds.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
@@ -25,13 +23,13 @@ OURS = (
 )
 WITH_CLOCK: dict[str, Any] = {**dict.fromkeys(COMPARED + OURS, 1), "now": NOW}
 """What is read of a document: its fields, and the server's clock."""
-DECODING = {
+DECODING: dict[str, Any] = {
     "tz_aware": True,
     "datetime_conversion": "DATETIME_AUTO",
     "unicode_decode_error_handler": "replace",
 }
 """Options of PyMongo by which one foreign document does not spoil all of an answer."""
-CHANGED = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
+CHANGED: dict[str, Any] = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
 Document = dict[str, Any]
 
 

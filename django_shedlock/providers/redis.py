@@ -1,7 +1,5 @@
 """The provider of locks in Redis or Valkey."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -48,7 +46,9 @@ class RedisLockProvider(ServerLockProvider):
     """
 
     is_async = True
-    store, library, extra = "Redis", "redis-py", "redis"
+    store: str = "Redis"
+    library: str = "redis-py"
+    extra: str = "redis"
 
     def __init__(
         self,
@@ -59,19 +59,17 @@ class RedisLockProvider(ServerLockProvider):
         retention: Duration = "1d",
         wait_replicas: int = 0,
         wait_timeout: Duration = "1s",
-        keep_alive: bool = False,
-        history_database: str | None = None,
-        **client_options: Any,
+        **options: Any,
     ):
-        super().__init__(
-            alias, keep_alive=keep_alive, history_database=history_database
-        )
+        super().__init__(alias, **options)
         if not isinstance(prefix, str):
             raise ValueError(f"prefix={prefix!r} is no text")
         self.prefix = prefix
         wait = wait_replicas, option_duration("wait_timeout", wait_timeout)
         kept = option_duration("retention", retention)
-        self.server = redis_server.RedisServer(url, client_options, kept, wait, prefix)
+        self.server: redis_server.RedisServer = redis_server.RedisServer(
+            url, self.client_options, kept, wait, prefix
+        )
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.acquire(). It is one round trip; with a schedule two."""
@@ -104,26 +102,14 @@ class RedisLockProvider(ServerLockProvider):
             with suppress(LockProviderError):
                 error.is_uncertain = not self.release(lock, succeeded=False)
 
-    def extend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
         with self.asking("extend", lock.name):
-            request = records.extending(lock, lock_at_most_for, lock_at_least_for)
+            request = records.extending(lock, *durations)
             return bool(self.server.run(lock.name, *request, is_confirmed=True))
 
-    async def aextend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-    ) -> bool:
+    async def aextend(self, lock: Lock, *durations: timedelta) -> bool:
         with self.asking("extend", lock.name):
-            request = records.extending(lock, lock_at_most_for, lock_at_least_for)
+            request = records.extending(lock, *durations)
             return bool(await self.server.arun(lock.name, *request, is_confirmed=True))
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:

@@ -7,8 +7,6 @@ the mark of the change that wrote it. A client that asks again after a lost repl
 the same mark, and is told that it is done. Each script is one step.
 """
 
-from __future__ import annotations
-
 import secrets
 from datetime import timedelta
 from itertools import chain
@@ -105,10 +103,10 @@ def acquiring(lock: Lock) -> tuple[Any, ...]:
     return ACQUIRE, lock.locked_by, *(each // MICROSECOND for each in durations), *more
 
 
-def extending(lock: Lock, *durations: timedelta | None) -> tuple[Any, ...]:
+def extending(lock: Lock, *durations: timedelta) -> tuple[Any, ...]:
     """Return the script that extends the lease, and its arguments."""
-    given = [each // MICROSECOND for each in durations if each is not None]
-    return EXTEND, secrets.token_hex(8), lock.locked_by, *given
+    marks = secrets.token_hex(8), lock.locked_by
+    return EXTEND, *marks, *(each // MICROSECOND for each in durations)
 
 
 def releasing(lock: Lock) -> tuple[Any, ...]:

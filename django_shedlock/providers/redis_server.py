@@ -1,7 +1,5 @@
 """How a Redis is asked: one server, Sentinel's master, or a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
@@ -61,20 +59,22 @@ class RedisServer:
             if limit is not None:
                 self._options[name] = option_duration(name, limit).total_seconds()
         scheme, _, kind = parts.scheme.partition("+")
-        self.kind, self.hosts = kind if kind in PORTS else "", []
+        self.kind: str = kind if kind in PORTS else ""
+        self.hosts: list[tuple[str, int]] = []
         places = parts.netloc.rpartition("@")[2]
         for place in places.split(",") if self.kind else ():
             host = urlsplit(f"//{place}")
             if not host.hostname:
                 raise ValueError(f"{place!r} is no host. {EXAMPLES}")
             self.hosts.append((host.hostname, host.port or PORTS[self.kind]))
-        self.path = [unquote(part) for part in parts.path.split("/") if part]
+        self.path: list[str] = [unquote(part) for part in parts.path.split("/") if part]
         if self.kind == "sentinel" and not self.path:
             raise ValueError(f"url names no service after {places!r}. {EXAMPLES}")
         login = {"username": parts.username, "password": parts.password}
         self._login: dict[str, Any] = {k: unquote(v) for k, v in login.items() if v}
         if scheme == "rediss":
             self._login["ssl"] = True
+        self.replicas: int
         self.replicas, timeout = wait
         if type(self.replicas) is not int or self.replicas < 0:
             raise ValueError(f"wait_replicas={self.replicas!r}: give it 0, 1 or more")
@@ -86,7 +86,9 @@ class RedisServer:
             sha = sha1(text.encode()).hexdigest()  # noqa: S324
             self._scripts[script] = text, sha
         self._wait = ("WAIT", self.replicas, timeout // UNITS["ms"])
-        self.clients = Clients(self.connect, lambda client: client.close())
+        self.clients: Clients[Any] = Clients(
+            self.connect, lambda client: client.close()
+        )
         self._of_loops: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
     def connect(self, *, is_async: bool = False) -> Any:

@@ -1,7 +1,6 @@
 """The base of providers that ask a server, by the client of another library."""
 
-from __future__ import annotations
-
+import _thread
 import re
 import threading
 from abc import abstractmethod
@@ -14,8 +13,8 @@ from weakref import WeakKeyDictionary, finalize
 from django.core.checks import CheckMessage, Error
 
 from django_shedlock.exceptions import LockProviderError, message_of
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.entries import EntryLockProvider
-from django_shedlock.threads import renewed_in_child
 
 C = TypeVar("C")
 INSTALL = 'Install it: pip install "django-shedlock[%s]"'
@@ -80,12 +79,15 @@ class Clients(Generic[C]):
             # Nor may it close them, as the garbage collector would.
             self._inherited.append(self._clients)
             self._at_end.detach()
-        # Re-entrant, since a signal handler may release locks.
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._clients: MutableMapping[object, C]
         # That of all outlives every thread.
         self._clients = WeakKeyDictionary() if self._for_each_thread else {}
-        self._at_end = finalize(self, _close_all, self._clients, self._close)
+        # Garbage is collected amid any line, which may hold what the closing waits for:
+        # kazoo joins a thread that logs. So a thread closes them.
+        apart: Any = _thread.start_new_thread
+        self._at_end = finalize(self, apart, _close_all, (self._clients, self._close))
+        self._at_end.atexit = False
 
     def get(self) -> C:
         """Return the client of this thread, or of all."""
@@ -115,6 +117,23 @@ class ServerLockProvider(EntryLockProvider):
     """The library that asks it."""
     extra: str
     """The extra of this package that installs the library."""
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        keep_alive: bool = False,
+        history_database: str | None = None,
+        **client_options: Any,
+    ):
+        super().__init__(
+            alias, keep_alive=keep_alive, history_database=history_database
+        )
+        self.client_options = client_options
+
+    def names(self) -> Iterable[str]:
+        """Return the names that ``read_all()`` finds: that or this is overridden."""
+        return [name for name, _ in self.read_all(None)]
 
     @abstractmethod
     def try_options(self) -> None:

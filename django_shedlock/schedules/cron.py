@@ -1,7 +1,5 @@
 """Cron expressions: when they tick, also on days on which the clocks change."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from functools import lru_cache, partial
 from heapq import merge
 from itertools import dropwhile, groupby, pairwise, takewhile, tee
 from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 from zoneinfo import ZoneInfo
 
 from django.utils.functional import cached_property
@@ -81,7 +79,7 @@ class Schedule:
     def __str__(self) -> str:
         return f"{self.expression} {self.time_zone or ''}".strip()
 
-    def has_ticks_of(self, other: Schedule) -> bool:
+    def has_ticks_of(self, other: Self) -> bool:
         """Return whether both are the same, apart from their time zones."""
         return self._meaning == other._meaning
 
@@ -244,7 +242,7 @@ def _shortest_gap(day: str, month: str, weekday: str) -> timedelta | None:
 
 def _simulate(
     fields: Iterable[str], start: datetime, *, reverse: bool = False
-) -> CronSim:
+) -> "CronSim":
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:

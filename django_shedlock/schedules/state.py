@@ -1,12 +1,11 @@
 """Who starts a job, for which tick that is, and whether it may run."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Self
 
 from django_shedlock.clocks import aware
 from django_shedlock.schedules.cron import Schedule
@@ -64,7 +63,7 @@ class Decision:
     is_new: bool
     tick: datetime
     holds_until: datetime
-    state: ScheduleState
+    state: "ScheduleState"
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class ScheduleState:
         state = ScheduleState(schedule, tick, due_at, caught_up)
         return Decision(is_allowed, is_new, tick, holds_until, state)
 
-    def after_success(self) -> ScheduleState:
+    def after_success(self) -> Self:
         """Return the state when the run of the newest tick has succeeded."""
         if self.schedule is None or self.tick is None:
             return self
@@ -138,7 +137,7 @@ class ScheduleState:
     # the schedule was changed, and its own next tick is due.
     def registered(
         self, schedule: Schedule, now: datetime, locked_at: datetime
-    ) -> ScheduleState:
+    ) -> Self:
         """
         Return the state with this schedule; ticks that are due stay due.
 
@@ -176,7 +175,7 @@ class ScheduleState:
 
     # A tick that is too far ahead was written when the store's clock was wrong. It must
     # not prevent the next ticks from running.
-    def _without_future(self, now: datetime, following: datetime) -> ScheduleState:
+    def _without_future(self, now: datetime, following: datetime) -> Self:
         latest = max(now + FUTURE, following)
         tick, caught_up = (
             None if moment is not None and moment > latest else moment

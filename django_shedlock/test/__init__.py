@@ -1,7 +1,5 @@
 """Helpers for a project's own tests; ``pytest_plugin`` has them as fixtures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from functools import wraps
@@ -15,6 +13,9 @@ from django_shedlock.locks.configuration import ZERO, LockConfiguration, full_na
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider, provider_instances, use_instances
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.test.skips import assert_skips as assert_skips
+from django_shedlock.test.times import reopen_tick
+from django_shedlock.test.times import run_as_if_at as run_as_if_at
 
 if TYPE_CHECKING:
     from django_shedlock.test.contract import (
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-MEMORY = {"default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}}
+MEMORY = {"default": {"BACKEND": "django_shedlock.test.times.OneClockProvider"}}
 
 
 def unlocked() -> override_settings:
@@ -43,6 +44,9 @@ def locked_in_memory() -> override_settings:
     Use it as a context manager, or to decorate test functions, also async ones, and
     ``SimpleTestCase`` classes. Each test of a class begins without any locks, and so
     does each inner ``locked_in_memory()``; those of the outer one stay as they were.
+
+    Leases, ``lock_at_least_for`` and ticks all go by the wall clock, so freezegun,
+    time-machine and ``run_as_if_at()`` move all of them.
     """
     return LockedInMemory()
 
@@ -70,7 +74,7 @@ class LockedInMemory(override_settings):
         return TestContextDecorator.decorate_class(LockedInMemory(), cls)
 
 
-def held_elsewhere(name: str, *, provider: str = "default") -> HeldElsewhere:
+def held_elsewhere(name: str, *, provider: str = "default") -> "HeldElsewhere":
     """
     Let another worker hold the lock, so that the job under test is skipped.
 
@@ -135,10 +139,19 @@ async def ais_held(name: str, *, provider: str = "default") -> bool:
 
 
 def force_release(name: str, *, provider: str = "default") -> bool:
-    """Release the lock, whoever holds it; return whether it was held."""
+    """
+    Release the lock, whoever holds it; return whether it was held.
+
+    The tick of a schedule that was run is open again, too, if the lock is in memory, in
+    a database, or in another store that keeps an ``Entry``.
+    """
     store = get_provider(provider)
     status = store.status(full_name(name))
-    return status is not None and store.replace(status, ZERO)
+    if status is None:
+        return False
+    was_held = store.replace(status, ZERO)
+    reopen_tick(store, status.name)
+    return was_held
 
 
 async def aforce_release(name: str, *, provider: str = "default") -> bool:

@@ -1,7 +1,5 @@
 """Worker processes for tests: cheap to start, and always ended."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -17,7 +15,7 @@ PATIENCE = 240
 """Seconds: what has not happened by then never will. No test waits for them to pass."""
 
 # Forked from a clean process: a fork of pytest would share its sockets and threads.
-context = multiprocessing.get_context("forkserver")
+context: Any = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["django_shedlock.test.preload"])
 
 
@@ -43,7 +41,7 @@ class Worker:
 
     def __init__(self, function: Callable[..., Any], *args: Any):
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(
+        self.process: Any = context.Process(
             target=_run, args=(theirs, addresses(), function, args), daemon=True
         )
         self.process.start()

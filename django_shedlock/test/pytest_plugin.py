@@ -1,7 +1,5 @@
 """The helpers of ``django_shedlock.test`` as pytest fixtures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -30,7 +28,7 @@ def shedlock_in_memory() -> Iterator[None]:
 
 
 @pytest.fixture
-def shedlock_held_elsewhere() -> Callable[..., HeldElsewhere]:
+def shedlock_held_elsewhere() -> "Callable[..., HeldElsewhere]":
     """Return ``held_elsewhere()``, in which a job is skipped."""
     from django_shedlock.test import held_elsewhere
 

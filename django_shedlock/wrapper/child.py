@@ -1,7 +1,5 @@
 """A command that runs as a child of this process, and what it inherits."""
 
-from __future__ import annotations
-
 import marshal
 import os
 import signal
@@ -62,7 +60,7 @@ class Child:
             # well, and nobody would end the rest.
             launcher = [LAUNCHER, str(theirs.fileno()), str(len(order))]
             try:
-                self.process = subprocess.Popen(  # noqa: S603
+                self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603
                     [*INTERPRETER, *launcher],
                     pass_fds=[*inherited, theirs.fileno()],
                     process_group=None if has_terminal else 0,

@@ -1,14 +1,12 @@
 """Hold a lock while a command runs, and pass signals on to the command."""
 
-from __future__ import annotations
-
 import random
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from types import FrameType
@@ -18,8 +16,9 @@ from django.core.management import CommandError
 from django_shedlock.exceptions import LockLost, LockProviderError
 from django_shedlock.executor import attempt
 from django_shedlock.locks.configuration import LockRequest
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.states import CONTENDED, LockHolder
 from django_shedlock.wrapper.child import Child, inheritable_files
+from django_shedlock.wrapper.first_deploy import before_first_migrate
 from django_shedlock.wrapper.launcher import SIGNALLED
 
 LOST = 123
@@ -58,7 +57,12 @@ def run(
         with signals.handled():
             if jitter:
                 signals.sleep(random.uniform(0, jitter.total_seconds()))
-            with attempt(request, sleep=signals.sleep) as lock:
+            with (
+                before_first_migrate(request, signals.sleep) as goes_on,
+                attempt(request, sleep=signals.sleep)
+                if goes_on
+                else nullcontext(CONTENDED) as lock,
+            ):
                 if isinstance(lock, LockHolder):
                     signals.end_if_received()
                     return on_skip_exit

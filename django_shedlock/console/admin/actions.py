@@ -1,7 +1,5 @@
 """The admin's menu, buttons and confirmations, by the table of operators' actions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
@@ -19,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_l
 from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import holder, instant
-from django_shedlock.console.operators import ACTIONS, OperatorAction, texts
+from django_shedlock.console.operators import ACTIONS, OperatorAction, performing
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.durations import parse_duration
 from django_shedlock.exceptions import ShedLockError
@@ -40,7 +38,7 @@ class DurationField(forms.CharField):
     """A duration of at most a year; an option with a default may be left empty."""
 
     def __init__(self, option: Option):
-        self.default = option.default
+        self.default: Any = option.default
         texts: Any = {"label": option.label, "help_text": option.hint}
         is_required = option.default is None
         super().__init__(
@@ -65,7 +63,7 @@ class DurationField(forms.CharField):
 class ActionForm(forms.Form):
     """The options of an action, and the operator's reason."""
 
-    reason = forms.CharField(
+    reason: forms.CharField = forms.CharField(
         label=pgettext_lazy("shedlock", "Reason"),
         max_length=500,
         widget=forms.Textarea(attrs={"rows": 2, "cols": 60}),
@@ -175,12 +173,7 @@ class OperatorActions(ConsoleAdmin):
         return page or back
 
     def ask(
-        self,
-        request: HttpRequest,
-        chosen: Any,
-        *,
-        action: Action,
-        form: ActionForm | None = None,
+        self, request: HttpRequest, chosen: Any, action: Action, form: Any = None
     ) -> HttpResponse | None:
         """Ask for a reason and a confirmation; ``None`` leads back to the list."""
         records = list(chosen[: MOST_LOCKS + 1])
@@ -195,7 +188,7 @@ class OperatorActions(ConsoleAdmin):
         for record in records:
             why = obstacles.get(record.name)
             if record.state not in action.states:
-                why = texts.condition(record.status)
+                why = performing.condition(record.status)
             if why:
                 others.append((record, why))
                 continue

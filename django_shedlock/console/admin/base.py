@@ -1,15 +1,13 @@
 """What the pages of the console have in common, and what large tables need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, ShowFacets
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.paginator import Paginator
 from django.db import Error
@@ -20,16 +18,16 @@ from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 
-from django_shedlock.console.admin import labels
-from django_shedlock.console.admin.filters import (
-    admin_provider,
-    database_providers,
-    history_databases,
-    page_of,
-)
+from django_shedlock.console.admin import filters, labels
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
 from django_shedlock.providers.database.errors import describe
+
+if TYPE_CHECKING:  # in Django itself they take no parameters
+    AnyModelAdmin = ModelAdmin[Any]
+    AnyPaginator = Paginator[Any]
+else:
+    AnyModelAdmin, AnyPaginator = ModelAdmin, Paginator
 
 FEW_LOCKS = 3
 """Of more locks there is one message, which has the names of these."""
@@ -40,7 +38,7 @@ LEVELS = {
 }
 Told = tuple[ActionResult, str, str]
 """The result of an action on a lock, the lock's name, and the sentence about it."""
-LEADS = {
+LEADS: dict[Any, Any] = {
     LockRun: pgettext_lazy("shedlock", "Runs"),
     LockAction: pgettext_lazy("shedlock", "Operators' actions"),
 }
@@ -59,7 +57,7 @@ def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
                 **self.admin_site.each_context(request),
                 "title": gettext("The locks can't be read"),
                 "opts": self.opts,
-                "database": admin_provider(request).using,
+                "database": filters.admin_provider(request).using,
                 "error": describe(error) if isinstance(error, Error) else str(error),
             }
             page = "admin/django_shedlock/unreachable.html"
@@ -74,7 +72,7 @@ def has_nul(request: HttpRequest) -> bool:
     return any("\0" in text for _, texts in sent for text in texts)
 
 
-class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
+class ConsoleAdmin(AnyModelAdmin):
     """
     Read-only pages: nobody adds, changes or deletes a row here.
 
@@ -86,16 +84,16 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     show_facets = ShowFacets.NEVER
 
     class Media:
-        css = {"all": [f"django_shedlock/{e}.css" for e in ("console", "list", "lock")]}
+        css: ClassVar[Any] = {
+            "all": [f"django_shedlock/{e}.css" for e in ("console", "list", "lock")]
+        }
 
     @tells_failure
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         """Show the list; without a filter that has a NUL, which PostgreSQL refuses."""
         if has_nul(request):
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
-        return super().changelist_view(request, extra_context)
+        return super().changelist_view(request, *args, **kwargs)
 
     @tells_failure
     def change_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -127,8 +125,10 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     def leads(self, request: HttpRequest, row: Any) -> list[tuple[Any, str]]:
         """Return titles and addresses of the runs and actions of the row's lock."""
         query = {"name__exact": row.name}
-        if len(history_databases()) > 1:
-            query["provider"] = getattr(row, "provider", admin_provider(request).alias)
+        if len(filters.history_databases()) > 1:
+            query["provider"] = getattr(
+                row, "provider", filters.admin_provider(request).alias
+            )
         site, found = self.admin_site, []
         for model, title in LEADS.items():
             app, name = model._meta.app_label, model._meta.model_name
@@ -159,11 +159,11 @@ class ConsoleAdmin(ModelAdmin):  # type: ignore[type-arg]
     has_change_permission = has_delete_permission = has_add_permission
 
 
-class CappedPaginator(Paginator):  # type: ignore[type-arg]
+class CappedPaginator(AnyPaginator):
     """Counts at most ``most`` rows, so counting stays quick."""
 
     most = 10_000
-    is_capped = False
+    is_capped: bool = False
     """Whether there are more rows than ``count`` says."""
 
     @cached_property
@@ -178,9 +178,9 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
 class LargeTableAdmin(ConsoleAdmin):
     """A view of a table that grows with each run, the newest row first."""
 
-    ordering = ("-pk",)
-    sortable_by = ()
-    actions = None
+    ordering: ClassVar[Any] = ("-pk",)
+    sortable_by: ClassVar[Any] = ()
+    actions: Any = None
     paginator = CappedPaginator
 
     @classmethod
@@ -197,8 +197,13 @@ class LargeTableAdmin(ConsoleAdmin):
         if not row.name:  # of a catch-up, which is for no single lock
             return labels.NOTHING
         site, address = self.admin_site, ""
-        if site.is_registered(LockRecord) and row.provider in database_providers():
-            address = page_of(site, "lockrecord", row.name, row.provider)
+        if (
+            site.is_registered(LockRecord)
+            and row.provider in filters.database_providers()
+        ):
+            page, key = "admin:django_shedlock_lockrecord_change", quote(row.name)
+            address = reverse(page, args=[key], current_app=site.name)
+            address += filters.query_of(row.provider)
         return labels.shown("lock_link", name=row.name, page=address)
 
 

@@ -1,7 +1,5 @@
 """The last runs of a lock: a picture with gaps for ticks without a run, and numbers."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -55,41 +53,21 @@ class Mark:
     middle: float = 0
 
 
-@dataclass(frozen=True)
-class Chart:
-    """
-    Bars of runs and gaps between them, the newest on the right.
-
-    The height of a bar is the duration of its run, so far if it goes on; ``scale`` is
-    that of the chart. A run of unknown duration has a bar of the full height, and so
-    has one that is cut, as it took much longer than the others. ``usual_top`` is where
-    the line of the usual duration is, if that is known. ``dates`` are when the last run
-    began, and the oldest one if its bar is near the left edge.
-    """
-
-    marks: Sequence[Mark]
-    longest: str
-    scale: str
-    half: str
-    usual: str
-    usual_top: float | None
-    dates: Sequence[str]
-    has_bad_end: bool
-    has_gap: bool
-    has_cut: bool
-    bar_width: float = BAR_WIDTH
-
-
 def make_chart(
     newest_first: Sequence[Any],
     usual: timedelta | None = None,
     schedule: Schedule | None = None,
     until: datetime | None = None,
-) -> Chart:
+) -> dict[str, Any]:
     """
     Return the chart of these runs, which have ``current_outcome`` and ``elapsed``.
 
-    Ticks of the present ``schedule`` before ``until`` should have had a run by now.
+    Ticks of the present ``schedule`` before ``until`` should have had a run by now. The
+    height of a bar is the duration of its run, so far if it goes on; ``scale`` is that
+    of the chart. A run of unknown duration has a bar of the full height, and so has one
+    that is cut, as it took much longer than the others. ``usual_top`` is where the line
+    of the ``usual`` duration is. ``dates`` are when the last run began, and the oldest
+    one if its bar is near the left edge.
     """
     durations = sorted(filter(None, map(_measured, newest_first[:SLOTS])))
     longest = scale = durations[-1] if durations else ZERO
@@ -97,7 +75,7 @@ def make_chart(
         most = durations[int(USUALLY * (len(durations) - 1))]
         scale = most if longest > FAR * most else longest
         scale = max(scale, usual or ZERO)
-    lefts = [WIDTH * (SLOTS - 1 - index) for index in range(SLOTS)]
+    lefts = (WIDTH * (SLOTS - 1 - index) for index in range(SLOTS))
     found = _marks(newest_first, scale, schedule, until)
     marks = [
         replace(mark, left=left, middle=left + BAR_WIDTH / 2)
@@ -106,18 +84,19 @@ def make_chart(
     bars = [mark for mark in marks if mark.run]
     is_full = bool(bars) and bars[0].left < MARGIN
     dated = [bars[0], bars[-1]] if is_full else bars[-1:]
-    return Chart(
-        marks,
-        length(longest),
-        length(scale),
-        length(scale / 2),
-        length(usual),
-        None if usual is None or not scale else 100 * (1 - usual / scale),
-        [instant(bar.run.started) for bar in dated],
-        has_bad_end=any(bar.outcome and bar.outcome.is_bad for bar in bars),
-        has_gap=len(bars) < len(marks),
-        has_cut=any(bar.is_cut for bar in bars),
-    )
+    return {
+        "marks": marks,
+        "longest": length(longest),
+        "scale": length(scale),
+        "half": length(scale / 2),
+        "usual": length(usual),
+        "usual_top": None if usual is None or not scale else 100 * (1 - usual / scale),
+        "dates": [instant(bar.run.started) for bar in dated],
+        "has_bad_end": any(bar.outcome and bar.outcome.is_bad for bar in bars),
+        "has_gap": len(bars) < len(marks),
+        "has_cut": any(bar.is_cut for bar in bars),
+        "bar_width": BAR_WIDTH,
+    }
 
 
 def _marks(

@@ -1,19 +1,14 @@
 """Which provider a page is about, its findings, and the filters of the lists."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from django.contrib import admin
-from django.contrib.admin import AdminSite
-from django.contrib.admin.utils import quote
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock.console.admin.labels import KINDS, OUTCOMES, STATES
@@ -85,13 +80,6 @@ def query_of(alias: str, **parameters: str) -> str:
     return f"?{urlencode(parameters)}" if parameters else ""
 
 
-def page_of(site: AdminSite, model: str, key: Any, alias: str) -> str:
-    """Return the address of a row's page on this site, about this provider."""
-    page = f"admin:django_shedlock_{model}_change"
-    address = reverse(page, args=[quote(str(key))], current_app=site.name)
-    return address + query_of(alias)
-
-
 def subtitle_of(request: HttpRequest) -> str | None:
     """Return which provider a page shows, where there are several to choose from."""
     if len(database_providers()) < 2:
@@ -119,13 +107,13 @@ def names_of(attention: Attention, choice: str) -> list[str]:
 class ProviderFilter(admin.SimpleListFilter):
     """Says which provider's rows the list shows, and offers the others."""
 
-    title = pgettext_lazy("shedlock", "provider")
-    parameter_name = PROVIDER
+    title: Any = pgettext_lazy("shedlock", "provider")
+    parameter_name: Any = PROVIDER
     offered: Callable[[], Mapping[str, Any]] = staticmethod(database_providers)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
         aliases = list(self.offered())
-        self.chosen = chosen_alias(request, aliases)
+        self.chosen: str | None = chosen_alias(request, aliases)
         return [(alias, alias) for alias in aliases]
 
     def has_output(self) -> bool:
@@ -150,7 +138,7 @@ class ProviderFilter(admin.SimpleListFilter):
 class HistoryFilter(ProviderFilter):
     """Offers also providers that keep only their runs in a database."""
 
-    offered = staticmethod(history_databases)
+    offered: Any = staticmethod(history_databases)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(provider=self.chosen) if self.chosen else queryset
@@ -159,8 +147,14 @@ class HistoryFilter(ProviderFilter):
 class ChoiceFilter(admin.SimpleListFilter):
     """Filters by a column; a value that is not offered finds nothing."""
 
-    column: ClassVar[str]
-    labels: ClassVar[Mapping[Any, Any]]
+    labels: Mapping[Any, Any] = {}
+
+    @classmethod
+    def of(cls, model: Any, column: str, labels: Mapping[Any, Any] = labels) -> Any:
+        """Return such a filter by this column of the model, under its name."""
+        title = model._meta.get_field(column).verbose_name
+        own = {"title": title, "parameter_name": column, "labels": labels}
+        return type(cls.__name__, (cls,), own)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
         return [(str(choice), label) for choice, label in self.labels.items()]
@@ -175,24 +169,25 @@ class ChoiceFilter(admin.SimpleListFilter):
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the rows of this choice."""
-        return rows.filter(**{self.column: choice})
+        return rows.filter(**{str(self.parameter_name): choice})
 
 
 class StateFilter(ChoiceFilter):
     """Filters locks by their state, by the database's clock."""
 
-    title = pgettext_lazy("shedlock", "state")
-    parameter_name = column = "state"
-    labels = STATES
+    title: Any = pgettext_lazy("shedlock", "state")
+    parameter_name: Any = "state"
+    labels: Any = STATES
 
 
 class LastOutcomeFilter(ChoiceFilter):
     """Filters locks by the outcome of their last ended run."""
 
-    title = pgettext_lazy("shedlock", "last run")
-    parameter_name = "last"
-    column = "last_outcome"
-    labels = {o: label for o, label in OUTCOMES.items() if o is not RunOutcome.RUNNING}
+    title: Any = pgettext_lazy("shedlock", "last run")
+    parameter_name: Any = "last"
+    labels: Any = {
+        o: label for o, label in OUTCOMES.items() if o is not RunOutcome.RUNNING
+    }
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         """Return the locks of this choice; the last run is looked up for few."""
@@ -201,15 +196,15 @@ class LastOutcomeFilter(ChoiceFilter):
             written = [choice] + [RunOutcome.RUNNING] * (choice == RunOutcome.ABANDONED)
             runs = LockRun.objects.using(rows.db).filter(outcome__in=written)
             rows = rows.filter(pk__in=runs.values("name"))
-        return super().chosen(request, rows, choice)
+        return rows.filter(last_outcome=choice)
 
 
 class AttentionFilter(ChoiceFilter):
     """Filters locks by what somebody should look at, as ``shedlock check`` finds it."""
 
-    title = pgettext_lazy("shedlock", "attention")
-    parameter_name = "attention"
-    labels = {ANY: pgettext_lazy("shedlock", "any"), **KINDS}
+    title: Any = pgettext_lazy("shedlock", "attention")
+    parameter_name: Any = "attention"
+    labels: Any = {ANY: pgettext_lazy("shedlock", "any"), **KINDS}
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         return rows.filter(pk__in=names_of(attention_of(request), choice))
@@ -219,8 +214,9 @@ class RecentFilter(ChoiceFilter):
     """Filters by a column; offers the values of the newest rows."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        rows = model_admin.get_queryset(request).order_by("-pk").values(self.column)
-        found = {row[self.column] for row in rows[:RECENT]} - {""}
+        rows = model_admin.get_queryset(request).order_by("-pk")
+        recent = rows.values_list(self.parameter_name, flat=True)[:RECENT]
+        found = set(recent) - {""}
         # The chosen one stays on offer, even if no recent row has it.
         if chosen := self.value():
             found.add(chosen)

@@ -1,7 +1,5 @@
 """The console's labels, and the small templates in which it shows them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,6 +10,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from django_shedlock.clocks import local_text
@@ -90,6 +89,17 @@ def column(
 def instant_column(field: str, description: Any) -> Callable[[Any, Any], Any]:
     """Return a column of an admin that shows this instant of each row."""
     return column(description, lambda row: instant(getattr(row, field)))
+
+
+def text_column(model: Any, field: str, cell: str = "text", most: int = 0) -> Any:
+    """Return a column of an admin that shows this text, or ``most`` of its letters."""
+
+    def show(row: Any) -> SafeString:
+        text = getattr(row, field)
+        text = Truncator(text).chars(most) if most else text
+        return shown(cell, text=text) if text else NOTHING
+
+    return column(model._meta.get_field(field).verbose_name, show)
 
 
 def badge(kind: str, label: str) -> SafeString:

@@ -1,10 +1,8 @@
 """The admin's list of locks, and the page of one of them."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from functools import lru_cache, wraps
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -20,23 +18,16 @@ from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
-from django_shedlock.console.admin.runs import LockRunAdmin, last_runs
-from django_shedlock.console.admin.trail import trail_of
+from django_shedlock.console.admin.past import LockRunAdmin, last_runs, trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.trail import lifetime, request_of
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.states import LockState
-from django_shedlock.models import (
-    ActionKind,
-    LockAction,
-    LockRecord,
-    LockRecordQuerySet,
-    LockRun,
-    with_last_run,
-    with_request,
-)
+from django_shedlock.models import LockAction, LockRecord, LockRecordQuerySet, LockRun
+from django_shedlock.models.console import ActionKind
+from django_shedlock.models.last_runs import with_last_run, with_request
 from django_shedlock.providers import provider_aliases
 
 TEMPLATES = "admin/django_shedlock/lockrecord"
@@ -65,7 +56,7 @@ class LockRecordAdmin(OperatorActions):
     Each action has a permission of its own.
     """
 
-    list_display = (
+    list_display: Any = (
         "shown_name",
         "current_state",
         "worker",
@@ -74,35 +65,41 @@ class LockRecordAdmin(OperatorActions):
         "last_run",
         "next_expected",
     )
-    list_filter = (
+    list_filter: ClassVar[Any] = (
         filters.ProviderFilter,
         filters.AttentionFilter,
         filters.StateFilter,
         filters.LastOutcomeFilter,
     )
-    search_fields = ("name", "locked_by")
-    search_help_text = gettext_lazy("Search by lock or holder")
-    change_list_template = f"{TEMPLATES}/change_list.html"
-    change_form_template = f"{TEMPLATES}/change_form.html"
+    search_fields: ClassVar[Any] = ("name", "locked_by")
+    search_help_text: ClassVar[Any] = gettext_lazy("Search by lock or holder")
+    change_list_template: ClassVar[Any] = f"{TEMPLATES}/change_list.html"
+    change_form_template: ClassVar[Any] = f"{TEMPLATES}/change_form.html"
 
     class Media:
-        js = ("django_shedlock/refresh.js", "django_shedlock/selection.js")
+        js: Any = ("django_shedlock/refresh.js", "django_shedlock/selection.js")
 
-    shown_name = labels.column(
+    shown_name: Any = labels.column(
         pgettext_lazy("shedlock", "name"),
         lambda record: labels.lock_name(record.name),
         "name",
     )
-    current_state = labels.column(
+    current_state: Any = labels.column(
         pgettext_lazy("shedlock", "state"),
         lambda record: labels.state_badge(record.state),
         "urgency",
     )
-    worker = labels.column(pgettext_lazy("shedlock", "host"), rows.worker, "locked_by")
-    since = labels.column(pgettext_lazy("shedlock", "since"), rows.since, "locked_at")
-    lease = labels.column(pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until")
-    last_run = labels.column(pgettext_lazy("shedlock", "last run"), rows.last_run)
-    next_expected = labels.column(
+    worker: Any = labels.column(
+        pgettext_lazy("shedlock", "host"), rows.worker, "locked_by"
+    )
+    since: Any = labels.column(
+        pgettext_lazy("shedlock", "since"), rows.since, "locked_at"
+    )
+    lease: Any = labels.column(
+        pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until"
+    )
+    last_run: Any = labels.column(pgettext_lazy("shedlock", "last run"), rows.last_run)
+    next_expected: Any = labels.column(
         pgettext_lazy("shedlock", "next expected"), rows.next_expected
     )
 
@@ -124,9 +121,7 @@ class LockRecordAdmin(OperatorActions):
         return rows.LockList
 
     @tells_failure
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if CURE in request.POST:  # as if its action was chosen for its lock alone
             fields = request.POST.copy()
             fields["action"], _, name = str(fields[CURE]).partition(" ")
@@ -135,15 +130,16 @@ class LockRecordAdmin(OperatorActions):
             request.POST = fields  # type: ignore[assignment]
         if done := self.carry_out_confirmed(request):
             return done
-        response = super().changelist_view(request, extra_context)
+        response = super().changelist_view(request, *args, **kwargs)
         context = getattr(response, "context_data", None)
         if context and "cl" in context:
             aliases, here = provider_aliases(), filters.database_providers()
             changelist: rows.LockList = context["cl"]
-            counts, offered = changelist.counts(), self.offered(request).values()
+            provider = filters.admin_provider(request)
+            offered = self.offered(request).values()
             context |= {
-                "shedlock_attention": counts["attention"],
-                "shedlock_states": counts["state"],
+                **changelist.counts(),
+                "shedlock_provider": filters.query_of(provider.alias),
                 "shedlock_is_complete": changelist.attention.is_complete,
                 "shedlock_others": [alias for alias in aliases if alias not in here],
                 "shedlock_is_database": bool(here),
@@ -188,7 +184,7 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_about": known_jobs(provider.alias).get(obj.name),
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
-            "shedlock_lock": rows.facts_of(obj, runs, self.admin_site),
+            "shedlock_lock": rows.facts_of(obj, runs or ()),
             "shedlock_has_actions": self.admin_site.is_registered(LockAction),
             "shedlock_trail": trail_of(request, obj.name) if may_view_trail else None,
         }

@@ -1,13 +1,10 @@
 """What the console shows of locks: rows of their list, and facts of a lock's page."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from types import MethodType
 from typing import Any
 
-from django.contrib.admin import AdminSite
 from django.contrib.admin.templatetags.admin_list import results
 from django.contrib.admin.views.main import ChangeList
 from django.db import models
@@ -21,7 +18,7 @@ from django.utils.translation import pgettext
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.monitoring.findings import Kind
-from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.console.monitoring.summaries import is_unusual
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.trail import request_of
@@ -43,7 +40,8 @@ class LockList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, *arguments: Any) -> QuerySet[Any]:
         """Return the filtered records with their ``urgency``."""
-        self.attention, self.locks = filters.attention_of(request), self.root_queryset
+        self.attention: Attention = filters.attention_of(request)
+        self.locks: Any = self.root_queryset
         # The names are known, so no record costs a look into its runs.
         ranks: dict[int, list[str]] = {}
         for name, (first, *_) in self.attention.findings.items():
@@ -77,64 +75,53 @@ class LockList(ChangeList):
         )
         return list(locks.annotate(Count("pk")))
 
-    def counts(self) -> dict[str, list[dict[str, Any]]]:
-        """
-        Return how many locks need attention, all and by kind; and of each state.
-
-        A count's link sets the filter that finds these locks, or clears it.
-        """
+    def counts(self) -> dict[str, list[tuple[str, Any, int]]]:
+        """Return how many locks need attention, all and by kind; and of each state."""
         in_state: Counter[str] = Counter()
         for state, _, _, locks in self.tally:
             in_state[state] += locks
-        counts: dict[str, list[dict[str, Any]]] = {"attention": [], "state": []}
-
-        def count(parameter: str, choice: str, label: Any, locks: int) -> None:
-            is_chosen = self.params.get(parameter) == choice
-            chosen: dict[str, Any] = {"attention": None, "state": None, "p": None}
-            chosen |= {} if is_chosen else {parameter: choice}
-            told = {"choice": choice, "label": label, "locks": locks}
-            link = {"link": self.get_query_string(chosen), "is_chosen": is_chosen}
-            counts[parameter] += [told | link] if locks else []
-
         known = {name for _, name, *_ in self.tally}
-        for kind, label in {filters.ANY: "", **labels.KINDS}.items():
-            found = known.intersection(filters.names_of(self.attention, kind))
-            count("attention", str(kind), label, len(found))
-        for state, label in labels.STATES.items():
-            if state is not LockState.EXPIRED:  # which needs attention, so is counted
-                count("state", state.value, label, in_state[state])
-        return counts
+        attention = [
+            (str(kind), label, len(known & {*filters.names_of(self.attention, kind)}))
+            for kind, label in {filters.ANY: "", **labels.KINDS}.items()
+        ]
+        states = [
+            (state.value, label, in_state[state])
+            for state, label in labels.STATES.items()
+            if state is not LockState.EXPIRED  # which needs attention, so is counted
+        ]
+        return {
+            "shedlock_attention": [each for each in attention if each[-1]],
+            "shedlock_states": [each for each in states if each[-1]],
+        }
 
     def rows(
         self, request: HttpRequest, offered: Collection[Action], *, has_runs: bool
     ) -> list[dict[str, Any]]:
         """Return the rows of the page: cells, findings, and actions that help."""
-        provider, records = filters.admin_provider(request), list(self.result_list)
-        names, found = [record.pk for record in records], self.attention.findings
+        records, found, rows = list(self.result_list), self.attention.findings, []
         if not self.attention.is_complete:
-            found = Search().of_locks(provider, names)
-        rows = []
+            names = [record.pk for record in records]
+            found = Search().of_locks(filters.admin_provider(request), names)
         for record, cells in zip(records, results(self), strict=True):
-            findings, run = found.get(record.pk, []), None
+            findings = found.get(record.pk, [])
             kinds = {finding.kind for finding in findings}
             helpful = {each.kind for each in offered if each.cures & kinds}
             if kinds & MAY_RUN:
                 helpful -= {ActionKind.RUN}
             helpful |= {ActionKind.WITHDRAW} if record.asked_at else set()
-            if has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}:
-                site, key = self.model_admin.admin_site, record.last_run_pk
-                run = filters.page_of(site, "lockrun", key, provider.alias)
+            is_bad = has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}
             rows.append(
                 {
                     "name": record.pk,
                     "cells": cells,
-                    "findings": [(each.kind.label, each) for each in findings],
+                    "findings": findings,
                     "cures": [
                         each
                         for each in offered
                         if each.kind in helpful and record.state in each.states
                     ],
-                    "bad_run": run,
+                    "bad_run": record.last_run_pk if is_bad else None,
                     "request": request_of(record),
                 }
             )
@@ -193,20 +180,17 @@ def next_expected(record: Any) -> SafeString:
     return labels.with_instant(ahead, status.next_tick, until)
 
 
-def facts_of(
-    record: Any, runs: Sequence[Any] | None, site: AdminSite
-) -> dict[str, Any]:
+def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     """
     Return what the page's template shows of a lock.
 
-    ``record`` comes from the admin's queryset. ``runs`` are the last ones, the newest
-    first; ``None`` if the user may not see them. ``site`` has their pages.
+    ``record`` comes from the admin's queryset. ``runs`` are the last ones that the user
+    may see, the newest first.
     """
     status, usual = record.status, record.usual_duration
     late = status.overdue_since(Search().grace)
     facts: dict[str, Any] = {
         "instants": {each: labels.instant(getattr(record, each)) for each in INSTANTS},
-        "status": status,
         "state": labels.state_badge(status.state),
         "left": labels.isolated(format_seconds(status.remaining)),
         "holder": worker(record),
@@ -224,13 +208,13 @@ def facts_of(
         facts["heartbeat"] = labels.isolated(rough_length(beat))
     if record.last_outcome is not None:
         facts["outcome"] = labels.outcome_badge(record.last_outcome)
-    for run in runs or ():
-        if RunOutcome(run.current_outcome) is not RunOutcome.RUNNING:
-            page = filters.page_of(site, "lockrun", run.pk, run.provider)
-            outcome = labels.outcome_badge(run.current_outcome)
-            facts |= {"run": run, "run_page": page, "outcome": outcome}
-            facts["took"] = labels.isolated(labels.length(run.duration))
-            facts["began"] = labels.ago(run.elapsed, run.started)
-            facts["failure"] = labels.excerpt(run)
-            break
+    ended = (run for run in runs if run.current_outcome != RunOutcome.RUNNING)
+    if run := next(ended, None):
+        facts |= {
+            "run": run,
+            "outcome": labels.outcome_badge(run.current_outcome),
+            "took": labels.isolated(labels.length(run.duration)),
+            "began": labels.ago(run.elapsed, run.started),
+            "failure": labels.excerpt(run),
+        }
     return facts

@@ -1,7 +1,5 @@
 """``manage.py shedlock``: its subcommands, their common options, and their errors."""
 
-from __future__ import annotations
-
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
@@ -16,6 +14,7 @@ from django.db import Error
 from django.utils.connection import ConnectionDoesNotExist
 
 from django_shedlock.console.cli.base import ExitStatus, Subcommand
+from django_shedlock.console.cli.beat import Beat
 from django_shedlock.console.cli.check import Check
 from django_shedlock.console.cli.history import History
 from django_shedlock.console.cli.listing import Listing
@@ -41,6 +40,7 @@ SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Run,
     TriggerJob,
     CatchUp,
+    Beat,
 )
 """In the order in which ``--help`` shows them."""
 EPILOG = """
@@ -62,7 +62,7 @@ class Command(BaseCommand):
     """``manage.py shedlock SUBCOMMAND``."""
 
     help = "Shows the locks of scheduled jobs, and releases or extends them."
-    requires_system_checks = []
+    requires_system_checks: Any = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.epilog = EPILOG

@@ -1,7 +1,5 @@
 """What the subcommands share: exit statuses, arguments, and the search for a lock."""
 
-from __future__ import annotations
-
 import difflib
 import getpass
 import glob
@@ -43,7 +41,7 @@ class ExitStatus(IntEnum):
     RUNNING = 3
     UNKNOWN = 4
     NOT_HELD = 5
-    NOT_MAILED = 6
+    NOT_TOLD = 6
     PAUSED = 7
     LOST = run.LOST
     STORE_FAILED = run.STORE_FAILED
@@ -65,6 +63,9 @@ class Subcommand(ABC):
 
     name: ClassVar[str]
     help: ClassVar[str]
+    stdout: OutputWrapper
+    stderr: OutputWrapper
+    style: Style
 
     def __init__(self, stdout: OutputWrapper, stderr: OutputWrapper, style: Style):
         self.stdout, self.stderr, self.style = stdout, stderr, style

@@ -1,11 +1,12 @@
 """``manage.py shedlock check``."""
 
-from __future__ import annotations
-
 import sys
-from argparse import ArgumentParser
-from collections.abc import Sequence
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from html import escape
+from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
@@ -20,12 +21,15 @@ from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import default_duration
+from django_shedlock.webhooks import is_address, post
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
 LONGEST_NAME = 60
 """Of a lock in the subject of a mail."""
 MOST_MAILED = 100
 """Findings in one mail."""
+LONGEST_POST = 8000
+"""Characters: of more than 40,000, to which escapes may make them, Slack keeps none."""
 
 
 class Check(base.Subcommand):
@@ -70,6 +74,13 @@ class Check(base.Subcommand):
             "mail each finding once to ADMINS, and once that it is gone; with "
             "--verbosity 0 print nothing",
         )
+        parser.add_argument(
+            "--webhook",
+            metavar="URL",
+            type=_address,
+            help="post each finding once to this address, and once that it is gone, "
+            "as the JSON that Slack reads",
+        )
         base.add_switch(parser, "--json", "print JSON")
 
     def handle(self, alias: str | None, **options: Any) -> None:
@@ -84,10 +95,15 @@ class Check(base.Subcommand):
         ignore: list[str],
         fail_on: str,
         mail_admins: bool,
+        webhook: str | None,
         json: bool,
         verbosity: int,
         **options: Any,
     ) -> None:
+        if mail_admins and not settings.ADMINS:
+            raise base.WrongCall("--mail-admins needs an address in ADMINS.")
+        if webhook and find_spec("requests") is None:
+            raise base.WrongCall("--webhook needs django-shedlock[pings].")
         if grace is None:
             grace = default_duration(conf.GRACE)
         search = Search(grace, held_for, tuple(ignore), acknowledged=True)
@@ -107,26 +123,52 @@ class Check(base.Subcommand):
                 names = terminal.printable(names)
                 lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
             self.write("\n".join(lines))
-        if mail_admins:
-            _mail(search, aliases, findings)
+        report = partial(self._report, search, aliases, findings)
+        are_told = [report(mail.mail_admins)] if mail_admins else []
+        if webhook:
+            are_told.append(report(partial(_post, webhook), webhook=webhook))
         status = max((STATUSES[found.kind.severity] for found in findings), default=0)
         if status >= STATUSES[Severity(fail_on)]:
             sys.exit(status)
+        if not all(are_told):
+            sys.exit(base.ExitStatus.NOT_TOLD)
+
+    def _report(
+        self,
+        search: Search,
+        aliases: Sequence[str],
+        findings: Sequence[Finding],
+        tell: Callable[[str, str], None],
+        **reader: str,
+    ) -> bool:
+        # Where the network fails, several ways to tell may, and the verdict counts.
+        try:
+            with reported(search, aliases, findings, **reader) as changes:
+                if changes:
+                    try:
+                        tell(*_composed(changes))
+                    except Exception as error:  # whatever a mail backend raises
+                        raise CommandError(str(error)) from error
+        except CommandError as error:
+            how = "webhook" if reader else "mail"
+            self.stderr.write(
+                f"The {how} could not be sent: {error}. The next call of "
+                f"`{PROGRAM} check` that tells of changes tries it again."
+            )
+            return False
+        return True
 
 
-def _mail(search: Search, aliases: Sequence[str], findings: Sequence[Finding]) -> None:
-    if not settings.ADMINS:
-        raise base.WrongCall("--mail-admins needs an address in the setting ADMINS.")
-    with reported(search, aliases, findings) as changes:
-        if changes:
-            try:
-                mail.mail_admins(*_composed(changes))
-            except Exception as error:  # whatever a mail backend raises
-                raise CommandError(
-                    f"The mail could not be sent: {error}. The next call of "
-                    f"`{PROGRAM} check --mail-admins` tries it again.",
-                    returncode=base.ExitStatus.NOT_MAILED,
-                ) from error
+def _address(text: str) -> str:
+    if not is_address(text):  # it may be secret, or contain one
+        raise ArgumentTypeError("give an address that begins with https:// or http://")
+    return text
+
+
+def _post(address: str, subject: str, text: str) -> None:
+    text = f"{subject}\n\n{text}"[:LONGEST_POST]
+    # Escaped, since a name could call all people of the channel, as <!here> does.
+    post(address, json={"text": escape(text, quote=False)})
 
 
 def _composed(changes: Changes) -> tuple[str, str]:
@@ -144,8 +186,8 @@ def _composed(changes: Changes) -> tuple[str, str]:
             text = terminal.printable(str(each))
             about = known_jobs(each.provider).get(each.lock) if each.lock else None
             text += f" Runbook: {about.runbook}" if about and about.runbook else ""
-            link = f"\n  {each.link}" if each.link else ""
-            parts.append(f"* {each.kind.severity.upper()} {text}{link}")
+            links = "".join(f"\n  {link}" for link in (each.link, each.help) if link)
+            parts.append(f"* {each.kind.severity.upper()} {text}{links}")
         if (left := len(findings) - MOST_MAILED) > 0:
             parts.append(f"* {left} more: see `{PROGRAM} check`.")
     subject = f"shedlock: {', '.join(counts)}: {first}{others}"

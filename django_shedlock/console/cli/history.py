@@ -1,7 +1,5 @@
 """``manage.py shedlock history``."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from datetime import timedelta

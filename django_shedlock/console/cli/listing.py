@@ -1,7 +1,5 @@
 """``manage.py shedlock list``."""
 
-from __future__ import annotations
-
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The subcommands of operators: one for each of their actions, trigger, catch-up."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
@@ -19,13 +17,9 @@ from django_shedlock.console.operators import (
     RELEASE,
     Answer,
     OperatorAction,
+    requests,
 )
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.requests import (
-    carry_out_requests,
-    jobs_by_name,
-    run_now,
-)
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import Result, catch_up
@@ -84,7 +78,7 @@ class ActionCommand(Subcommand):
         if self.action.makes and provider.status(name) is None:
             # A known job may have no record yet; a typo must not make one.
             for known in (name, full_name(name)):
-                if known in jobs_by_name(provider):
+                if known in requests.jobs_by_name(provider):
                     return known, None
         # A bad end outlives the record of its lock.
         if self.action is ACKNOWLEDGE and Search().of_locks(provider, [name]):
@@ -120,7 +114,7 @@ class TriggerJob(Subcommand):
     def run(
         self, provider: LockProvider, *, name: str, reason: str, **options: Any
     ) -> None:
-        known = jobs_by_name(provider)
+        known = requests.jobs_by_name(provider)
         job = known.get(name) or known.get(full_name(name))
         if job is None:
             names = sorted(known)
@@ -139,7 +133,7 @@ class TriggerJob(Subcommand):
                 returncode=ExitStatus.UNKNOWN,
             )
         by: Any = {"operator": base.operator(), "reason": reason}
-        answer = run_now(OperatorAction(provider, job.name, **by), job.start)
+        answer = requests.run_now(OperatorAction(provider, job.name, **by), job.start)
         told = printable(answer.detail)
         if not answer:
             status = _status_of(answer)
@@ -182,13 +176,13 @@ class CatchUp(Subcommand):
     ) -> None:
         overdue = failed = 0
         if dry_run:
-            known = jobs_by_name(provider)
+            known = requests.jobs_by_name(provider)
             for request in Trail(provider).requests():
                 if request.name in known:
                     asked = f"{request.operator} asked for a run: {request.reason}"
                     self.stdout.write(printable(f"Lock {request.name!r}: {asked}"))
         else:
-            for request, answer in carry_out_requests(provider):
+            for request, answer in requests.carry_out_requests(provider):
                 by = f"{request.operator} asked for it: {request.reason}"
                 if verbosity:
                     self.stdout.write(printable(f"{answer.detail} {by}"))

@@ -1,7 +1,5 @@
 """``manage.py shedlock prune``."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """``manage.py shedlock run``."""
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``manage.py shedlock show``."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What the subcommands print: tables and findings for people, JSON for programs."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 import unicodedata

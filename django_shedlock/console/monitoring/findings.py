@@ -1,7 +1,5 @@
 """Findings: what an operator should look at, why, and which command helps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, timedelta
@@ -9,22 +7,20 @@ from enum import StrEnum
 from typing import Any
 
 from django.db.models import TextChoices
+from django.utils.translation import gettext_noop as _
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.links import command, page_of_lock
+from django_shedlock.console.links import RUNBOOK, command, page_of_lock
+from django_shedlock.console.monitoring.sentences import Said, say, together
 from django_shedlock.console.monitoring.summaries import (
     MOST_FAILURES,
     LockSummary,
     is_unusual,
 )
-from django_shedlock.console.monitoring.traces import (
-    Evidence,
-    Trace,
-    fact_of,
-    process_of,
-)
+from django_shedlock.console.monitoring.traces import Evidence, Trace, fact_of
 from django_shedlock.durations import format_seconds, rough_length
+from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
 
@@ -49,6 +45,7 @@ class Kind(TextChoices):
     LONG = "long", pgettext_lazy("shedlock", "runs too long")
     LOST = "lost", pgettext_lazy("shedlock", "lost")
     ABANDONED = "abandoned", pgettext_lazy("shedlock", "abandoned")
+    REPEATED = "repeated", pgettext_lazy("shedlock", "ran on two hosts")
     PAUSED = "paused", pgettext_lazy("shedlock", "paused")
     UNREADABLE = "unreadable", pgettext_lazy("shedlock", "unreadable")
     CLOCK = "clock"
@@ -87,13 +84,23 @@ class Finding:
     message: str = ""
 
     @property
+    def told(self) -> str:
+        """The sentence in the reader's language."""
+        return getattr(self.sentence, "told", self.sentence)
+
+    @property
     def link(self) -> str:
         """The address of the lock's page; empty if it has none, or no site is known."""
         return page_of_lock(self.provider, self.lock) if self.lock else ""
 
+    @property
+    def help(self) -> str:
+        """The address of what such a finding means, and what to do."""
+        return f"{RUNBOOK}#{self.kind}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return what programs get to read."""
-        return {**asdict(self), "link": self.link}
+        return {**asdict(self), "link": self.link, "help": self.help}
 
     def __str__(self) -> str:
         what = f"Lock {self.lock!r}" if self.lock else f"Provider {self.provider!r}"
@@ -117,11 +124,13 @@ def findings_of(
     """
     status, bad = summary.status, summary.bad
     told: list[Told | None] = [_bad_end(summary, each, evidence) for each in bad]
+    if summary.repetition is not None:
+        sentence, words = summary.repetition.told(), ["history", summary.name]
+        told.append((Kind.REPEATED, sentence, words, ""))
     if status is not None and status.unreadable:
-        sentence = (
-            f"Its record can't be read ({status.unreadable}). Correct or delete "
-            f"{provider.record_of(status.name)}."
-        )
+        text = _("Its record can't be read (%(why)s). Correct or delete %(record)s.")
+        record = provider.record_of(status.name)
+        sentence = say(text, why=status.unreadable, record=record)
         told = [(Kind.UNREADABLE, sentence, [], status.unreadable)]
     elif status is not None:
         told += [
@@ -146,7 +155,7 @@ def findings_of(
     return sorted(found, key=lambda each: each.kind.rank)
 
 
-Told = tuple[Kind, str, list[str], str]
+Told = tuple[Kind, Said, list[str], str]
 """A finding's kind, its sentence, the words of a command that helps, and its fact."""
 
 
@@ -159,26 +168,29 @@ def _overdue(
     # Without cronsim nobody can read the schedule.
     schedule = f" ({status.schedule})" if status.schedule else ""
     tick = status.schedule_state.tick
-    if tick is None:
-        why = "No run has ever begun: check whether its scheduler runs."
+    last = local_text(tick) if tick else ""
+    if not tick:
+        why = _("No run has ever begun: check whether its scheduler runs.")
     elif not status.schedule_state.was_started(aware(status.clock), grace):
-        why = (
-            f"No run has begun since the tick of {local_text(tick)}: check whether its "
-            "scheduler runs."
+        why = _(
+            "No run has begun since the tick of %(last)s: check whether its scheduler "
+            "runs."
         )
     elif tick == since:
-        why = "Its job ran, but did not succeed: find out why."
+        why = _("Its job ran, but did not succeed: find out why.")
     else:
-        why = f"Nor has the last tick that ran, {local_text(tick)}: find out why."
-    late = rough_length(aware(status.clock) - since)
-    missed = f"the tick of {local_text(since)}{schedule}"
-    sentence = f"Late by {late}: {missed} has not succeeded. {why}"
+        why = _("Nor has the last tick that ran, %(last)s: find out why.")
+    late, missed = rough_length(aware(status.clock) - since), local_text(since)
+    text = _("Late by %(late)s: the tick of %(missed)s%(schedule)s has not succeeded.")
+    sentence = say(text, late=late, missed=missed, schedule=schedule)
+    sentence = together(sentence, say(why, last=last))
     newest, words = since, ["trigger", status.name]
     if status.schedule is not None:
         newest = next(status.schedule.ticks_until(aware(status.clock) - grace))
     is_expired = status.state is LockState.EXPIRED
     if process := evidence.suspect(bad, status.locked_by if is_expired else ""):
-        sentence += f" Its last run may still go on in process {process}."
+        text = _("Its last run may still go on in process %(process)s.")
+        sentence = together(sentence, say(text, process=process))
         words = ["show", status.name]
     elif status.may_catch_up(grace):
         words = ["catch-up"] + ["--include-expired", status.name] * is_expired
@@ -188,12 +200,16 @@ def _overdue(
 def _expired(status: LockStatus) -> Told | None:
     if status.state is not LockState.EXPIRED:
         return None
-    sentence = (
-        f"Its lease ended at {local_text(status.lock_until)}, but {status.locked_by} "
-        "never released the lock: its worker may have died, or its job runs for longer "
-        "than lock_at_most_for. The next start acquires the lock, a catch-up does not. "
-        f"Make sure that process {process_of(status.locked_by)} is gone, then release "
-        "the lock."
+    sentence = say(
+        _(
+            "Its lease ended at %(at)s, but %(holder)s never released the lock: its "
+            "worker may have died, or its job runs for longer than lock_at_most_for. "
+            "The next start acquires the lock, a catch-up does not. Make sure that "
+            "process %(process)s is gone, then release the lock."
+        ),
+        at=local_text(status.lock_until),
+        holder=status.locked_by,
+        process=process_of(status.locked_by),
     )
     return Kind.EXPIRED, sentence, ["release", status.name, "--force"], status.locked_by
 
@@ -206,22 +222,26 @@ def _long(
 ) -> Told | None:
     if status.state is not LockState.RUNNING:
         return None
-    usual = summary.usual_duration
+    usual, text = summary.usual_duration, ""
     tick = status.skips_since(grace) if held_for is None else None
     if held_for is not None and (usual is None or usual <= held_for):
-        why = "" if status.held_for > held_for else None
+        if status.held_for > held_for:
+            text = _("Its job has run for %(time)s as %(holder)s.")
     elif usual is not None and is_unusual(status, usual):
-        why = f", usually for {format_seconds(usual)}"
+        text = _("Its job has run for %(time)s as %(holder)s, usually for %(usual)s.")
     elif tick is not None and (usual is None or status.held_for > usual):
-        since = f"since the tick of {local_text(tick)} ({status.schedule})"
-        why = f", {since}, so later ticks are skipped"
-    else:
-        why = None
-    if why is None:
+        text = _(
+            "Its job has run for %(time)s as %(holder)s, since the tick of %(tick)s "
+            "(%(schedule)s), so later ticks are skipped."
+        )
+    if not text:
         return None
-    sentence = (
-        f"Its job has run for {format_seconds(status.held_for)} as {status.locked_by}"
-        f"{why}. If it hangs, end its process, then release the lock."
+    values = {"time": format_seconds(status.held_for), "holder": status.locked_by}
+    values["usual"] = format_seconds(usual) if usual is not None else ""
+    values["tick"] = local_text(tick) if tick else ""
+    sentence = together(
+        say(text, schedule=str(status.schedule), **values),
+        say(_("If it hangs, end its process, then release the lock.")),
     )
     return Kind.LONG, sentence, ["release", status.name, "--force"], status.locked_by
 
@@ -229,10 +249,14 @@ def _long(
 def _paused(status: LockStatus) -> Told | None:
     if not status.is_endless or status.held_for <= LONG_PAUSE or not status.pause:
         return None
-    sentence = (
-        f"Paused for {rough_length(status.held_for)}, without an end, by "
-        f"{status.pause.operator}, because: {status.pause.reason}. Its job does not "
-        "run until somebody resumes it."
+    sentence = say(
+        _(
+            "Paused for %(time)s, without an end, by %(who)s, because: %(reason)s. Its "
+            "job does not run until somebody resumes it."
+        ),
+        time=rough_length(status.held_for),
+        who=status.pause.operator,
+        reason=status.pause.reason,
     )
     return Kind.PAUSED, sentence, ["resume", status.name], status.locked_by
 
@@ -240,21 +264,25 @@ def _paused(status: LockStatus) -> Told | None:
 def _bad_end(summary: LockSummary, trace: Trace, evidence: Evidence) -> Told | None:
     status, outcome = summary.status, trace.outcome
     is_expired = status is not None and status.state is LockState.EXPIRED
-    which, again, last = "Its last run", "", ""
+    which, last = say(_("Its last run")), None
+    again: Said | str = ""
     if trace.run.pk != summary.last_run:
-        which = "An earlier run"
+        which = say(_("An earlier run"))
         if not trace.is_news:
             return None
     elif is_expired and outcome is RunOutcome.ABANDONED:
         return None  # the finding that its lock has expired says the same
     elif summary.failures > 1:
-        limit = "at least " if summary.failures == MOST_FAILURES else ""
-        again = f", and {limit}{summary.failures} runs in a row have not succeeded"
+        text = _(", and %(count)s runs in a row have not succeeded")
+        if summary.failures == MOST_FAILURES:
+            text = _(", and at least %(count)s runs in a row have not succeeded")
+        again = say(text, count=summary.failures)
     if summary.last_success is not None:
-        last = f" It last succeeded at {local_text(summary.last_success)}."
-    end, remedy = trace.told()
+        at = local_text(summary.last_success)
+        last = say(_("It last succeeded at %(at)s."), at=at)
+    end, remedy = trace.told(which, again)
     locked_by, words = trace.run.locked_by, ["history", summary.name]
     if trace.may_run:
         words = ["acknowledge", summary.name, "--reason", "its process is gone"]
-    sentence = f"{which} {end}{again}.{evidence.released(locked_by)}{last} {remedy}"
+    sentence = together(end, evidence.released(locked_by), last, remedy)
     return Kind(str(outcome)), sentence, words, locked_by

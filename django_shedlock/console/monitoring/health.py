@@ -1,9 +1,6 @@
 """Whether the locks work, for load balancers, uptime checks, and people."""
 
-from __future__ import annotations
-
 import hashlib
-import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -27,8 +24,9 @@ from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.signals import logger
-from django_shedlock.threads import renewed_in_child, run_in_background
+from django_shedlock.threads import run_in_background
 
 PERMISSION = "django_shedlock.view_lockrecord"
 KEEP_FOR = timedelta(seconds=5)
@@ -106,7 +104,7 @@ class Checks:
         self.forget()
 
     def forget(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
         self._under_way: dict[Hashable, list[tuple[float, Future[Verdict]]]] = {}
 
     def begin(
@@ -138,7 +136,7 @@ def _run(check: Callable[[], Verdict]) -> Verdict:
         caches.close_all()
 
 
-checks = renewed_in_child(Checks())
+checks: Checks = renewed_in_child(Checks())
 
 
 @dataclass

@@ -1,12 +1,11 @@
 """Report each finding once, and once that it is gone, whichever hosts check."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 from django.core.cache import cache
@@ -53,15 +52,22 @@ class Changes:
 
 @contextmanager
 def reported(
-    search: Search, aliases: Sequence[str], findings: Sequence[Finding]
+    search: Search,
+    aliases: Sequence[str],
+    findings: Sequence[Finding],
+    *,
+    webhook: str = "",
 ) -> Iterator[Changes]:
     """
     Yield what has changed since the last report, for the body to tell.
 
-    ``findings`` are all that ``search`` found in the providers of these aliases. If the
+    ``findings`` are all that ``search`` found in the providers of these aliases. What
+    was told to the administrators, and to each ``webhook``, is remembered apart. If the
     body raises, nothing counts as told, and the next report has it again. Raises
     ``django.db.Error`` if the database failed.
     """
+    # The address is a secret, which nobody can read from its hash.
+    reader = webhook and f":webhook:{sha256(webhook.encode()).hexdigest()[:12]}"
     changes, claims, unkept = Changes(), list[tuple[Any, str]](), list[str]()
     try:
         for alias in aliases:
@@ -69,7 +75,7 @@ def reported(
             kinds = {each.kind for each in found}
             try:
                 using = get_provider(alias).history_database
-                row = None if using is None else _row(using, alias)
+                row = None if using is None else _row(using, alias + reader)
             except Exception:  # whatever wrong settings, or a store, raise
                 if Kind.UNREACHABLE not in kinds:
                     raise
@@ -77,7 +83,7 @@ def reported(
             is_complete = kinds.isdisjoint({Kind.UNREACHABLE, Kind.MORE})
             ignored = search.ignored if is_complete else None
             if row is None:
-                unkept += _report_unkept(found, changes)
+                unkept += _report_unkept(found, changes, reader)
             elif told := _report(row, found, ignored, changes):
                 claims.append((row, told))
         yield changes
@@ -152,12 +158,12 @@ def _compared(
     return kept
 
 
-def _row(using: str, alias: str) -> Any:
+def _row(using: str, key: str) -> Any:
     notices = Notice.objects.using(using)
-    rows = notices.filter(provider=alias).annotate(now=DatabaseNow())
+    rows = notices.filter(provider=key).annotate(now=DatabaseNow())
     row = run_here(rows.first, using)
     if row is None:
-        new = [Notice(provider=alias)]
+        new = [Notice(provider=key)]
         # Another host may be first.
         run_here(lambda: notices.bulk_create(new, ignore_conflicts=True), using)
         row = run_here(rows.get, using)
@@ -171,10 +177,12 @@ def _update(row: Any, version: int, **columns: Any) -> bool:
     return bool(run_here(lambda: same.update(version=version + 1, **columns), using))
 
 
-def _report_unkept(found: Iterable[Finding], changes: Changes) -> Iterator[str]:
+def _report_unkept(
+    found: Iterable[Finding], changes: Changes, reader: str
+) -> Iterator[str]:
     # While the store is down, only a cache can remember what was reported: by this key.
     for finding in found:
-        key = f"shedlock:{finding.provider}:{finding.lock}:{finding.kind}"
+        key = f"shedlock:{finding.provider}{reader}:{finding.lock}:{finding.kind}"
         with suppress(Exception):  # if the cache fails, it is reported all the same
             if not cache.add(key, True, REMINDER.total_seconds()):
                 continue

@@ -1,7 +1,5 @@
 """The one verdict on locks: which need attention, and which have metrics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +8,14 @@ from functools import partial
 from itertools import islice
 
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_noop as _
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE, clock_difference
 from django_shedlock.console.links import command
 from django_shedlock.console.monitoring.findings import Finding, Kind, findings_of
+from django_shedlock.console.monitoring.repetitions import repetitions
+from django_shedlock.console.monitoring.sentences import say
 from django_shedlock.console.monitoring.summaries import (
     LockSummary,
     badly_ended,
@@ -104,29 +105,35 @@ class Search:
             yield Finding(Kind.UNREACHABLE, alias, None, str(error))
             return
         if abs(difference) > self.clock_tolerance:
-            direction = "ahead of" if difference > ZERO else "behind"
-            sentence = (
-                f"The store's clock is {format_duration(abs(difference))} {direction} "
-                "this host's: locks are right, but schedulers start jobs at other "
-                "times."
+            text = _(
+                "The store's clock is %(time)s behind this host's: locks are right, "
+                "but schedulers start jobs at other times."
             )
+            if difference > ZERO:
+                text = _(
+                    "The store's clock is %(time)s ahead of this host's: locks are "
+                    "right, but schedulers start jobs at other times."
+                )
+            sentence = say(text, time=format_duration(abs(difference)))
             yield Finding(Kind.CLOCK, alias, None, sentence)
         if is_outgrown:
             retention = conf.HISTORY_RETENTION
-            sentence = (
-                f"Many runs are much older than {retention.name} = "
-                f"{format_duration(default_duration(retention))}: let a scheduler "
+            text = _(
+                "Many runs are much older than %(setting)s = %(time)s: let a scheduler "
                 "prune them each day."
             )
+            time = format_duration(default_duration(retention))
+            sentence = say(text, setting=retention.name, time=time)
             prune = command(provider, "prune")
             yield Finding(Kind.HISTORY, alias, None, sentence, prune)
         for found in attention.findings.values():
             yield from found
         if not attention.is_complete:
-            sentence = (
-                f"More than {limit} locks may need attention: these are the most "
+            text = _(
+                "More than %(count)s locks may need attention: these are the most "
                 "urgent ones. --ignore leaves names out."
             )
+            sentence = say(text, count=limit)
             yield Finding(Kind.MORE, alias, None, sentence)
 
     def of_locks(
@@ -139,7 +146,8 @@ class Search:
         failed.
         """
         wanted = [name for name in names if not matches_any(name, self.ignored)]
-        return self._found(provider, summarize(provider, wanted))
+        repeated = repetitions(provider)
+        return self._found(provider, summarize(provider, wanted, None, repeated))
 
     def attention(self, provider: LockProvider, limit: int = 1000) -> Attention:
         """
@@ -148,7 +156,9 @@ class Search:
         Raises ``LockProviderError`` if the store failed.
         """
         found_bad = badly_ended(provider, None if self.ignored else limit + 1)
-        wanted = (name for name in found_bad if not matches_any(name, self.ignored))
+        repeated = repetitions(provider)
+        all_bad = dict.fromkeys([*found_bad, *repeated])
+        wanted = (name for name in all_bad if not matches_any(name, self.ignored))
         bad = list(islice(wanted, limit + 1))
         few = bad[:PAGE]
         query = LockQuery(
@@ -167,7 +177,8 @@ class Search:
             others = provider.statuses(LockQuery(names=unread))
             statuses |= {status.name: status for status in others}
         names = {*statuses, *bad}
-        found = self._found(provider, summarize(provider, names, statuses.values()))
+        summaries = summarize(provider, names, statuses.values(), repeated)
+        found = self._found(provider, summaries)
         urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
         chosen = {name: found[name] for name in urgent[:limit]}
         return Attention(chosen, is_complete and len(urgent) <= limit)
@@ -230,7 +241,9 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     # Most held locks need no attention.
     late = LockQuery(states={LockState.EXPIRED}, overdue_by=grace).select(read)
     first = [status.name for status in late]
-    names = dict.fromkeys([*first, *badly_ended(provider, most), *statuses])
+    repeated = repetitions(provider)
+    bad = [*badly_ended(provider, most), *repeated]
+    names = dict.fromkeys([*first, *bad, *statuses])
     if not is_small:
         names |= dict.fromkeys(known_jobs(provider.alias))
     chosen = list(islice(names, most))
@@ -239,5 +252,5 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
         others = provider.statuses(LockQuery(names=unread))
         statuses |= {status.name: status for status in others}
     found = [statuses[name] for name in chosen if name in statuses]
-    locks = summarize(provider, chosen, found)
+    locks = summarize(provider, chosen, found, repeated)
     return Selection(locks, {state: states[state] for state in LockState})

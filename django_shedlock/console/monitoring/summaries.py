@@ -1,13 +1,12 @@
 """Each lock with its last runs, read with as few statements as possible."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from django.db import connections, models
@@ -16,6 +15,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from django_shedlock.clocks import aware
+from django_shedlock.console.monitoring.repetitions import Repetition
 from django_shedlock.console.monitoring.traces import Trace, read_history
 from django_shedlock.fields import DatabaseNow, UTCDateTimeField
 from django_shedlock.locks.pauses import Pause
@@ -57,20 +57,24 @@ class LockSummary:
     last_outcome: RunOutcome | None = None
     last_duration: timedelta | None = None
     failures: int = 0
+    repetition: Repetition | None = None
+    """That of a lock without a schedule, whose ticks are not known."""
 
 
 def summarize(
     provider: LockProvider,
     names: Collection[str],
     statuses: Iterable[LockStatus] | None = None,
+    repeated: Mapping[str, Repetition] = MappingProxyType({}),
 ) -> Sequence[LockSummary]:
     """
     Return the provider's locks of these names, ordered by name.
 
     It sends two statements for each batch; ``statuses`` were read before, which saves
-    one. Each lock costs some look-ups in an index, so a million are too many. Without
-    the table of runs only the locks are known, and so if the history of another store
-    than a database can't be read. Raises ``LockProviderError`` if the store failed.
+    one, and so were ``repetitions()``, if they count. Each lock costs some look-ups in
+    an index, so a million are too many. Without the table of runs only the locks are
+    known, and so if the history of another store than a database can't be read. Raises
+    ``LockProviderError`` if the store failed.
     """
     if statuses is None:
         statuses = provider.statuses(LockQuery(names=names))
@@ -89,6 +93,10 @@ def summarize(
     for name, of_lock in groupby(rows, key=itemgetter(1)):
         status = found[name].status if name in found else None
         found[name] = _summary(name, status, of_lock)
+    for name in found.keys() & repeated.keys():
+        status = found[name].status
+        if status is None or status.schedule_state.due_at is None:
+            found[name] = replace(found[name], repetition=repeated[name])
     return [found[name] for name in sorted(found)]
 
 

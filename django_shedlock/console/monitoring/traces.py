@@ -1,7 +1,5 @@
 """What the history and the trail tell of runs that ended badly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,12 +8,15 @@ from typing import Any, TypeVar
 from django.db import Error
 from django.db.models import Q
 from django.utils.text import Truncator
+from django.utils.translation import gettext_noop as _
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware, local_text
+from django_shedlock.console.monitoring.sentences import Said, say
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import StatementNow
 from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRun
 from django_shedlock.models.runs import NEWS, LockRunQuerySet
@@ -27,6 +28,7 @@ from django_shedlock.providers.database.reading import batches
 from django_shedlock.signals import logger
 
 T = TypeVar("T")
+
 
 LONGEST_MESSAGE = 200
 """Characters of an exception's message in a finding."""
@@ -64,27 +66,37 @@ class Trace:
         """A sentence with the first line of its exception's message; may be empty."""
         line = self.run.exception_message.strip().partition("\n")[0].rstrip(" .\r")
         told = Truncator(line).chars(LONGEST_MESSAGE)
-        return f"It raised: {told}." if told else ""
+        return say(_("It raised: %(text)s."), text=told) if told else ""
 
-    def told(self) -> tuple[str, str]:
+    def told(self, which: Said, again: Said | str) -> tuple[Said, Said]:
         """Return how it ended, and what an operator should do."""
-        lost_at, remedy = self.run.lost_at, "Find out why."
-        end = f"failed with {self.run.exception_type}"
+        lost_at, remedy = self.run.lost_at, say(_("Find out why."))
+        text = _("%(which)s failed with %(exception)s%(again)s.")
         if self.outcome is RunOutcome.LOST:
-            when = f"at {local_text(lost_at)}, " if lost_at else ""
-            end = f"lost its lock {when}before it ended"
-            remedy = (
-                "It may have run twice at the same time. If its lease was too short, "
-                "give it a longer lock_at_most_for, or keep_alive=True."
+            text = _("%(which)s lost its lock before it ended%(again)s.")
+            if lost_at:
+                text = _("%(which)s lost its lock at %(at)s, before it ended%(again)s.")
+            remedy = say(
+                _(
+                    "It may have run twice at the same time. If its lease was too "
+                    "short, give it a longer lock_at_most_for, or keep_alive=True."
+                )
             )
         elif self.outcome is RunOutcome.ABANDONED:
-            end = "has not reported its end, and does not hold its lock any more"
-        if self.may_run:
-            remedy = (
-                f"It may still run: make sure that its process "
-                f"{process_of(self.run.locked_by)} is gone, before its job runs again."
+            text = _(
+                "%(which)s has not reported its end, and does not hold its lock any "
+                "more%(again)s."
             )
-        return end, remedy
+        if self.may_run:
+            remedy = say(
+                _(
+                    "It may still run: make sure that its process %(process)s is gone, "
+                    "before its job runs again."
+                ),
+                process=process_of(self.run.locked_by),
+            )
+        values = {"at": lost_at and local_text(lost_at), "which": which, "again": again}
+        return say(text, exception=self.run.exception_type, **values), remedy
 
 
 @dataclass(frozen=True)
@@ -93,14 +105,20 @@ class Evidence:
 
     actions: Sequence[LockAction] = ()
 
-    def released(self, locked_by: str) -> str:
-        """Return who released this acquisition by force; empty if nobody did."""
+    def released(self, locked_by: str) -> Said | None:
+        """Return who released this acquisition by force, if somebody did."""
         for action in self.actions:
             if action.kind == ActionKind.RELEASE and action.locked_by == locked_by:
-                who, at = action.operator or "An operator", local_text(action.began)
-                why = f", because: {action.reason!r}" if action.reason else ""
-                return f" {who} released its lock by force at {at}{why}."
-        return ""
+                text = _("%(who)s released its lock by force at %(at)s.")
+                if action.reason:
+                    text = _(
+                        "%(who)s released its lock by force at %(at)s, because: "
+                        "%(reason)s."
+                    )
+                who = action.operator or say(_("An unnamed operator"))
+                at, reason = local_text(action.began), repr(action.reason)
+                return say(text, who=who, at=at, reason=reason)
+        return None
 
     def acknowledgement(self, fact: str) -> str:
         """Return by whom, when and why it was acknowledged; empty if it was not."""
@@ -109,9 +127,13 @@ class Evidence:
                 # Of ticks that are overdue, the newest stands for those before it.
                 are_ticks = fact.startswith(TICK) and known.startswith(TICK)
                 if known == fact or (are_ticks and known > fact):
-                    who, at = action.operator or "an operator", local_text(action.began)
-                    until = action.until and f", until {local_text(action.until)}"
-                    return f"by {who} at {at}{until or ''}: {action.reason}"
+                    text = _("by %(who)s at %(at)s: %(reason)s")
+                    if action.until:
+                        text = _("by %(who)s at %(at)s, until %(until)s: %(reason)s")
+                    who = action.operator or say(_("an unnamed operator"))
+                    until = action.until and local_text(action.until)
+                    values = {"at": local_text(action.began), "until": until}
+                    return say(text, who=who, reason=action.reason, **values)
         return ""
 
     def suspect(self, bad: Iterable[Trace], expired: str) -> str:
@@ -128,11 +150,6 @@ def fact_of(kind: str, what: str) -> str:
     # The run of an expired lock is abandoned as soon as somebody releases the lock.
     kind = RunOutcome.ABANDONED if kind == "expired" else kind
     return " ".join(f"{kind} {what}".split())
-
-
-def process_of(locked_by: str) -> str:
-    """Return the ``host:pid`` of this acquisition; of Java's, all that it tells."""
-    return locked_by.rpartition(":")[0] or locked_by
 
 
 def actions_of(

@@ -1,7 +1,5 @@
 """What an operator's action is, and the one way in which each is carried out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,7 +10,7 @@ from django.dispatch import Signal
 from django.utils.functional import Promise
 from django.utils.translation import override
 
-from django_shedlock.console.operators import texts
+from django_shedlock.console.operators import performing
 from django_shedlock.console.operators.trail import OperatorAction, Trail
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.pauses import FOREVER
@@ -89,7 +87,7 @@ class Action:
     question: Promise
     refused: Promise
     unknown: Promise | str = ""
-    done: Callable[..., str] | Promise = texts.released
+    done: Callable[..., str] | Promise = performing.released
     obstacles: Callable[[LockProvider, Sequence[str]], Mapping[str, str]] = (
         lambda provider, names: {}
     )
@@ -135,7 +133,7 @@ class Action:
         text = self.refused
         if status is not None:
             text = self.refused_in.get(status.state, text)
-        return texts.refused(text, name, locked_by, status)
+        return performing.refused(text, name, locked_by, status)
 
     def carry_out(
         self, asked: OperatorAction, seen: LockStatus | None = None, **options: Any
@@ -175,7 +173,7 @@ class Action:
                 detail = described(error)
                 if not isinstance(error, LockProviderError):
                     with override("en"):  # interrupted, perhaps after it was done
-                        detail = f"{detail}; {texts.condition(look())}"
+                        detail = f"{detail}; {performing.condition(look())}"
                 trail.end(row, asked.name, ActionResult.FAILED, detail)
                 raise
             after = look()
@@ -189,7 +187,7 @@ class Action:
                     return str(self.done) % {"name": repr(asked.name)}
                 return self.done(asked.name, before, look)
             if result is ActionResult.STARTED:
-                return texts.unknown(self.unknown, asked.name, look())
+                return performing.unknown(self.unknown, asked.name, look())
             return self.refusal(asked.name, meant, look())
 
         answer = Answer(result, tell, look)

@@ -1,22 +1,17 @@
 """What operators can do to locks: the table of their actions."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from django_shedlock import signals
+from django_shedlock.clocks import aware
 from django_shedlock.console.monitoring.findings import Kind
-from django_shedlock.console.operators import performing, requests, texts
+from django_shedlock.console.monitoring.traces import fact_of
+from django_shedlock.console.operators import performing, requests
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import LockState
 from django_shedlock.models.console import ActionKind
-from django_shedlock.signals import (
-    lock_force_extended,
-    lock_force_released,
-    lock_paused,
-    lock_resumed,
-)
 
 RUNNING, PAUSED, EXPIRED = LockState.RUNNING, LockState.PAUSED, LockState.EXPIRED
 KEPT, FREE = LockState.HELD_AT_LEAST, LockState.FREE
@@ -34,12 +29,20 @@ RELEASE = Action(
     ),
     refused=gettext_lazy("Lock %(name)s is not released: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is released"),
-    perform=performing.release,
+    perform=lambda asked, before, running=False: (
+        bool(before and (running or before.state is KEPT))
+        and asked.provider.replace(before, ZERO)
+    ),
     is_shown=lambda before, after, **options: (
         before.state is not FREE and after.state is FREE
     ),
-    signal=lock_force_released,
-    facts=performing.of_expired,
+    signal=signals.lock_force_released,
+    # An operator who releases an expired lock has looked at it.
+    facts=lambda asked, before: (
+        (fact_of(Kind.EXPIRED, before.locked_by),)
+        if before and before.state is EXPIRED
+        else ()
+    ),
     options=[
         Option(
             "running",
@@ -71,10 +74,16 @@ EXTEND = Action(
     ),
     refused=gettext_lazy("Lock %(name)s is not extended: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is extended"),
-    done=texts.extended,
-    perform=performing.extend,
-    is_shown=performing.is_extended,
-    signal=lock_force_extended,
+    done=performing.extended,
+    perform=lambda asked, before, lock_at_most_for: (
+        bool(before and before.state.is_held)
+        and asked.provider.replace(before, lock_at_most_for)
+    ),
+    is_shown=lambda before, after, lock_at_most_for: (
+        after.state.is_held
+        and aware(after.lock_until) >= aware(before.clock) + lock_at_most_for
+    ),
+    signal=signals.lock_force_extended,
     options=[
         Option(
             "lock_at_most_for",
@@ -100,10 +109,10 @@ PAUSE = Action(
         PAUSED: gettext_lazy("The job of lock %(name)s is paused already: %(why)s.")
     },
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is paused"),
-    done=texts.paused,
+    done=performing.paused,
     perform=performing.pause,
     is_shown=lambda before, after, **options: after.state is PAUSED,
-    signal=lock_paused,
+    signal=signals.lock_paused,
     makes=lambda asked: Pause(asked.operator, asked.reason).identity(),
     options=[
         Option(
@@ -143,17 +152,21 @@ RESUME = Action(
     ),
     refused=gettext_lazy("Lock %(name)s is not resumed: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is resumed"),
-    done=texts.resumed,
-    perform=performing.resume,
+    done=performing.resumed,
+    perform=lambda asked, before: (
+        bool(before and before.pause) and asked.provider.replace(before, ZERO)
+    ),
     is_shown=lambda before, after: after.state is FREE,
-    signal=lock_resumed,
+    signal=signals.lock_resumed,
     help="end the pause of a job",
 )
 ACKNOWLEDGE = Action(
     kind=ActionKind.ACKNOWLEDGE,
     permission="acknowledge_lockrecord",
     states=frozenset(LockState),
-    cures=frozenset({Kind.OVERDUE, Kind.FAILED, Kind.LOST, Kind.ABANDONED}),
+    cures=frozenset(
+        {Kind.OVERDUE, Kind.FAILED, Kind.LOST, Kind.ABANDONED, Kind.REPEATED}
+    ),
     question=gettext_lazy(
         "The findings that the lock has now are silent. What happens from now on, such "
         "as another failure, is a finding again."
@@ -207,6 +220,8 @@ WITHDRAW = Action(
     help="withdraw the request to run a job, if nobody has carried it out",
 )
 
-_ALL = (RELEASE, EXTEND, RESUME, PAUSE, ACKNOWLEDGE, RUN, WITHDRAW)
-ACTIONS = {each.kind: each for each in _ALL}
+ACTIONS = {
+    each.kind: each
+    for each in (RELEASE, EXTEND, RESUME, PAUSE, ACKNOWLEDGE, RUN, WITHDRAW)
+}
 """All that operators can do, in the order of the admin's buttons."""

@@ -1,47 +1,25 @@
-"""What each action of operators does to a lock, and what it acknowledges."""
-
-from __future__ import annotations
+"""What each action of operators does to a lock, and what is said of it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
-from django_shedlock.clocks import Backoff, aware
-from django_shedlock.console.monitoring.findings import Kind
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+
+from django_shedlock.clocks import Backoff, local_text
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.monitoring.traces import fact_of
 from django_shedlock.console.operators.trail import OperatorAction, Trail
+from django_shedlock.durations import format_left
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.schedules.state import Start, Trigger
 
-
-def release(
-    asked: OperatorAction, before: LockStatus | None, *, running: bool = False
-) -> bool:
-    """Release the lock; with ``running``, even while its job runs or is paused."""
-    if before is None or not (running or before.state is LockState.HELD_AT_LEAST):
-        return False
-    return asked.provider.replace(before, ZERO)
-
-
-def extend(
-    asked: OperatorAction, before: LockStatus | None, *, lock_at_most_for: timedelta
-) -> bool:
-    """Extend the lease of a held lock from now; never shorten it."""
-    if before is None or not before.state.is_held:
-        return False
-    return asked.provider.replace(before, lock_at_most_for)
-
-
-def is_extended(
-    before: LockStatus, after: LockStatus, *, lock_at_most_for: timedelta
-) -> bool:
-    """Return whether the lease is as long as it was asked for."""
-    lock_until = aware(before.clock) + lock_at_most_for
-    return after.state.is_held and aware(after.lock_until) >= lock_until
+Look = Callable[[], LockStatus | None]
+"""Reads the lock as it is after the action; ``None`` if it can't be read."""
 
 
 def pause(
@@ -75,13 +53,6 @@ def pause(
     return True
 
 
-def resume(asked: OperatorAction, before: LockStatus | None) -> bool:
-    """End the pause of a lock; the next start of its job runs it."""
-    if before is None or before.pause is None:
-        return False
-    return asked.provider.replace(before, ZERO)
-
-
 def withdraw(asked: OperatorAction, before: LockStatus | None) -> bool:
     """Close the open requests for this lock's job; say who did, and why."""
     by = asked.operator or "another operator"
@@ -96,8 +67,119 @@ def of_findings(asked: OperatorAction, before: LockStatus | None) -> Sequence[st
     return [finding.fact for finding in found.get(asked.name, ())]
 
 
-def of_expired(asked: OperatorAction, before: LockStatus | None) -> Sequence[str]:
-    """Return the fact of an expired lock: an operator who releases it has looked."""
-    if before is None or before.state is not LockState.EXPIRED:
-        return ()
-    return [fact_of(Kind.EXPIRED, before.locked_by)]
+def refused(
+    text: Promise | str, name: str, locked_by: str | None, after: LockStatus | None
+) -> str:
+    """Fill in ``text`` why the action on the acquisition ``locked_by`` was not done."""
+    why = condition(after)
+    if after is not None and locked_by not in {None, after.locked_by}:
+        since = gettext("somebody has acquired it since you looked; %(why)s")
+        why = since % {"why": why}
+    return str(text) % {"name": repr(name), "why": why}
+
+
+def unknown(text: Promise | str, name: str, after: LockStatus | None) -> str:
+    """Say that the store's answer was lost, and in what state the lock is now."""
+    outcome = str(text) % {"name": repr(name)}
+    told = gettext("%(outcome)s: the store did not answer, and can't be read.")
+    if after is not None:
+        told = gettext(
+            "%(outcome)s: the store did not answer. A moment later: %(why)s. It may "
+            "still happen, so look again."
+        )
+    return told % {"outcome": outcome, "why": condition(after)}
+
+
+def condition(status: LockStatus | None) -> str:
+    """Say in what state the lock is, as the reason of a refusal."""
+    if status is None:
+        return gettext("it has no record")
+    told = {
+        LockState.RUNNING: gettext("its job is running as %(holder)s"),
+        LockState.PAUSED: gettext(
+            "%(operator)s paused it, because: %(reason)s; %(end)s"
+        ),
+        LockState.HELD_AT_LEAST: gettext("lock_at_least_for keeps it for %(left)s"),
+        LockState.EXPIRED: gettext(
+            "its lease is over, but its job may still be running as %(holder)s"
+        ),
+        LockState.FREE: gettext("nobody holds it"),
+    }
+    return told[status.state] % _facts(status)
+
+
+def released(name: str, before: LockStatus, look: Look) -> str:
+    """Say that a lock is released; what it is now need not be read."""
+    told = gettext("Lock %(name)s is released. %(holder)s held it.")
+    if before.state.may_run:
+        told += " " + gettext("Its job was not stopped, and may still run.")
+    return told % {"name": repr(name), "holder": before.locked_by}
+
+
+def extended(name: str, before: LockStatus, look: Look) -> str:
+    """Say for how long an extended lock is held now."""
+    after = look()
+    if after is None or not after.state.is_held:
+        return gettext("Lock %(name)s was extended.") % {"name": repr(name)}
+    told = gettext("Lock %(name)s is held for %(left)s more at the most.")
+    if before.lock_until == after.lock_until:
+        told += " " + gettext("Its lease was longer than that already.")
+    return told % {"name": repr(name), "left": format_left(after.remaining)}
+
+
+def paused(name: str, before: LockStatus | None, look: Look) -> str:
+    """Say how long a job is paused, and what the pause replaces."""
+    after = look()
+    facts = {"name": repr(name), "end": _end_of_pause(after) if after else ""}
+    told = gettext("The job of lock %(name)s is paused %(end)s.") % facts
+    if before and before.pause:
+        text = gettext("This replaces the pause by %(operator)s, because: %(reason)s.")
+        return f"{told} {text % _facts(before)}"
+    if before and before.state is LockState.EXPIRED:
+        text = gettext("Its last run, as %(holder)s, may still go on.")
+        return f"{told} {text % _facts(before)}"
+    return told
+
+
+def resumed(name: str, before: LockStatus, look: Look) -> str:
+    """Say whose pause has ended, and whether a tick was missed."""
+    text = gettext(
+        "The job of lock %(name)s is resumed. %(operator)s had paused it, because: "
+        "%(reason)s."
+    )
+    told = text % {"name": repr(name), **_facts(before)}
+    after = look()
+    return f"{told} {_ticks(after)}" if after and after.schedule else told
+
+
+def _facts(status: LockStatus) -> dict[str, Any]:
+    pause = status.pause or Pause("", "")
+    return {
+        "holder": status.locked_by,
+        "operator": pause.operator,
+        "reason": pause.reason,
+        "end": _end_of_pause(status),
+        "left": format_left(status.remaining),
+    }
+
+
+def _end_of_pause(status: LockStatus) -> str:
+    if status.is_endless:
+        return gettext("until it is resumed")
+    return gettext("for %(left)s more") % {"left": format_left(status.remaining)}
+
+
+def _ticks(status: LockStatus) -> str:
+    since = status.overdue_since(ZERO)
+    if since is None:
+        moment = status.next_tick
+        text = gettext("No tick was missed; the next one is at %(tick)s.")
+        return text % {"tick": moment and local_text(moment)}
+    if status.may_catch_up(ZERO):
+        text = gettext(
+            "Its tick of %(tick)s was missed: the next catch-up runs the job once if "
+            "it has not succeeded by the end of SHEDLOCK_GRACE."
+        )
+    else:
+        text = gettext("Its tick of %(tick)s was missed, and is not caught up.")
+    return text % {"tick": local_text(since)}

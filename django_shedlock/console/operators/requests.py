@@ -1,7 +1,5 @@
 """Runs that operators ask for: here and now, by a worker, or by a catch-up."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.links import command
-from django_shedlock.console.operators import texts
+from django_shedlock.console.operators import performing
 from django_shedlock.console.operators.acting import Action, Answer
 from django_shedlock.console.operators.trail import OperatorAction, Trail
 from django_shedlock.durations import format_left, format_measured
@@ -233,7 +231,7 @@ def _skipped(asked: OperatorAction) -> Answer:
 
     def tell() -> str:
         if status is None or status.state.is_held:
-            return texts.refused(NOT_STARTED, asked.name, asked.locked_by, status)
+            return performing.refused(NOT_STARTED, asked.name, asked.locked_by, status)
         why = gettext("%(holder)s held it, and has released it since")
         why = why % {"holder": status.locked_by}
         return str(NOT_STARTED) % {"name": repr(asked.name), "why": why}

@@ -1,7 +1,5 @@
 """An operator's action on a lock, and the trail of such actions."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -89,19 +87,15 @@ class Trail:
             "lasting": asked.lasting,
             "result": result.value,
         }
-        return JOURNAL.begin(self.provider.history_database, values)
+        return JOURNAL.begin(self.provider, values)
 
     def end(
         self, row: int | None, name: str, result: ActionResult, detail: str
     ) -> None:
         """Write the result of the action."""
         if row is not None:
-            JOURNAL.finish(
-                self.provider.history_database,
-                row,
-                {"name": name},
-                {"result": result.value, **fitting(detail=scrubbed(detail))},
-            )
+            end = {"result": result.value, **fitting(detail=scrubbed(detail))}
+            JOURNAL.finish(self.provider, row, {"name": name}, end)
 
     def claim(self, row: int, name: str) -> bool:
         """Return whether this process, and no other one, may carry out the request."""
@@ -113,7 +107,7 @@ class Trail:
             is_ours = bool(CLAIM(connection, **claimed))
             return is_ours or (is_again and bool(CLAIMED(connection, **claimed)))
 
-        return bool(JOURNAL.write(self.provider.history_database, name, update))
+        return bool(JOURNAL.write(self.provider, name, update))
 
     def requests(self, **columns: Any) -> Sequence[LockAction]:
         """Return the open requests to run a job, the oldest first."""
@@ -136,8 +130,7 @@ class Trail:
 
     def _close(self, close: Update, of: str, detail: str, **values: Any) -> int:
         values |= {"provider": self.provider.alias, **fitting(detail=detail)}
-        using = self.provider.history_database
-        closed = JOURNAL.write(using, of, lambda each, _: close(each, **values))
+        closed = JOURNAL.write(self.provider, of, lambda each, _: close(each, **values))
         return closed or 0
 
     def note_catch_up(self) -> None:
@@ -151,7 +144,7 @@ class Trail:
                 JOURNAL.inserted(connection, **first)
                 SEEN(connection, **seen)
 
-        JOURNAL.write(self.provider.history_database, "", note)
+        JOURNAL.write(self.provider, "", note)
 
     def last_catch_up(self) -> datetime | None:
         """Return when a catch-up was last seen, on any host."""
@@ -187,8 +180,10 @@ def _of_row(**columns: Any) -> Any:
     return LockAction.objects.filter(pk=number("row"), **columns)
 
 
-AIM = ("name", "provider", "kind", "locked_by")
-IDENTITY = (*AIM, "operator", "reason", "facts", "result")
+IDENTITY = (
+    *("name", "provider", "kind", "locked_by"),
+    *("operator", "reason", "facts", "result"),
+)
 """The columns by which a row is found again, if the reply to its INSERT was lost."""
 OPEN = {"kind": ActionKind.RUN.value, "result": ActionResult.REQUESTED.value}
 OF_CATCH_UP = {"name": "", "kind": ActionKind.CATCH_UP.value}

@@ -1,7 +1,5 @@
 """The app that tells jobs what starts them, and the check of projects without it."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack, suppress
 from datetime import datetime
@@ -27,7 +25,7 @@ ASKED_AT = "shedlock_asked_at"
 
 # By request, not by task id: a redelivered message has the same id, and its first
 # attempt may still run in this process.
-_attempts: WeakKeyDictionary[Context, ExitStack] = WeakKeyDictionary()
+_attempts: "WeakKeyDictionary[Context, ExitStack]" = WeakKeyDictionary()
 
 
 class CeleryConfig(AppConfig):
@@ -64,19 +62,19 @@ def stamp(*, headers: dict[str, Any], **kwargs: Any) -> None:
     headers.setdefault(ASKED_AT, headers.get("eta") or host_now().isoformat())
 
 
-def begin(*, task: Task, **kwargs: Any) -> None:
+def begin(*, task: "Task", **kwargs: Any) -> None:
     """Tell the jobs that this attempt calls what starts them."""
     # A first attempt does so too, because it may run inside another task's retry.
     attempt = _attempts[task.request] = ExitStack()
     attempt.enter_context(invoked_by(start_of(task.request)))
 
 
-def end(*, task: Task, **kwargs: Any) -> None:
+def end(*, task: "Task", **kwargs: Any) -> None:
     """Forget this attempt, however it ended."""
     _attempts.pop(task.request, ExitStack()).close()
 
 
-def start_of(request: Context) -> Start:
+def start_of(request: "Context") -> Start:
     """Return what starts the jobs of this attempt, and for when its message asked."""
     is_redelivered = (request.delivery_info or {}).get("redelivered")
     is_retry = request.retries or is_redelivered
@@ -91,9 +89,9 @@ def check_celery(**kwargs: Any) -> list[CheckMessage]:
     """Check that retries of tasks with a schedule are not skipped."""
     if apps.is_installed(CeleryConfig.name) or find_spec("celery") is None:
         return []
-    from django_shedlock.jobs.named import import_decorated_modules
+    from django_shedlock.jobs.named import import_jobs
 
-    import_decorated_modules()
+    import_jobs()
     if "celery" not in sys.modules:
         return []
     from celery import Task

@@ -1,7 +1,5 @@
 """django-crontab: entries of ``CRONJOBS`` under locks. Here: commands under a lock."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The app: its command ``crontab`` replaces django-crontab's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,8 +1,5 @@
 """The system checks of ``CRONJOBS``."""
 
-from __future__ import annotations
-
-import inspect
 import json
 import re
 import struct
@@ -35,6 +32,7 @@ from django_shedlock.contrib.crontab.entries import (
     locks_all_entries,
 )
 from django_shedlock.exceptions import InvalidLockConfiguration, described
+from django_shedlock.jobs.registry import signature_of
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
@@ -154,8 +152,8 @@ def _flaw(job: Any) -> str | None:
             return f"there is no command {entry.args[0]!r}"
         if iscoroutinefunction(function) and not locks_all_entries():
             return f"django-crontab never awaits a coroutine function. {FIRST}"
-        with suppress(NameError, ValueError):  # some callables have no signature
-            inspect.signature(function).bind(*entry.args, **entry.kwargs)
+        with suppress(ValueError):  # some callables have no signature
+            signature_of(function).bind(*entry.args, **entry.kwargs)
     except Exception as error:
         return described(error)
     return None

@@ -1,7 +1,5 @@
 """The entries of ``CRONJOBS``: what each of them calls, and under which lock."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -87,7 +85,7 @@ class CrontabEntry:
     suffix: str | None = None
 
     @classmethod
-    def parse(cls, job: Any) -> CrontabEntry:
+    def parse(cls, job: Any) -> "CrontabEntry":
         """Return an entry of ``CRONJOBS``. Raises ``ValueError`` if it is malformed."""
         parts = list(job) if isinstance(job, list | tuple) else []
         if len(parts) == 3 and isinstance(parts[2], str):

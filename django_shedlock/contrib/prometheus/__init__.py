@@ -1,7 +1,5 @@
 """Metrics for Prometheus. Here: the label of a lock, which many names may share."""
 
-from __future__ import annotations
-
 from django_shedlock import conf
 from django_shedlock.signals import logger
 

@@ -1,7 +1,5 @@
 """The app: connects the receivers."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 

@@ -1,7 +1,5 @@
 """Receivers that count what this process does with locks. They can't break a job."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -9,18 +7,12 @@ from weakref import WeakKeyDictionary
 from django.dispatch import receiver
 from prometheus_client import Counter, Gauge, Histogram
 
-from django_shedlock import conf
+from django_shedlock import conf, signals
 from django_shedlock.contrib.prometheus import LABELS, OTHERS, label_of
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.signals import (
-    lock_acquired,
-    lock_lost,
-    lock_not_acquired,
-    lock_released,
-)
-from django_shedlock.threads import ForkSafeMutex
 
 ATTEMPTS = Counter("shedlock_attempts", "Attempts to run a job under its lock.", LABELS)
 ACQUIRED = Counter("shedlock_acquired", "Attempts that got the lock.", LABELS)
@@ -45,21 +37,21 @@ _known: set[tuple[str, str]] = set()
 """The labels that have counts."""
 _begun: WeakKeyDictionary[Lock, tuple[float, tuple[str, str]]] = WeakKeyDictionary()
 """When each run began, and its labels."""
-_counting = ForkSafeMutex()
+_counting = renewed_in_child(Mutex())
 
 
-@receiver(lock_acquired)
+@receiver(signals.lock_acquired)
 def count_acquired(*, lock: Lock, **kwargs: Any) -> None:
     """Count the acquisition, and its job as running."""
     labels = _labels(lock.provider, lock.name)
     ATTEMPTS.labels(*labels).inc()
     ACQUIRED.labels(*labels).inc()
-    with _counting.mutex:
+    with _counting:
         _begun[lock] = time.monotonic(), labels
         _count_running(labels)
 
 
-@receiver(lock_not_acquired)
+@receiver(signals.lock_not_acquired)
 def count_not_acquired(
     *, configuration: LockConfiguration, provider: LockProvider, **kwargs: Any
 ) -> None:
@@ -69,16 +61,16 @@ def count_not_acquired(
     NOT_ACQUIRED.labels(*labels).inc()
 
 
-@receiver(lock_lost)
+@receiver(signals.lock_lost)
 def count_lost(*, lock: Lock, **kwargs: Any) -> None:
     """Count a lock that its job lost."""
     LOST.labels(*_labels(lock.provider, lock.name)).inc()
 
 
-@receiver(lock_released)
+@receiver(signals.lock_released)
 def observe_duration(*, lock: Lock, **kwargs: Any) -> None:
     """Observe how long the run took; its job no longer counts as running."""
-    with _counting.mutex:
+    with _counting:
         if lock not in _begun:
             return
         begun, labels = _begun.pop(lock)

@@ -1,7 +1,5 @@
 """The page that Prometheus scrapes, and the metrics that it reads from the stores."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +31,8 @@ from django_shedlock.signals import logger
 RECENT = timedelta(hours=1)
 """Runs that began since then are added up."""
 
-Sample = tuple[str, list[str], float | None]
+Value = float | timedelta | datetime | None
+Sample = tuple[str, list[str], Value]
 """The name of a metric, its labels after the provider's, and a value."""
 
 
@@ -62,7 +61,7 @@ class StoreCollector(Collector):
     """
     The locks of all providers, also those of processes that nobody scrapes.
 
-    Seven statements for each provider, and at most fourteen: if it has more locks
+    Eight statements for each provider, and at most fifteen: if it has more locks
     than ``SHEDLOCK_METRICS_MAX_LOCKS``, or runs that have outlived the retention. Of
     more locks it reads the most urgent ones, then those of the project's jobs. A store
     that fails is logged, and ``shedlock_store_up`` is 0. Where names share a label, the
@@ -79,13 +78,13 @@ class StoreCollector(Collector):
                 for name, labels, value in _samples(get_provider(alias)):
                     # What never happened has no value: an alert asks for absent().
                     if value is not None:
-                        found[name, *labels].append(value)
+                        found[name, *labels].append(_number(value))
             except Exception as error:  # a broken store breaks no other metric
                 logger.warning("The locks of provider %r: %s", alias, error)
                 found = {("shedlock_store_up",): [0]}
             for (name, *labels), values in sorted(found.items()):
-                value = METRICS[name].combine(values)
-                families[name].add_metric([alias, *labels], value)
+                combined = METRICS[name].combine(values)
+                families[name].add_metric([alias, *labels], combined)
         return families.values()
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
@@ -133,6 +132,10 @@ METRICS = {
     "shedlock_last_success_timestamp_seconds": Metric("When the last success ended."),
     "shedlock_last_duration_seconds": Metric("How long the last run took that ended."),
     "shedlock_consecutive_failures": Metric("Runs in a row that did not succeed."),
+    "shedlock_repeated": Metric(
+        "Locks without a schedule whose job ran on two hosts within seconds.",
+        combine=sum,
+    ),
     "shedlock_overdue_seconds": Metric(
         "How long ago the first tick was that should have succeeded; 0 if none is late."
     ),
@@ -180,42 +183,39 @@ def _samples(provider: LockProvider) -> Iterator[Sample]:
         label = label_of(run["name"])
         yield "shedlock_recent_runs", [label, run["outcome"]], run["runs"]
         yield "shedlock_recent_skips", [label], run["skips"]
-        yield "shedlock_recent_run_seconds", [label], run["duration"].total_seconds()
+        yield "shedlock_recent_run_seconds", [label], run["duration"]
 
 
-def _values(lock: LockSummary, grace: timedelta) -> dict[str, float | None]:
+def _values(lock: LockSummary, grace: timedelta) -> dict[str, Value]:
     status = lock.status
     state = LockState.FREE if status is None else status.state
-    held_for = 0 if status is None else status.held_for.total_seconds()
-    values: dict[str, float | None] = {
+    held_for = ZERO if status is None else status.held_for
+    values: dict[str, Value] = {
         "shedlock_held": state.is_held,
         "shedlock_held_seconds": held_for,
         "shedlock_expired": state is LockState.EXPIRED,
-        "shedlock_usual_duration_seconds": _seconds(lock.usual_duration),
-        "shedlock_last_success_timestamp_seconds": _timestamp(lock.last_success),
-        "shedlock_last_duration_seconds": _seconds(lock.last_duration),
+        "shedlock_usual_duration_seconds": lock.usual_duration,
+        "shedlock_last_success_timestamp_seconds": lock.last_success,
+        "shedlock_last_duration_seconds": lock.last_duration,
         "shedlock_consecutive_failures": lock.failures,
+        "shedlock_repeated": lock.repetition is not None,
     }
     if status is None:
         return values
     values |= {
-        "shedlock_running_seconds": held_for if state is LockState.RUNNING else 0,
-        "shedlock_paused_seconds": held_for if status.is_endless else 0,
-        "shedlock_next_tick_timestamp_seconds": _timestamp(status.next_tick),
+        "shedlock_running_seconds": held_for if state is LockState.RUNNING else ZERO,
+        "shedlock_paused_seconds": held_for if status.is_endless else ZERO,
+        "shedlock_next_tick_timestamp_seconds": status.next_tick,
     }
+    now, since = aware(status.clock), status.overdue_since(grace)
     if lock.last_success is not None:
-        since = aware(status.clock) - aware(lock.last_success)
-        values["shedlock_since_success_seconds"] = since.total_seconds()
+        values["shedlock_since_success_seconds"] = now - aware(lock.last_success)
     if status.schedule_state.due_at is not None:
-        overdue_since = status.overdue_since(grace)
-        overdue = overdue_since and aware(status.clock) - overdue_since
-        values["shedlock_overdue_seconds"] = _seconds(overdue or ZERO)
+        values["shedlock_overdue_seconds"] = now - since if since else ZERO
     return values
 
 
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
-
-
-def _timestamp(moment: datetime | None) -> float | None:
-    return None if moment is None else aware(moment).timestamp()
+def _number(value: float | timedelta | datetime) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return aware(value).timestamp() if isinstance(value, datetime) else value

@@ -1,7 +1,6 @@
 """Acquire a lock: one conditional UPDATE, and what to do where it does not match."""
 
-from __future__ import annotations
-
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,25 +19,16 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus, UnreadHolder
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import not_running
+from django_shedlock.providers.database import statements as sql
 from django_shedlock.providers.database.compound import can_ride, together
 from django_shedlock.providers.database.connections import (
     HAS_SEARCH_PATH,
     SHARES_ONE_WRITER,
+    address,
     in_callers_transaction,
     is_of_a_test,
 )
-from django_shedlock.providers.database.reading import RecentNames, read
-from django_shedlock.providers.database.statements import (
-    Compiled,
-    Insert,
-    Look,
-    Statement,
-    Update,
-    duration,
-    instant,
-    number,
-    text,
-)
+from django_shedlock.providers.database.reading import read
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Trigger
 
@@ -46,11 +36,17 @@ DECISIONS = 5
 """How often a start is decided anew at the most, if the record changes meanwhile."""
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The lease of a record whose lock nobody ever held."""
+RECENT = 5.0
+"""Seconds for which a record that was read is taken to exist."""
+MOST_NAMES = 1000
 UNKNOWN = LockHolder("another worker, which has released it since")
 
 
-class Acquiring(Statement[Any, Any]):
+class Acquiring(sql.Statement[Any]):
     """A statement that tells where it found the table: see Note [Search paths]."""
+
+    def __init__(self, statement: sql.Statement[Any]):
+        super().__init__(lambda: statement)
 
     def fetch(self, cursor: Any) -> Any:
         """Return a row of what it tells; ``None`` if it did not write the record."""
@@ -58,39 +54,37 @@ class Acquiring(Statement[Any, Any]):
             return cursor.fetchone()
         return (None,) if cursor.rowcount else None
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
-        compiled = super()._compile(built, connection)  # type: ignore[safe-super]
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> sql.Compiled:
+        compiled: sql.Compiled = built.compiled(connection)
         if connection.vendor not in HAS_SEARCH_PATH:
             return compiled
         told = " RETURNING current_setting('search_path'), fencing_token"
         return replace(compiled, sql=compiled.sql + told)
 
 
-class Acquire(Acquiring, Update):
-    """See ``Update``."""
-
-
-class Create(Acquiring, Insert):
-    """See ``Insert``."""
-
-
 def acquire(
     lock: Lock,
-    recent: RecentNames,
+    recent: dict[object, float],
     look: Callable[[str], LockStatus | None],
     connection: BaseDatabaseWrapper,
     is_again: bool,
 ) -> LockHolder | None:
-    """Acquire the lock on this connection; return ``None``, or the holder."""
+    """
+    Acquire the lock on this connection; return ``None``, or the holder.
+
+    ``recent`` has when this process read the record of each name and database last.
+    """
     schedule = lock.configuration.schedule
     if schedule is not None:
         return _acquire_for_tick(lock, schedule, connection)
     by_operator = lock.configuration.start.trigger is Trigger.OPERATOR
-    was_refused = not is_again and not by_operator and recent.has(connection, lock.name)
+    key = lock.name, *address(connection)
+    is_recent = time.monotonic() < recent.get(key, -RECENT) + RECENT
+    was_refused = is_recent and not is_again and not by_operator
     # Most likely it is refused again, and a look costs less than an UPDATE.
     may_get_it = not was_refused or LOOK(connection, name=lock.name)
     if may_get_it and _write(ACQUIRE[by_operator], lock, connection):
-        recent.discard(connection, lock.name)
+        recent.pop(key, None)
         return None
     if was_refused:
         # Only who asks for the holder needs to read it.
@@ -106,7 +100,9 @@ def acquire(
     # Not if a test's rollback removes the record, nor on SQLite, where a read is cheap.
     is_of_test = connection.in_atomic_block or is_of_a_test(connection)
     if not is_of_test and connection.vendor not in SHARES_ONE_WRITER:
-        recent.add(connection, lock.name)
+        if len(recent) >= MOST_NAMES:
+            recent.clear()
+        recent[key] = time.monotonic()
     return status.holder()
 
 
@@ -184,10 +180,10 @@ def _write(
 
 def _lease() -> dict[str, Any]:
     return {
-        "lock_until": DatabaseNow() + duration("at_most"),
-        "lock_at_least_until": DatabaseNow() + duration("at_least"),
+        "lock_until": DatabaseNow() + sql.duration("at_most"),
+        "lock_at_least_until": DatabaseNow() + sql.duration("at_least"),
         "locked_at": DatabaseNow(),
-        "locked_by": text("locked_by"),
+        "locked_by": sql.text("locked_by"),
         "released_at": None,
         "extended_at": None,
     }
@@ -199,7 +195,7 @@ def next_acquisition() -> dict[str, Any]:
 
 
 def _acquire(by_operator: bool) -> tuple[LockRecordQuerySet, dict[str, Any]]:
-    records = LockRecord.objects.filter(name=text("name"))
+    records = LockRecord.objects.filter(name=sql.text("name"))
     free = records.filter(not_running()) if by_operator else records.acquirable()
     return free, next_acquisition()
 
@@ -211,33 +207,34 @@ def _begin_tick(
     records, columns = _acquire(by_operator)
     now = DatabaseNow(output_field=UTCDateTimeField())
     # Computed from the record: a late release may have changed it since it was read.
-    due_at = Coalesce(F("due_at"), instant("tick"))
+    due_at = Coalesce(F("due_at"), sql.instant("tick"))
     return records.filter(
-        LessThan(now, instant("holds_until")), fencing_token=number("fencing_token")
+        LessThan(now, sql.instant("holds_until")),
+        fencing_token=sql.number("fencing_token"),
     ), {
         **columns,
-        "schedule": text("schedule"),
-        "tick": instant("tick"),
-        "caught_up_tick": instant("caught_up_tick"),
-        "due_at": Least(due_at, instant("tick")) if is_new else due_at,
+        "schedule": sql.text("schedule"),
+        "tick": sql.instant("tick"),
+        "caught_up_tick": sql.instant("caught_up_tick"),
+        "due_at": Least(due_at, sql.instant("tick")) if is_new else due_at,
     }
 
 
 BOTH = (False, True)
-ACQUIRE = {by_operator: Acquire(partial(_acquire, by_operator)) for by_operator in BOTH}
+ACQUIRE = {each: Acquiring(sql.Update(partial(_acquire, each))) for each in BOTH}
 """By whether an operator starts the job."""
 BEGIN_TICK = {
-    each: Acquire(partial(_begin_tick, *each)) for each in product(BOTH, BOTH)
+    each: Acquiring(sql.Update(partial(_begin_tick, *each)))
+    for each in product(BOTH, BOTH)
 }
 """By whether an operator starts the job, and whether its tick is new."""
-CREATE = Create(
-    lambda: (LockRecord, {"name": text("name"), **_lease(), "fencing_token": 1})
-)
-CREATE_FREE = Insert(
+FIRST: dict[str, Any] = {"name": sql.text("name"), "fencing_token": 1}
+CREATE = Acquiring(sql.Insert(lambda: (LockRecord, {**FIRST, **_lease()})))
+CREATE_FREE = sql.Insert(
     lambda: (
         LockRecord,
         {
-            "name": text("name"),
+            "name": sql.text("name"),
             "lock_until": NEVER,
             "locked_by": "",
             "locked_at": DatabaseNow(),
@@ -246,12 +243,16 @@ CREATE_FREE = Insert(
         },
     )
 )
-LOOK = Look(
+LOOK = sql.Look(
     lambda: (
-        LockRecord.objects.filter(name=text("name")).acquirable().values_list("name")
+        LockRecord.objects.filter(name=sql.text("name"))
+        .acquirable()
+        .values_list("name")
     )
 )
-WRITE_NOTHING = Update(lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""}))
+WRITE_NOTHING = sql.Update(
+    lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""})
+)
 
 
 def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> None:
@@ -277,4 +278,4 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
     # A late release may have changed it since it was read, so it is not written again.
     if state.due_at != status.schedule_state.due_at:
         columns["due_at"] = state.due_at
-    Update(lambda: (records.filter(not_running()), columns))(connection)
+    sql.Update(lambda: (records.filter(not_running()), columns))(connection)

@@ -1,7 +1,5 @@
 """The system checks of the database provider."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,6 @@
 """A statement of the lock and one of the history, together or not at all."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -38,10 +37,7 @@ def can_ride(connection: BaseDatabaseWrapper) -> bool:
     return connection.vendor in {"postgresql", "sqlite"} or is_mariadb
 
 
-Pair = tuple[Statement[Any, Any], Statement[Any, Any]]
-
-
-class Compound(Statement[Pair, tuple[Any, ...] | None]):
+class Compound(Statement[tuple[Any, ...] | None]):
     """
     Two statements, of which the second is carried out only if the first matched.
 
@@ -50,7 +46,7 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
     nothing matched.
     """
 
-    def __init__(self, first: Statement[Any, Any], second: Statement[Any, Any]):
+    def __init__(self, first: Statement[Any], second: Statement[Any]):
         super().__init__(lambda: (first, second))
 
     @staticmethod
@@ -84,8 +80,9 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
                     cursor.execute("ROLLBACK")
         return (None, key) if matched else None
 
-    def _compile(self, built: Pair, connection: BaseDatabaseWrapper) -> Compiled:
-        first, second = (part.compiled(connection) for part in built)
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        compiled: list[Compiled] = [part.compiled(connection) for part in built]
+        first, second = compiled
         texts = {"first": first.sql, "second": second.sql}
         if connection.vendor == "mysql":
             form = MARIADB  # it tells the key, and nothing before that
@@ -100,5 +97,5 @@ class Compound(Statement[Pair, tuple[Any, ...] | None]):
         return replace(first, sql=form.format(**texts), sources=sources)
 
 
-together = cache(Compound)
+together: Callable[..., Compound] = cache(Compound)
 """Returns the compound of two statements, always the same one."""

@@ -1,12 +1,9 @@
 """The connection on which a lock statement runs, and when it is sent again."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import random
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -18,18 +15,10 @@ from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_shedlock.clocks import uptime
 from django_shedlock.locks.lock import Lock
-from django_shedlock.providers.database.errors import (
-    SQLITE_BUSY_SNAPSHOT,
-    NoAnswer,
-    StaleTransaction,
-    is_busy,
-    is_conflict,
-    is_lock_timeout,
-    is_lost_reply,
-    may_be_lost_connection,
-)
+from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.providers.database import errors
 from django_shedlock.providers.database.statements import ROW_WAIT
-from django_shedlock.threads import Timetable, renewed_in_child
+from django_shedlock.threads import Timetable
 
 T = TypeVar("T")
 Work = Callable[[BaseDatabaseWrapper, bool], T]
@@ -116,15 +105,15 @@ def run(
                 is_again, was_sent = was_sent, True
                 return work(connection, is_again)
         except Error as error:
-            has_no_answer |= may_leave and was_sent and is_lost_reply(error)
-            is_late = is_busy(error) and time.monotonic() > give_up_at
+            has_no_answer |= may_leave and was_sent and errors.is_lost_reply(error)
+            is_late = errors.is_busy(error) and time.monotonic() > give_up_at
             may_try = attempts_left > 0 and not is_late
             may_wait = may_try and has_no_answer and not is_urgent
-            if may_wait and is_lock_timeout(error):
+            if may_wait and errors.is_lock_timeout(error):
                 pass  # the lost statement before it may have the row until it commits
-            elif may_try and is_conflict(error):
+            elif may_try and errors.is_conflict(error):
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
-            elif may_try and may_reconnect and may_be_lost_connection(error):
+            elif may_try and may_reconnect and errors.may_be_lost_connection(error):
                 may_reconnect, is_private, is_ready = False, may_leave, False
                 # Else the caller would meet it. Inside a transaction it has to.
                 is_open = caller.connection and caller.get_autocommit()
@@ -133,7 +122,7 @@ def run(
                 private_connections.close_idle(using)
             elif has_no_answer:
                 message = f"the connection broke before the answer: {error}"
-                raise NoAnswer(message) from error
+                raise errors.NoAnswer(message) from error
             else:
                 raise
     raise AssertionError("the last attempt returns or raises")
@@ -164,14 +153,14 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]
         with transaction.atomic(connection.alias):
             yield connection
     except Error as error:
-        if is_busy(error):
+        if errors.is_busy(error):
             # SQLite waits for as long as it is told, unless a wait can't help.
             [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
             has_waited = time.monotonic() >= began + timeout / 1000
             code = getattr(error.__cause__, "sqlite_errorcode", None)
-            if code == SQLITE_BUSY_SNAPSHOT or not has_waited:
+            if code == errors.SQLITE_BUSY_SNAPSHOT or not has_waited:
                 message = "this transaction has read, and another process writes"
-                raise StaleTransaction(message) from error
+                raise errors.StaleTransaction(message) from error
         raise
 
 
@@ -209,7 +198,7 @@ class PrivateConnections:
         self._lent: dict[BaseDatabaseWrapper, tuple[float, int | None]] = {}
         """Since when each one waits for an answer, and the socket of that."""
         # Re-entrant, since a signal handler may release locks.
-        self._mutex = threading.RLock()
+        self._mutex = Mutex()
         self._is_watched = False
 
     @contextmanager
@@ -224,7 +213,7 @@ class PrivateConnections:
         with self._mutex:
             # The newest, so that the others can grow old and be closed.
             idle = [c for c in self._idle if address(c) == address(like)]
-            connection = idle[-1] if idle else _copy(like)
+            connection = idle[-1] if idle else copy_of(like)
             self._idle.pop(connection, None)
         is_kept = False
         try:
@@ -242,7 +231,7 @@ class PrivateConnections:
                 if is_kept:
                     self._idle[connection] = time.monotonic()
             if not is_kept:
-                _close(connection)
+                close(connection)
 
     def close_idle(self, using: str | None = None) -> None:
         """Close the idle ones, to one database or to all."""
@@ -251,7 +240,7 @@ class PrivateConnections:
             for connection in idle:
                 del self._idle[connection]
         for connection in idle:
-            _close(connection)
+            close(connection)
 
     @contextmanager
     def _watched(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
@@ -293,16 +282,16 @@ class PrivateConnections:
                     _interrupt(answer)
             is_watched = self._is_watched = bool(self._idle or self._lent)
         for connection in expired:
-            _close(connection)
+            close(connection)
         return uptime() + LOOK if is_watched else None
 
 
-private_connections = renewed_in_child(PrivateConnections())
+private_connections: PrivateConnections = renewed_in_child(PrivateConnections())
 atexit.register(private_connections.close_idle)
 
 
-def _copy(like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
-    # See Note [A connection of its own].
+def copy_of(like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+    """Return a connection of our own; see Note [A connection of its own]."""
     connection = like.copy()
     settings = connection.settings_dict
     settings["AUTOCOMMIT"] = True
@@ -359,7 +348,8 @@ def _interrupt(answer: int) -> None:
             waiting.shutdown(socket.SHUT_RDWR)
 
 
-def _close(connection: BaseDatabaseWrapper) -> None:
+def close(connection: BaseDatabaseWrapper) -> None:
+    """Close it, whatever has become of it."""
     with suppress(Error):
         connection.close()
 

@@ -1,7 +1,5 @@
 """What the errors of databases mean."""
 
-from __future__ import annotations
-
 from django.core.management.base import CommandError
 from django.db import (
     DEFAULT_DB_ALIAS,
@@ -15,12 +13,12 @@ from django.db import (
 from django_shedlock.exceptions import LockProviderError
 
 # PostgreSQL's states are texts, MySQL's and MariaDB's numbers are integers.
-CONFLICTS = {"40001", "40P01", 1213, 1020}
+CONFLICTS: set[str | int] = {"40001", "40P01", 1213, 1020}
 """Serialization failures, deadlocks, and MariaDB's "record has changed"."""
-TIMEOUTS = {"55P03", 1205, 3572}
+TIMEOUTS: set[str | int] = {"55P03", 1205, 3572}
 TIMEOUT_TEXT = "ORA-00054"
 """Somebody else has the row for longer than the limit."""
-MISSING = {"42P01", 1146}
+MISSING: set[str | int] = {"42P01", 1146}
 MISSING_TEXTS = ("no such table", "ORA-00942")  # SQLite and Oracle
 SQLITE_BUSY, SQLITE_LOCKED, SQLITE_BUSY_SNAPSHOT = 5, 6, 517
 """SQLite's codes (https://sqlite.org/rescode.html): other stores never load it."""
@@ -124,25 +122,19 @@ def describe(error: Error) -> str:
     what = f"{type(error).__name__}: {lines[0].rstrip('.')}."
     if isinstance(error, NoAnswer) and isinstance(error.__cause__, Error):
         error = error.__cause__
+    room = ""
     if isinstance(error, StaleTransaction):
         return (
             f"{what} On SQLite, use locks before the transaction reads, or give the "
             "database the option `transaction_mode`: `IMMEDIATE`."
         )
     if is_lock_timeout(error):
-        return (
-            f"{what} A transaction keeps its row: perhaps your own, which called "
-            "fence()?"
-        )
+        holder = "perhaps your own, which called fence()?"
+        return f"{what} A transaction keeps its row: {holder}"
     if may_be_lost_connection(error):
-        return (
-            f"{what} Is the database reachable, has its pooler room for one more "
-            "connection, and did `python manage.py migrate` run on it?"
-        )
-    return (
-        f"{what} Is the database reachable, and did `python manage.py migrate` run on "
-        "it?"
-    )
+        room = " has its pooler room for one more connection,"
+    migrated = "did `python manage.py migrate` run on it?"
+    return f"{what} Is the database reachable,{room} and {migrated}"
 
 
 def _codes(error: Error) -> tuple[str | None, object]:

@@ -1,19 +1,19 @@
 """The default provider: locks in a table of the project's database."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from django.core.checks import CheckMessage
 from django.db import Error, IntegrityError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus
 from django_shedlock.models import LockRecord
@@ -25,7 +25,9 @@ from django_shedlock.providers.database import (
     leases,
     reading,
 )
-from django_shedlock.providers.database.connections import Work, run, run_here
+from django_shedlock.providers.database.compound import can_ride, together
+from django_shedlock.providers.database.connections import Work, run
+from django_shedlock.providers.database.statements import PROBED
 from django_shedlock.schedules.cron import Schedule
 
 T = TypeVar("T")
@@ -45,7 +47,7 @@ class DatabaseLockProvider(LockProvider):
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive, history_database=using)
         self.using = using
-        self._recent = reading.RecentNames()
+        self._recent: dict[object, float] = {}
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         acquire = partial(acquisition.acquire, lock, self._recent, self._look)
@@ -61,24 +63,39 @@ class DatabaseLockProvider(LockProvider):
                 return CONTENDED  # who stays in the way is as good as the holder
             self._fail("acquire", lock.name, error)
 
-    def extend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> bool:
-        durations = (lock_at_most_for, lock_at_least_for)
-        extend = partial(leases.extend, lock, *durations, is_beat)
+    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
+        values = dict(zip(("at_most", "at_least"), durations, strict=False))
+        statement = leases.EXTEND[is_beat, "at_least" in values]
+
+        def extend(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            if is_beat and connection.vendor in PROBED:
+                leases.PROBE(connection, name=lock.name)
+            return statement(connection, **_owner(lock), **values) > 0
+
         return self._do("extend", lock.name, extend, is_urgent=is_beat, lock=lock)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        schedule, tick, due_at = lock.configuration.schedule, lock.tick, None
+        if succeeded and schedule is not None and tick is not None:
+            _, due_at = schedule.around(tick)
+        values = {**_owner(lock), "at_least": lock.lock_at_least_for, "due_at": due_at}
+        which = due_at is not None, lock.lock_at_least_for > ZERO
+
+        def release(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            statement = leases.RELEASE[is_again or lock.was_release_tried, *which]
+            # See Note [A run rides with its lock].
+            run = lock.run if can_ride(connection) else None
+            if run is None or (ending := run.ending()) is None:
+                return statement(connection, **values) > 0
+            update, columns = ending
+            written = together(statement, update)(connection, **values | columns)
+            run.has_ended = written is not None
+            return written is not None
+
         # A busy SQLite is asked for longer: nobody else will release the lock. After a
         # loss nobody has to wait for a store that hangs.
         how: Any = {"is_urgent": lock.lost.is_set(), "patience": math.inf}
         try:
-            release = partial(leases.release, lock, succeeded)
             return run(release, self.using, lock=lock, **how)
         except Error as error:
             if _leaves_run_out(lock, error):
@@ -93,16 +110,31 @@ class DatabaseLockProvider(LockProvider):
                 f"{self.using!r}), where it protects what that transaction writes."
             )
         try:
-            owner = {"name": lock.name, "locked_by": lock.locked_by}
-            return leases.FENCE(connection, **owner) > 0
+            return leases.FENCE(connection, **_owner(lock)) > 0
         except Error as error:
             self._fail("fence with", lock.name, error)
 
     def replace(
         self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
     ) -> bool:
-        verb = "release" if not lasting else "acquire" if locked_by else "extend"
-        replace = partial(leases.replace, status, lasting, locked_by)
+        verb, statement = "release", leases.FORCE_RELEASE
+        if lasting and locked_by is None:
+            verb, statement = "extend", leases.FORCE_EXTEND
+        elif lasting:
+            verb, statement = "acquire", leases.PAUSE_AGAIN
+        owner = {"name": status.name, "before": status.locked_by}
+        new = {"locked_by": locked_by, "at_most": lasting, "at_least": ZERO}
+
+        def replace(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            if statement(connection, **owner, **new):
+                return True
+            # Sent again after a lost reply, our own first try may have done it.
+            after = reading.read(connection, status.name) if is_again else None
+            if after is None or lasting:
+                return after is not None and after.locked_by == locked_by
+            is_over = after.lock_until == after.locked_at
+            return is_over and after.locked_by == status.locked_by
+
         return self._do(verb, status.name, replace)
 
     def register(self, name: str, schedule: Schedule) -> None:
@@ -112,13 +144,10 @@ class DatabaseLockProvider(LockProvider):
         clock = LockRecord.objects.using(self.using).clock
         return self._do("read", None, lambda *_: clock(), stays_here=True)
 
-    def status(self, name: str) -> LockStatus | None:
-        return self._status(name)
-
     def lease_of(self, lock: Lock) -> LockStatus | None:
-        return self._status(lock.name, lock)
+        return self.status(lock.name, lock)
 
-    def _status(self, name: str, lock: Lock | None = None) -> LockStatus | None:
+    def status(self, name: str, lock: Lock | None = None) -> LockStatus | None:
         # Outside the caller's transaction, which may see an old snapshot.
         read = partial(reading.read, name=name, is_whole=True)
         try:
@@ -138,10 +167,20 @@ class DatabaseLockProvider(LockProvider):
     def count(self, query: LockQuery = ALL_LOCKS) -> int:
         if query.patterns or query.ignored or query.names is not None or query.limit:
             return super().count(query)
-        try:
-            return run_here(reading.wanted(self.using, query).count, self.using)
-        except Error as error:
-            self._fail("read", None, error)
+        records = reading.wanted(self.using, query)
+        return self._do("read", None, lambda *_: records.count(), stays_here=True)
+
+    @contextmanager
+    def stand_in(self, name: str) -> Iterator[bool | None]:
+        # Only deploys need it, and every process would load it.
+        from django_shedlock.providers.database.first_deploy import stand_in
+
+        with ExitStack() as stack:
+            try:
+                is_ours = stack.enter_context(stand_in(self.using, name))
+            except Error as error:
+                self._fail("acquire", name, error)
+            yield is_ours
 
     def record_of(self, name: str) -> str:
         return f"its row in table {LockRecord._meta.db_table}"
@@ -182,6 +221,10 @@ class DatabaseLockProvider(LockProvider):
         failure.is_uncertain = isinstance(error, errors.NoAnswer)
         failure.is_blocked = errors.is_lock_timeout(error)
         raise failure from (error.__cause__ if failure.is_uncertain else error)
+
+
+def _owner(lock: Lock) -> dict[str, str]:
+    return {"name": lock.name, "locked_by": lock.locked_by}
 
 
 def _leaves_run_out(lock: Lock, error: Error) -> bool:

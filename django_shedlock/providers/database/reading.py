@@ -1,8 +1,5 @@
 """Read one lock, or all that operators want; what can't be read hides no other."""
 
-from __future__ import annotations
-
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, cycle, islice
 from typing import Any, TypeVar
@@ -11,54 +8,37 @@ from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from django_shedlock.clocks import aware, host_now
+from django_shedlock.clocks import host_now
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import NOT_FREE, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import (
+    COLUMNS,
     PAUSED,
     RELEASED,
     UNRELEASED,
-    heartbeat_of,
     held,
-    left,
     overdue,
+    status_of,
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
-from django_shedlock.providers.database.connections import ADDRESS, address, run_here
+from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.statements import Select, text
-from django_shedlock.schedules.state import ScheduleState, parse_known
+from django_shedlock.schedules.state import parse_known
 
 T = TypeVar("T")
 
 PAGE = 500
 """Locks that are read with one statement."""
-RECENT = 5.0
-"""Seconds for which a record that was read is taken to exist."""
-MOST_NAMES = 1000
 
 
 def read(
     connection: BaseDatabaseWrapper, name: str, *, is_whole: bool = False
 ) -> LockStatus | None:
     """Return the lock of this name; unless it ``is_whole``, without its schedule."""
-    for row in READ(connection, name=name):
-        locked_by, locked_at, lock_until, state, remaining, clock, *others = row
-        token, extended_at, schedule, *ticks = others
-        known = parse_known(schedule) if is_whole else None
-        return LockStatus(
-            name,
-            LockState(state),
-            locked_by,
-            locked_at,
-            lock_until,
-            left(state, remaining),
-            clock,
-            ScheduleState(known, *(tick and aware(tick) for tick in ticks)),
-            token,
-            heartbeat_at=heartbeat_of(extended_at, locked_at),
-        )
+    for schedule, *row in READ(connection, name=name):
+        return status_of(name, row, parse_known(schedule) if is_whole else None)
     return None
 
 
@@ -66,11 +46,7 @@ READ = Select(
     lambda: (
         LockRecord.objects.filter(name=text("name"))
         .with_status()
-        .values_list(
-            *("locked_by", "locked_at", "lock_until", "state", "remaining", "clock"),
-            *("fencing_token", "extended_at", "schedule"),
-            *("tick", "due_at", "caught_up_tick"),
-        )
+        .values_list("schedule", *COLUMNS)
     )
 )
 
@@ -170,54 +146,19 @@ def _read(records: LockRecordQuerySet) -> list[LockStatus]:
     return run_here(lambda: _statuses(records.all()), records.db)
 
 
-def _statuses(records: LockRecordQuerySet) -> list[LockStatus]:
+def _statuses(records: Any) -> list[LockStatus]:
     try:
         return [record.status for record in records]
     except Error:
         raise
-    except Exception:  # whatever a value that somebody wrote makes of the conversion
-        found = []
-        for name in list(records.values_list("name", flat=True)):
-            found += _readable(LockRecord.objects.using(records.db).filter(name=name))
-        return found
-
-
-def _readable(records: LockRecordQuerySet) -> list[LockStatus]:
-    added: Any = records.with_status()
-    try:
-        return [record.status for record in added]
-    except Error:
-        raise
-    except Exception as error:
+    except Exception as error:  # whatever a value that somebody wrote makes of it
+        told = list(records.values_list("name", "state", "locked_by"))
+        if len(told) > 1:
+            all_of_them = LockRecord.objects.using(records.db).with_status()
+            each = (all_of_them.filter(name=name) for name, _, _ in told)
+            return list(chain.from_iterable(map(_statuses, each)))
         reason, now = f"{type(error).__name__}: {error}", host_now()
         return [
             LockStatus(name, LockState(state), by, now, now, ZERO).as_unreadable(reason)
-            for name, state, by in added.values_list("name", "state", "locked_by")
+            for name, state, by in told
         ]
-
-
-class RecentNames:
-    """
-    The names whose records this process has read ``RECENT`` seconds ago or less.
-
-    If such a record is deleted, its lock counts as held until that time is over.
-    """
-
-    def __init__(self) -> None:
-        self._read_at: dict[tuple[object, ...], float] = {}
-
-    def add(self, connection: BaseDatabaseWrapper, name: str) -> None:
-        """Remember the name."""
-        if len(self._read_at) >= MOST_NAMES:
-            self._read_at.clear()
-        self._read_at[name, *address(connection)] = time.monotonic()
-
-    def discard(self, connection: BaseDatabaseWrapper, name: str) -> None:
-        """Forget the name."""
-        self._read_at.pop((name, *address(connection)), None)
-
-    def has(self, connection: BaseDatabaseWrapper, name: str) -> bool:
-        """Whether the name's record, in this database, was read a moment ago."""
-        # Each skip asks this, so it does not call address().
-        place = (connection.alias, *map(connection.settings_dict.get, ADDRESS))
-        return time.monotonic() < self._read_at.get((name, *place), -RECENT) + RECENT

@@ -1,35 +1,22 @@
 """The lock's statements, each compiled once from a queryset."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter, methodcaller
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FullResultSet
+from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import (
-    BigIntegerField,
-    BooleanField,
-    CharField,
-    DateTimeField,
-    DurationField,
-    Expression,
-    Field,
-    Model,
-    QuerySet,
-)
 from django.db.models.sql import DeleteQuery, InsertQuery, UpdateQuery
 from django.db.models.sql.compiler import SQLCompiler
 
 from django_shedlock.fields import UTCDateTimeField
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 ROW_WAIT = "SHEDLOCK_ROW_WAIT"
@@ -46,10 +33,10 @@ PROBED = {"mysql", "oracle"}
 """Their UPDATE waits for a row for a second at least; on Oracle by construction."""
 
 
-class Parameter(Expression):
+class Parameter(models.Expression):
     """Stands in a queryset for a value that is given with each execution."""
 
-    def __init__(self, name: str, output_field: Field[Any, Any]):
+    def __init__(self, name: str, output_field: "models.Field[Any, Any]"):
         super().__init__(output_field=output_field)
         self.name = name
 
@@ -60,9 +47,9 @@ class Parameter(Expression):
         """Return how a value is prepared for the driver; ``None`` if it need not be."""
         features = connection.features
         takes = {
-            CharField: True,
-            BigIntegerField: True,
-            DurationField: features.has_native_duration_field,
+            models.CharField: True,
+            models.BigIntegerField: True,
+            models.DurationField: features.has_native_duration_field,
             UTCDateTimeField: features.supports_timezones,
         }
         if takes[type(self.output_field)]:
@@ -73,20 +60,24 @@ class Parameter(Expression):
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         # Without the cast MySQL compares texts, so the number of digits matters.
-        if isinstance(self.output_field, DateTimeField):
+        if isinstance(self.output_field, models.DateTimeField):
             return "CAST(%s AS DATETIME(6))", [self]
         return self.as_sql(compiler, connection)
 
 
-text = partial(Parameter, output_field=CharField())
-number = partial(Parameter, output_field=BigIntegerField())
-duration = partial(Parameter, output_field=DurationField())
+text: Callable[..., Parameter] = partial(Parameter, output_field=models.CharField())
+number: Callable[..., Parameter] = partial(
+    Parameter, output_field=models.BigIntegerField()
+)
+duration: Callable[..., Parameter] = partial(
+    Parameter, output_field=models.DurationField()
+)
 """For a ``timedelta``."""
-instant = partial(Parameter, output_field=UTCDateTimeField())
+instant: Callable[..., Parameter] = partial(Parameter, output_field=UTCDateTimeField())
 """For an aware ``datetime``."""
 
 
-class TransactionSetting(Expression):
+class TransactionSetting(models.Expression):
     """
     A condition that is true and sets something for its transaction, on PostgreSQL.
 
@@ -95,8 +86,10 @@ class TransactionSetting(Expression):
     """
 
     def __init__(self, setting: str, value: str, only_with: str | None = None):
-        super().__init__(output_field=BooleanField())
-        self.setting, self.value, self.only_with = setting, value, only_with
+        super().__init__(output_field=models.BooleanField())
+        self.setting: str = setting
+        self.value: str = value
+        self.only_with: str | None = only_with
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         raise FullResultSet  # which leaves the condition out
@@ -141,7 +134,7 @@ class Compiled:
         sql: str,
         parameters: Iterable[Any],
         **others: Any,
-    ) -> Compiled:
+    ) -> Self:
         """Return what Django compiled from a queryset with ``Parameter``s."""
         sources: list[tuple[str | None, Any]] = []
         remaining = iter(parameters)
@@ -177,7 +170,7 @@ class Compiled:
         return bound
 
 
-class Statement(ABC, Generic[T, R]):
+class Statement(ABC, Generic[R]):
     """
     A statement that is built by a function, and compiled once for each database.
 
@@ -187,7 +180,7 @@ class Statement(ABC, Generic[T, R]):
 
     fetch: Callable[[Any], R]
 
-    def __init__(self, build: Callable[[], T]):
+    def __init__(self, build: Callable[[], Any]):
         self._build = build
         self._compiled: dict[Hashable, Compiled] = {}
 
@@ -212,29 +205,25 @@ class Statement(ABC, Generic[T, R]):
             return self.fetch(cursor)
 
     @abstractmethod
-    def _compile(self, built: T, connection: BaseDatabaseWrapper) -> Compiled: ...
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled: ...
 
 
-class Update(Statement[tuple["QuerySet[Any]", dict[str, Any]], int]):
+class Update(Statement[int]):
     """
-    An UPDATE: what is built is the records and their new columns; see ROW_WAIT.
+    An UPDATE: what is built is a queryset and its new columns; see ROW_WAIT.
 
     It returns how many records matched.
     """
 
-    fetch = staticmethod(attrgetter("rowcount"))
+    fetch: Any = staticmethod(attrgetter("rowcount"))
 
     def __init__(self, build: Callable[[], Any], *, wait: str = "1s"):
         super().__init__(build)
         self._limit = TransactionSetting("lock_timeout", wait, only_with=ROW_WAIT)
 
-    def _compile(
-        self,
-        built: tuple[QuerySet[Any], dict[str, Any]],
-        connection: BaseDatabaseWrapper,
-    ) -> Compiled:
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
         records, columns = built
-        query: Any = records.filter(self._limit).query.chain(UpdateQuery)
+        query = records.filter(self._limit).query.chain(UpdateQuery)
         query.add_update_values(columns)
         query.annotations = {}
         compiler = query.get_compiler(connection=connection)
@@ -250,10 +239,10 @@ class Delete(Update):
         return Compiled.of(connection, *compiler.as_sql())
 
 
-class Select(Statement["QuerySet[Any, Any]", list[tuple[Any, ...]]]):
+class Select(Statement[list[tuple[Any, ...]]]):
     """A SELECT: what is built is a queryset of ``values_list()``."""
 
-    fetch = staticmethod(methodcaller("fetchall"))
+    fetch: Any = staticmethod(methodcaller("fetchall"))
 
     def __call__(
         self, connection: BaseDatabaseWrapper, /, **values: Any
@@ -270,9 +259,7 @@ class Select(Statement["QuerySet[Any, Any]", list[tuple[Any, ...]]]):
         compiler, converters = known[self]
         return [tuple(row) for row in compiler.apply_converters(rows, converters)]
 
-    def _compile(
-        self, built: QuerySet[Any, Any], connection: BaseDatabaseWrapper
-    ) -> Compiled:
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
         compiler = built.query.get_compiler(connection=connection)
         sql, parameters = compiler.as_sql()
         columns = tuple(column for column, _, _ in compiler.select)
@@ -283,19 +270,14 @@ class Select(Statement["QuerySet[Any, Any]", list[tuple[Any, ...]]]):
 class Look(Select):
     """A SELECT of which only the first row is wanted, as the driver gives it."""
 
-    fetch = staticmethod(methodcaller("fetchone"))
-    __call__ = Statement.__call__
+    fetch: Any = staticmethod(methodcaller("fetchone"))
+    __call__: Any = Statement.__call__
 
 
 class Probe(Select):
-    """Fails at once if another transaction has a row; see PROBED."""
+    """A SELECT that fails at once if another transaction has a row; see PROBED."""
 
     # It keeps no row: a worker that is stopped before its UPDATE would keep the lock.
-
-    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> Any:
-        """Execute it where it is needed."""
-        if connection.vendor in PROBED:
-            super().__call__(connection, **values)
 
     def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
         compiled = super()._compile(built, connection)
@@ -303,7 +285,7 @@ class Probe(Select):
         return replace(compiled, sql=f"{compiled.sql} {nowait}")
 
 
-class Insert(Statement[tuple[type[Model], dict[str, Any]], int | None]):
+class Insert(Statement[int | None]):
     """
     An INSERT: what is built is the model, and the columns that are given.
 
@@ -321,15 +303,11 @@ class Insert(Statement[tuple[type[Model], dict[str, Any]], int | None]):
         made: int | None = connection.ops.last_insert_id(cursor, table, key.column)
         return made
 
-    def _compile(
-        self,
-        built: tuple[type[Model], dict[str, Any]],
-        connection: BaseDatabaseWrapper,
-    ) -> Compiled:
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
         model, columns = built
         key = model._meta.auto_field
         query = InsertQuery(model)
-        fields: Any = [model._meta.get_field(column) for column in columns]
+        fields = [model._meta.get_field(column) for column in columns]
         query.insert_values(fields, [model(**columns)])
         compiler = query.get_compiler(connection=connection)
         if key and connection.features.can_return_columns_from_insert:

@@ -1,7 +1,5 @@
 """The conformance suite of lock providers, for the tests of a new one."""
 
-from __future__ import annotations
-
 from django_shedlock.test.contract.asynchronous import AsyncContract
 from django_shedlock.test.contract.faults import FaultContract
 from django_shedlock.test.contract.locking import LockingContract

@@ -1,7 +1,5 @@
 """What a task of an event loop finds: the same locks, without blocking the loop."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

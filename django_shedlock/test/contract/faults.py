@@ -1,7 +1,5 @@
 """What callers learn of a store that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

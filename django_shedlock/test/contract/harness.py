@@ -1,7 +1,5 @@
 """What the parts of the contract share: a provider, its hooks, and what applies."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable
@@ -158,6 +156,12 @@ def force_extend(provider: LockProvider, name: str, lasting: timedelta) -> bool:
     """Extend the lease as an operator does; return whether it was done."""
     status = provider.status(name)
     return status is not None and provider.replace(status, lasting)
+
+
+def let_its_clock_move(provider: LockProvider) -> None:
+    """Wait until the store tells another instant: some have whole seconds."""
+    before = provider.now()
+    wait_for(lambda: provider.now() > before)
 
 
 def wait_for(condition: Callable[[], Any], pause: float = 0.01) -> Any:

@@ -1,7 +1,5 @@
 """What a lock is: exclusion, the lease, its extension, its release, its number."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -245,11 +243,11 @@ class LockingContract(Contract):
 class Counters:
     """Two counters, each increased slowly under a lock of its own."""
 
-    names = ("even", "odd")
+    names: tuple[str, ...] = ("even", "odd")
 
     def __init__(self, provider: LockProvider):
         self.provider = provider
-        self.values = dict.fromkeys(self.names, 0)
+        self.values: dict[str, int] = dict.fromkeys(self.names, 0)
 
     def work(self) -> None:
         for turn in range(ROUNDS):

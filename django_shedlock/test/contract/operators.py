@@ -1,8 +1,5 @@
 """What operators see of locks, and do to them."""
 
-from __future__ import annotations
-
-import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,6 +16,7 @@ from django_shedlock.test.contract.harness import (
     configure,
     force_release,
     is_held,
+    let_its_clock_move,
     status_of,
     take_from,
     try_from,
@@ -83,7 +81,7 @@ class OperatorContract(Contract):
         self.outlast(take_from(provider, configure("dead", self.short)))
         for name in ("older", "newer", "ignored"):
             take_from(provider, configure(name))
-            time.sleep(0.002)  # SQLite's clock has milliseconds
+            let_its_clock_move(provider)
         urgent = LockQuery(states=NOT_FREE, overdue_by=MINUTE, by_urgency=True)
         wanted = ["dead", "older", "newer", "ignored", "kept"]
         assert [s.name for s in provider.statuses(urgent)] == wanted
@@ -98,7 +96,7 @@ class OperatorContract(Contract):
         self.outlast(take_from(provider, configure("dead", self.short)))
         for name in ("older", "newer"):
             take_from(provider, configure(name))
-            time.sleep(0.002)  # so that its job has run for longer than no time
+            let_its_clock_move(provider)  # so that the job has run for some time
         long = LockQuery(running_for=timedelta(0), by_urgency=True)
         assert [s.name for s in provider.statuses(long)] == ["older", "newer"]
         longest = replace(long, limit=1)

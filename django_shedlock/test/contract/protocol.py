@@ -6,9 +6,7 @@ so that the milliseconds which really pass never matter. Time passes by shifting
 the store has written; a worker's own clock may run faster or slower than that.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -36,7 +34,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.test.contract.harness import Contract, force_release, try_from
 
 UNIT = timedelta(seconds=1000)
-names = (f"protocol-{number}" for number in count())
+names: Iterator[str] = (f"protocol-{number}" for number in count())
 
 
 @dataclass
@@ -96,15 +94,15 @@ class Protocol(RuleBasedStateMachine):
     provider: LockProvider
     pass_time: Callable[[LockProvider, str, timedelta], None] | None
     can_fence = False
-    locks = Bundle("locks")
+    locks: Bundle[Any] = Bundle("locks")
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model()
-        self.name = next(names)
+        self.model: Model = Model()
+        self.name: str = next(names)
         self.taken: list[Lock] = []
         self.local_deadlines: dict[str, int] = {}
-        self.local_now = 0
+        self.local_now: int = 0
 
     def knows_loss(self, lock: Lock) -> bool:
         """Whether the worker knows that the lock is lost, after it asked the store."""

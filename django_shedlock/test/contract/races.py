@@ -1,7 +1,5 @@
 """What real processes find that want one lock, are stopped, or die."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -1,7 +1,5 @@
 """What a lock with a schedule is: each tick is run once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The command ``crontab``, which runs the entries of ``CRONJOBS`` under locks."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

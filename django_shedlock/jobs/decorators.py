@@ -1,9 +1,6 @@
 """The decorator of jobs."""
 
-from __future__ import annotations
-
 import functools
-import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -13,7 +10,13 @@ from django.core.management.base import BaseCommand
 
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.executor import aexecute_request, execute_request, makes_generator
-from django_shedlock.jobs.registry import Job, invocation_here, make_about, report
+from django_shedlock.jobs.registry import (
+    Job,
+    invocation_here,
+    make_about,
+    report,
+    signature_of,
+)
 from django_shedlock.locks.configuration import LockOptions, make_request
 
 P = ParamSpec("P")
@@ -155,8 +158,7 @@ def _locked(job: Job) -> Callable[..., Any]:
 
     wrapper = arun if iscoroutinefunction(function) else run
     # A caller that does not follow __wrapped__ would see (*args, **kwargs): Celery
-    # checks a task's arguments when it is sent. Some callables have no signature, and
-    # from Python 3.14 on an annotation may have no value at run time.
-    with suppress(NameError, TypeError, ValueError):
-        vars(wrapper)["__signature__"] = inspect.signature(function)
+    # checks a task's arguments when it is sent. Some callables have no signature.
+    with suppress(TypeError, ValueError):
+        vars(wrapper)["__signature__"] = signature_of(function)
     return wrapper

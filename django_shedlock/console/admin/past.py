@@ -1,0 +1,232 @@
+"""A lock's past: the admin's lists of runs, and of what operators did."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy, pgettext_lazy
+
+from django_shedlock.console.admin import filters, labels
+from django_shedlock.console.admin.base import LargeTableAdmin
+from django_shedlock.console.admin.labels import column, instant_column, text_column
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockAction, LockRun, LockRunQuerySet
+from django_shedlock.models.console import ActionKind, ActionResult
+
+MIDNIGHT: Any = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
+COUNTED = 100
+"""Number of runs from which the success rate and usual durations are computed."""
+SHOWN = 5
+"""Number of actions on a lock's page."""
+EXCERPT = 200
+"""Characters of a reason, or of a detail, in a list of actions."""
+KINDS, RESULTS = dict(ActionKind.choices), dict(ActionResult.choices)
+
+
+class OutcomeFilter(filters.ChoiceFilter):
+    """Filters runs by their outcome."""
+
+    title: Any = pgettext_lazy("shedlock", "outcome")
+    parameter_name: Any = "outcome"
+    labels: Any = labels.OUTCOMES
+
+    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
+        return rows.of_outcome(RunOutcome(choice))
+
+
+class SpannedRunQuerySet(LockRunQuerySet):
+    """
+    Runs that offer all dates from the first run to the last.
+
+    Django reads the date of each row, which takes seconds for a million of them, and
+    on MySQL needs tables of time zones. Rows are created as runs start, so the first
+    and the last row are enough.
+    """
+
+    def aggregate(self, *args: Any, **expressions: Any) -> dict[str, Any]:
+        if expressions.keys() == {"first", "last"}:
+            return self._span
+        return super().aggregate(*args, **expressions)
+
+    def datetimes(self, field_name: str, kind: str, **options: Any) -> Any:  # type: ignore[override]
+        first, last = self._span.values()
+        if first is None or last is None:
+            return []
+        found, begin = [], labels.local(first)
+        firsts = {"year": {"month": 1, "day": 1}, "month": {"day": 1}}
+        part: Any = firsts.get(kind, {})
+        step = timedelta(days={"year": 366, "month": 31, "day": 1}[kind])
+        while (begin := begin.replace(**part, **MIDNIGHT)) <= labels.local(last):
+            found.append(begin)
+            begin += step
+        return found
+
+    @cached_property
+    def _span(self) -> dict[str, datetime | None]:
+        started = self.order_by("pk").values_list("started", flat=True)
+        return {"first": started.first(), "last": started.last()}
+
+
+def shown(runs: LockRunQuerySet) -> LockRunQuerySet:
+    """Add what lists show of each run; leave long texts to its own page."""
+    beginning = Left("exception_message", labels.EXCERPT)
+    found = runs.with_outcome().with_elapsed().annotate(excerpt=beginning)
+    return found.defer("exception_message", "exception_traceback")
+
+
+def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
+    """Return the newest runs of the lock, at most ``COUNTED``, the newest first."""
+    provider = filters.admin_provider(request)
+    runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
+    return list(shown(runs).order_by("-pk")[:COUNTED])
+
+
+class LockRunAdmin(LargeTableAdmin):
+    """A read-only view of the runs, quick even with a million of them."""
+
+    list_display: Any = (
+        "started_at",
+        "lock",
+        "how_it_ended",
+        "took",
+        "cause",
+        "worker",
+        "exception",
+    )
+    of_lock: tuple[str, ...] = tuple(each for each in list_display if each != "lock")
+    """The columns on a lock's page."""
+    list_display_links: Any = ("started_at",)
+    by_host: Any = filters.RecentFilter.of(LockRun, "host")
+    list_filter: ClassVar[Any] = (
+        filters.HistoryFilter,
+        OutcomeFilter,
+        by_host,
+        "started",
+    )
+    date_hierarchy: ClassVar[Any] = "started"
+    search_fields: ClassVar[Any] = ("name", "exception_type", "locked_by")
+    search_help_text: ClassVar[Any] = gettext_lazy(
+        "Search by lock, exception or holder"
+    )
+    change_list_template: ClassVar[Any] = (
+        "admin/django_shedlock/lockrun/change_list.html"
+    )
+    first: tuple[str, ...] = (
+        "lock",
+        "how_it_ended",
+        "took",
+        "started_at",
+        "lock_lost_at",
+        "finished_at",
+        "worker",
+        "cause",
+    )
+    exception_fields: tuple[str, ...] = ("exception_type", "message", "traceback")
+    details: tuple[str, ...] = (
+        "host",
+        "pid",
+        "locked_by",
+        "provider",
+        "fencing_token",
+        "skips",
+    )
+    readonly_fields: ClassVar[Any] = (*first, "why", *exception_fields, *details)
+
+    started_at: Any = instant_column("started", pgettext_lazy("shedlock", "started"))
+    finished_at: Any = instant_column("finished", pgettext_lazy("shedlock", "finished"))
+    lock_lost_at: Any = instant_column("lost_at", pgettext_lazy("shedlock", "lost at"))
+    how_it_ended: Any = column(
+        pgettext_lazy("shedlock", "outcome"),
+        lambda run: labels.outcome_badge(run.current_outcome),
+    )
+    took: Any = column(pgettext_lazy("shedlock", "duration"), labels.took)
+    worker: Any = column(
+        pgettext_lazy("shedlock", "host"),
+        lambda run: labels.holder(run.locked_by, run.host, run.pid),
+    )
+    cause: Any = column(pgettext_lazy("shedlock", "started by"), labels.started_by)
+    why: Any = text_column(LockRun, "reason")
+    exception: Any = column(pgettext_lazy("shedlock", "exception"), labels.excerpt)
+    message: Any = text_column(LockRun, "exception_message", "message")
+    traceback: Any = text_column(LockRun, "exception_traceback", "traceback")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        reason: Sequence[str] = ("why",) if obj is not None and obj.reason else ()
+        fieldsets: list[Any] = [(None, {"fields": (*self.first, *reason)})]
+        if obj is not None and obj.exception_type:
+            title = pgettext_lazy("shedlock", "Exception")
+            fieldsets.append((title, {"fields": self.exception_fields}))
+        folded = {"fields": self.details, "classes": ["collapse"]}
+        return [*fieldsets, (pgettext_lazy("shedlock", "Details"), folded)]
+
+    def get_queryset(self, request: HttpRequest) -> LockRunQuerySet:
+        using = filters.history_database(request)
+        return shown(SpannedRunQuerySet(LockRun, using=using))
+
+
+def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
+    """Return the last actions of operators on the lock, the newest first."""
+    provider = filters.admin_provider(request)
+    actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
+    columns = ("began_at", "shown_kind", "shown_result")
+    return LockActionAdmin.cells(actions.order_by("-pk")[:SHOWN], columns)
+
+
+class LockActionAdmin(LargeTableAdmin):
+    """A read-only view of operators' actions, in the admin and by the command."""
+
+    list_display: Any = (
+        "began_at",
+        "shown_kind",
+        "lock",
+        "shown_result",
+        "shown_operator",
+        "shown_reason",
+        "shown_detail",
+    )
+    list_display_links: Any = ("began_at",)
+    list_filter: ClassVar[Any] = (
+        filters.HistoryFilter,
+        filters.ChoiceFilter.of(LockAction, "kind", KINDS),
+        filters.ChoiceFilter.of(LockAction, "result", RESULTS),
+        filters.RecentFilter.of(LockAction, "operator"),
+    )
+    search_fields: ClassVar[Any] = ("name", "operator", "reason")
+    search_help_text: ClassVar[Any] = gettext_lazy("Search by lock, operator or reason")
+    change_list_template: ClassVar[Any] = "admin/django_shedlock/wide_list.html"
+    fields = readonly_fields = (
+        "lock",
+        "shown_kind",
+        "shown_result",
+        "detail",
+        "operator",
+        "reason",
+        "began_at",
+        "ended_at",
+        "locked_by",
+        "provider",
+    )
+
+    began_at: Any = instant_column("began", pgettext_lazy("shedlock", "when"))
+    ended_at: Any = instant_column("ended", pgettext_lazy("shedlock", "ended"))
+    # What another version has written is shown as it is.
+    shown_kind: Any = column(
+        pgettext_lazy("shedlock", "action"),
+        lambda action: KINDS.get(action.kind, action.kind),
+    )
+    shown_result: Any = column(
+        pgettext_lazy("shedlock", "result"),
+        lambda action: labels.badge(
+            action.result, str(RESULTS.get(action.result, action.result))
+        ),
+    )
+    shown_operator: Any = text_column(LockAction, "operator", most=EXCERPT)
+    shown_reason: Any = text_column(LockAction, "reason", most=EXCERPT)
+    shown_detail: Any = text_column(LockAction, "detail", most=EXCERPT)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
+        return LockAction.objects.using(filters.history_database(request))

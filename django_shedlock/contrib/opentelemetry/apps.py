@@ -1,0 +1,96 @@
+"""The app that traces runs with OpenTelemetry, and its receivers: not stable yet."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.apps import AppConfig
+from opentelemetry import trace
+
+from django_shedlock import signals
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import RunOutcome
+
+tracer: trace.Tracer = trace.get_tracer("django_shedlock")
+_spans: WeakKeyDictionary[Lock, trace.Span] = WeakKeyDictionary()
+"""The span of each run that goes on."""
+
+
+class OpenTelemetryConfig(AppConfig):
+    """``"django_shedlock.contrib.opentelemetry"`` in ``INSTALLED_APPS``."""
+
+    name = "django_shedlock.contrib.opentelemetry"
+    label = "django_shedlock_opentelemetry"
+
+    def ready(self) -> None:
+        signals.around_body = span_around
+        signals.lock_not_acquired.connect(note_skip)
+        signals.lock_lost.connect(note_loss)
+        signals.lock_released.connect(end_span)
+
+
+def span_around(lock: Lock) -> AbstractContextManager[Any]:
+    """Begin the span of a run; return what makes it the parent of its body's spans."""
+    if lock in _spans:  # the body goes into its own lock once more
+        return nullcontext()
+    tick = {} if lock.tick is None else {"shedlock.tick": lock.tick.isoformat()}
+    attributes = {
+        **_attributes(lock.configuration, lock.provider),
+        "shedlock.trigger": lock.configuration.start.trigger.value,
+        "shedlock.locked_by": lock.locked_by,
+        **tick,
+    }
+    try:
+        span = tracer.start_span("shedlock.run", attributes=attributes)
+    except Exception:  # whatever a project's sampler or processor raises
+        signals.logger.exception("Lock %r: its run has no span.", lock.name)
+        return nullcontext()
+    _spans[lock] = span
+    # It ends with the release, which tells how, and what it may show of an exception.
+    return trace.use_span(span, record_exception=False, set_status_on_exception=False)
+
+
+def note_skip(
+    *, configuration: LockConfiguration, provider: Any, **kwargs: Any
+) -> None:
+    """Note a skip as an event of the current span, or as a span without one."""
+    attributes = _attributes(configuration, provider)
+    current = trace.get_current_span()
+    if current.is_recording():
+        current.add_event("shedlock.skip", attributes)
+    else:
+        tracer.start_span("shedlock.skip", attributes=attributes).end()
+
+
+def note_loss(*, lock: Lock, **kwargs: Any) -> None:
+    """Note when the lock was lost, as an event of its run's span."""
+    if (span := _spans.get(lock)) is not None:
+        span.add_event("shedlock.lost")
+
+
+def end_span(
+    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
+) -> None:
+    """End the span, with the outcome that the history has."""
+    if (span := _spans.pop(lock, None)) is None:
+        return
+    from django_shedlock.history.recording import exception_columns  # needs the models
+
+    outcome = RunOutcome.of(exception) if released else RunOutcome.LOST
+    span.set_attribute("shedlock.outcome", outcome.value)
+    if outcome.is_bad:
+        span.set_status(trace.StatusCode.ERROR)
+        columns = exception_columns(exception)  # without secrets
+        event = {
+            "exception.type": columns["exception_type"],
+            "exception.message": columns["exception_message"],
+            "exception.stacktrace": columns["exception_traceback"],
+        }
+        if exception is not None:
+            span.add_event("exception", event)
+    span.end()
+
+
+def _attributes(lock: LockConfiguration, provider: Any) -> dict[str, str]:
+    return {"shedlock.lock": lock.name, "shedlock.provider": provider.alias}

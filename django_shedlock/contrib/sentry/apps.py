@@ -1,0 +1,92 @@
+"""The app that checks runs in with Sentry Crons, and its receivers."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from django.apps import AppConfig
+from sentry_sdk.crons import MonitorStatus, capture_checkin
+
+from django_shedlock import signals
+from django_shedlock.clocks import uptime
+from django_shedlock.contrib import slug_of
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import is_success
+from django_shedlock.schedules.cron import SHORTHANDS, Schedule
+
+if TYPE_CHECKING:
+    from sentry_sdk.types import MonitorConfig
+
+MINUTE = timedelta(minutes=1)
+PAUSE = 20.0
+"""Seconds between two check-ins of a run: Sentry drops more than a few a minute."""
+
+
+@dataclass
+class CheckIn:
+    """A check-in that is open; ``told_at`` is when Sentry was last told of it."""
+
+    slug: str
+    key: str
+    began: float
+    told_at: float
+
+
+_open: WeakKeyDictionary[Lock, CheckIn] = WeakKeyDictionary()
+
+
+class SentryConfig(AppConfig):
+    """What to put into ``INSTALLED_APPS``: ``"django_shedlock.contrib.sentry"``."""
+
+    name = "django_shedlock.contrib.sentry"
+    label = "django_shedlock_sentry"
+
+    def ready(self) -> None:
+        signals.lock_acquired.connect(check_in)
+        signals.lock_extended.connect(keep_open)
+        signals.lock_lost.connect(check_out)
+        signals.lock_released.connect(check_out)
+
+
+def check_in(*, lock: Lock, **kwargs: Any) -> None:
+    """Tell that the run of a tick begins, and how Sentry is to monitor its job."""
+    # Others are no jobs that Sentry could miss, and a lock may be acquired often.
+    if (schedule := lock.configuration.schedule) is None:
+        return
+    slug, now = slug_of(lock.name), uptime()
+    monitor = monitor_of(lock.configuration, schedule)
+    key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
+    if key is not None:
+        _open[lock] = CheckIn(slug, key, now, now)
+
+
+def monitor_of(lock: LockConfiguration, schedule: Schedule) -> "MonitorConfig":
+    """Return the monitor: late after the lock's grace, too long after its lease."""
+    return {
+        "schedule": {
+            "type": "crontab",
+            "value": SHORTHANDS.get(schedule.expression, schedule.expression),
+        },
+        "timezone": str(schedule.time_zone),
+        "checkin_margin": max(1, -(-lock.grace // MINUTE)),
+        # Sentry counts from the beginning of the minute.
+        "max_runtime": 1 - (-lock.lock_at_most_for // MINUTE),
+    }
+
+
+def keep_open(*, lock: Lock, **kwargs: Any) -> None:
+    """Tell that the lease was extended: the time that Sentry allows begins anew."""
+    found, now = _open.get(lock), uptime()
+    if found is not None and now - found.told_at >= PAUSE:
+        found.told_at = now
+        capture_checkin(found.slug, found.key, MonitorStatus.IN_PROGRESS)
+
+
+def check_out(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
+    """Tell how the run ended: with an error, too, as soon as its lock is lost."""
+    if (found := _open.pop(lock, None)) is not None:
+        is_ok = released and is_success(kwargs.get("exception"))
+        status = MonitorStatus.OK if is_ok else MonitorStatus.ERROR
+        capture_checkin(found.slug, found.key, status, uptime() - found.began)

@@ -1,0 +1,202 @@
+"""The provider of locks in ZooKeeper."""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from urllib.parse import quote, unquote
+
+from django_shedlock.durations import UNITS, Duration, option_duration
+from django_shedlock.exceptions import described
+from django_shedlock.providers.base import Place
+from django_shedlock.providers.entries import Entry, Read, Reads
+from django_shedlock.providers.servers import (
+    Clients,
+    ServerLockProvider,
+    check_files,
+    shown_url,
+)
+
+CHANGED = {0, -2, -101, -103, -110}
+"""ZooKeeper's codes of a node that has changed, come or gone, and of steps beside."""
+
+
+class ZooKeeperLockProvider(ServerLockProvider):
+    """
+    Keeps each lock as a node of ZooKeeper, by the clock of the leader.
+
+    Each look at a lock writes a node first, and the leader tells when that was.
+    ``hosts`` are the members, and a chroot; the nodes are below ``path``. A request
+    fails after ``timeout``, with all that is repeated of it. The members' clocks may
+    differ by ``clocks_apart``. Other options are those of kazoo's ``KazooClient``, as
+    ``use_ssl``; with a login, as ``auth_data``, the nodes are that user's alone.
+    """
+
+    shortest_lease: Any = UNITS["ms"]
+    store: str = "ZooKeeper"
+    library: str = "kazoo"
+    extra: str = "zookeeper"
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        hosts: str,
+        path: str = "shedlock",
+        timeout: Duration = "5s",
+        clocks_apart: Duration = "10s",
+        **options: Any,
+    ):
+        super().__init__(alias, **options)
+        if (shown := shown_url(hosts)) != hosts or "://" in hosts:
+            raise ValueError(f"hosts={shown!r} is not like 'one:2181,two:2181/root'")
+        self._hosts, _, chroot = hosts.partition("/")
+        nodes = [node for node in f"{chroot}/{path}".split("/") if node]
+        if not nodes or nodes != [*map(_node, nodes)] or not isinstance(path, str):
+            raise ValueError(f"path={path!r} is no path in ZooKeeper")
+        self.root: str = "".join(f"/{node}" for node in nodes)
+        self._records = f"{self.root}/locks"
+        self._timeout = option_duration("timeout", timeout).total_seconds()
+        self._apart = option_duration("clocks_apart", clocks_apart).total_seconds()
+        self.clients: Clients[Any] = Clients(
+            self._connect, lambda it: (it[0].stop(), it[0].close())
+        )
+
+    def read(self, name: str) -> Read:
+        """See EntryLockProvider.read(). It is one round trip, with a write."""
+        return self._parse(*self._look("read", name, _node(name)))
+
+    def write(self, name: str, entry: Entry, version: Any) -> bool:
+        before, created, zxid = version
+        if before is None:  # the token has to grow, also if the record was deleted
+            entry = replace(entry, fencing_token=zxid)
+        path, value = f"{self._records}/{_node(name)}", entry.to_json().encode()
+
+        def send(client: Any) -> list[Any]:
+            change = client.transaction()
+            if before is None:
+                change.set_data(self.root, b"", created)
+                change.create(path, value)
+            else:  # a record that was deleted and created begins with version 0 again
+                change.check(self.root, created)
+                change.set_data(path, value, before)
+            return [change.commit_async(), client.get_async(path)]
+
+        with self.asking("change", name):
+            steps, found = self._ask(send)
+            failures: Any = [each for each in steps if isinstance(each, Exception)]
+            for failure in failures:
+                if failure.code not in CHANGED:
+                    raise failure
+        # If an answer was lost, it was sent again, and came after itself.
+        return not failures or (found is not None and found[0] == value)
+
+    def clock(self) -> float:
+        """See EntryLockProvider.clock(). It is the leader's, in milliseconds."""
+        return float(self._look("ask the clock of", None)[0].mtime / 1000)
+
+    def read_all(self, names: Collection[str] | None) -> Reads:
+        """See EntryLockProvider.read_all(). It is one round trip; for all three."""
+        if names is None:
+            self.clock()  # a server that has answered that misses no record
+            with self.asking("list", None):
+                [nodes] = self._ask(lambda it: [it.get_children_async(self._records)])
+            names = {unquote(node) for node in nodes or ()}
+        clock, root, *found = self._look("list", None, *map(_node, names))
+        reads = [partial(self._parse, clock, root, each) for each in found]
+        return zip(names, reads, strict=True)
+
+    def record_of(self, name: str) -> str:
+        return f"its node '{self._records}/{_node(name)}' in ZooKeeper"
+
+    def place(self) -> Place | None:
+        text = f"one ZooKeeper, below {self.root!r}"
+        return Place(("zookeeper", *sorted(self._hosts.split(",")), self.root), text)
+
+    def try_options(self) -> None:
+        self._client()
+
+    def explain(self, error: Exception) -> tuple[str, bool] | None:
+        if isinstance(error, OSError):  # nothing was sent
+            return described(error), False
+        from kazoo import exceptions as errors
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        if not isinstance(error, errors.KazooException | KazooTimeoutError):
+            return None
+        lost = (errors.ConnectionLoss, errors.SessionExpiredError, KazooTimeoutError)
+        return described(error).removesuffix(": "), isinstance(error, lost)
+
+    def _look(self, verb: str, name: str | None, *nodes: str) -> list[Any]:
+        """
+        Return the locks' parent, just written, its own parent, and these locks.
+
+        ZooKeeper does in order what one client asks: nothing is older than that write.
+        """
+
+        def send(client: Any) -> list[Any]:
+            clock = client.set_async(self._records, b"")
+            found = [client.get_async(f"{self._records}/{node}") for node in nodes]
+            return [clock, client.exists_async(self.root), *found]
+
+        with self.asking(verb, name):
+            while None in (answers := self._ask(send))[:2]:
+                self._ask(lambda client: [client.ensure_path_async(self._records)])
+        return answers
+
+    def _ask(self, send: Callable[[Any], list[Any]]) -> list[Any]:
+        """
+        Return the answers to what ``send`` sends; ``None`` where there is no node.
+
+        If the connection breaks, nobody knows what was done, and all is sent again.
+        """
+        end, lost = time.monotonic() + self._timeout, None
+        while True:
+            client, connected = self.clients.get()
+            from kazoo import exceptions as errors
+
+            if (left := end - time.monotonic()) < 0 or not connected.wait(left):
+                if client.client_state == "CLOSED":  # it has given up
+                    self.clients.close()
+                raise lost or TimeoutError("no member has answered in time")
+            try:
+                answers = []
+                for each in send(client):
+                    each.wait(end - time.monotonic())
+                    is_missing = isinstance(each.exception, errors.NoNodeError)
+                    answers.append(None if is_missing else each.get_nowait())
+            except (errors.ConnectionLoss, errors.SessionExpiredError) as error:
+                lost = error
+            else:
+                return answers
+
+    def _parse(self, clock: Any, root: Any, found: Any) -> Read:
+        now = clock.mtime / 1000
+        if found is None:
+            return None, (None, root.version, clock.mzxid), now
+        value, node = found
+        entry = Entry.from_json((value or b"").decode())
+        is_of_this_leader = node.mzxid >> 32 == clock.mzxid >> 32
+        if not (is_of_this_leader or entry.is_released):
+            entry = replace(entry, lock_until=entry.lock_until + self._apart)
+        return entry, (node.version, root.version, clock.mzxid), now
+
+    def _client(self) -> Any:
+        from kazoo.client import KazooClient
+        from kazoo.security import CREATOR_ALL_ACL
+
+        check_files(options := self.client_options, ("ca", "certfile", "keyfile"))
+        if options.keys() & {"auth_data", "sasl_options"}:
+            options = {"default_acl": CREATOR_ALL_ACL, **options}
+        # By itself, kazoo waits longer after each try, for an hour at last.
+        options = {"connection_retry": {"max_tries": -1, "max_delay": 1.0}, **options}
+        return KazooClient(self._hosts, self._timeout, **options)
+
+    def _connect(self) -> Any:
+        return (client := self._client()), client.start_async()
+
+
+def _node(name: str) -> str:
+    """Return the name of a lock's node, which has no "/", and not only dots."""
+    return quote(name, safe=":") if name.strip(".") else name.replace(".", "%2E")
