@@ -130,8 +130,15 @@ def test_crowds_and_sizes_are_measured(locks: tuple[Path, list[str]]) -> None:
     records = ["1 records", "10 records", "20 records"]
     assert list(found["sizes"]["records"]) == records
     assert found["sizes"]["updates"]["shedlock"]["HOT in %"] > 0
-    assert len(found["many"]) == 4
-    for title, row in found["many"].items():
+    threads = {title: row for title, row in found["many"].items() if "read" in title}
+    assert len(threads) == 12
+    for title, row in threads.items():
+        count = int(title.split()[-2])
+        most = count * (1 + ("atomic" in title)) + ("keep_alive" in title)
+        assert 0 < row["connections"] <= most, title
+    many = {title: found["many"][title] for title in found["many"].keys() - threads}
+    assert len(many) == 4
+    for title, row in many.items():
         assert 0 < row["connections"] < 10, title
         assert 0 < row["threads"] < FEW["kept"], title
 
@@ -153,7 +160,7 @@ def test_numbers_are_drawn(locks: tuple[Path, list[str]], tmp_path: Path) -> Non
     for picture in pictures:
         done = run("plot", tmp_path, str(locks[0]), str(picture))
         if find_spec("matplotlib") is None:  # it is of another extra
-            assert done.stderr == "No matplotlib: install the extra 'benchmarks'.\n"
+            assert done.stderr == "No matplotlib: install the group 'benchmarks'.\n"
             return
         assert done.returncode == 0, done.stderr
     one, two = (picture.read_text("utf-8") for picture in pictures)
@@ -168,13 +175,13 @@ def test_imports_are_measured(tmp_path: Path) -> None:
     """What a process pays for the package, and how many of its modules it loads."""
     title, lines = measured("imports", tmp_path, rounds=1)
     assert title.endswith("median of 1")
-    row = r"(.+?) +\d+\.\d ms +(\d+) modules of ours"
+    row = r"(.+?) +\d+\.\d ms +\d+\.\d MB +(\d+) modules of ours"
     rows = [re.fullmatch(row, line) for line in lines]
     assert [found and found.groups() for found in rows] == [
         ("import django", "0"),
         ("import django_shedlock", "1"),
-        ("from django_shedlock import scheduler_lock", "24"),
-        ("  after the modules of Django", "24"),
+        ("from django_shedlock import scheduler_lock", "25"),
+        ("  after the modules of Django", "25"),
         ("django.setup() without the app", "0"),
-        ("django.setup() with the app", "22"),
+        ("django.setup() with the app", "23"),
     ]

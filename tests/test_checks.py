@@ -495,3 +495,61 @@ def test_w018_cached_tables(
     for table in cached:
         assert table in messages[0].msg
         assert "CACHALOT_UNCACHABLE_APPS" in str(messages[0].hint)
+
+
+MAILED = """
+from tests.support.lean_settings import *
+
+INSTALLED_APPS = ["django_shedlock", "shop"]
+# Django's own checks connect to a server, and this is about none.
+IN_MEMORY = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+DATABASES = dict.fromkeys(DATABASES, IN_MEMORY)
+SHEDLOCK_PROVIDERS = {
+    "default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
+}
+"""
+NIGHTLY = """
+from django.core.management import BaseCommand
+from django_shedlock import scheduler_lock
+
+@scheduler_lock("nightly", schedule="* * * * *", lock_at_most_for="1h")
+class Command(BaseCommand):
+    def handle(self, **options):
+        pass
+"""
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("line", "settings", "is_mailed"),
+    [
+        (["nightly"], "", True),
+        (["nightly", "--skip-checks"], "", False),
+        (["nightly"], "SILENCED_SYSTEM_CHECKS = ['shedlock.W008']", False),
+        (["shedlock", "trigger", "nightly"], "", False),
+    ],
+    ids=["as it is", "skip checks", "silenced", "trigger"],
+)
+def test_what_cron_mails(
+    tmp_path: Path, line: list[str], settings: str, is_mailed: bool
+) -> None:
+    """Without a terminal a command prints warnings, too, unless it skips checks."""
+    (tmp_path / "project.py").write_text(MAILED + settings)
+    commands = tmp_path / "shop" / "management" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "nightly.py").write_text(NIGHTLY)
+    (tmp_path / "shop" / "__init__.py").touch()
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "django", *line],
+        env={"DJANGO_SETTINGS_MODULE": "project", "PYTHONPATH": path},  # as cron has
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert ("(shedlock.W008)" in done.stdout) == is_mailed
+    assert ("System check identified" in done.stdout) == is_mailed
+    assert is_mailed or line[0] == "shedlock" or not done.stdout

@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import importlib
 import re
+import tomllib
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from django.apps import apps as apps_registry
 from django.dispatch import Signal
 from docutils import nodes
 
 import django_shedlock
-from django_shedlock import ShedLockError, conf, signals, threads
-from django_shedlock.console.admin import actions, runs
+from django_shedlock import ShedLockError, conf, signals, threads, webhooks
+from django_shedlock.console.admin import actions, past
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.cli import check
+from django_shedlock.console.links import RUNBOOK
 from django_shedlock.console.monitoring import (
     health,
     notices,
     search,
     summaries,
 )
+from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.contrib import LONGEST_SLUG
+from django_shedlock.contrib.pings import apps
 from django_shedlock.history import journal, recording
 from django_shedlock.locks.configuration import LockOptions
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
+from tests.support.messages import said
 from tests.support.paths import ROOT
 
 DOCUMENTS = {document.name: document for document in all_documents()}
 README = DOCUMENTS["README.rst"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BEHAVIOURS = 17
+SHEDLOCK = "https://github.com/lukas-krecan/ShedLock"
 ENVIRONMENT = r"SHEDLOCK_(TEST_\w+|REQUIRE_STORES|OFF)"
 """Variables of the tests and of the example, which are no settings."""
 
@@ -71,10 +82,11 @@ def test_every_check_has_its_heading() -> None:
 
 
 def test_every_setting_has_its_heading() -> None:
-    """Each setting has a heading and a line in the README, and there are no others."""
+    """Each setting has a heading and a line in the table; there are no others."""
     known = [setting.name for setting in conf.SETTINGS]
-    assert DOCUMENTS["docs/reference/settings.rst"].titles[1:] == known
-    assert set(re.findall(r"^   \* - ``(SHEDLOCK_\w+)``", README.source, re.M)) == {
+    page = DOCUMENTS["docs/reference/settings.rst"]
+    assert page.titles[2:] == known
+    assert set(re.findall(r"^   \* - ``(SHEDLOCK_\w+)``", page.source, re.M)) == {
         *known
     }
     for page in DOCUMENTS.values():
@@ -121,21 +133,23 @@ def resolve_signal(name: str) -> Any:
     return getattr(signals, name)
 
 
-def test_every_option_is_in_the_readme() -> None:
-    """The README explains each option of a lock."""
-    listed = re.findall(r"^   \* - ``([a-z_]+)``", README.source, re.M)
+def test_every_option_is_in_the_reference() -> None:
+    """The reference explains each option of a lock."""
+    source = DOCUMENTS["docs/reference/api.rst"].source
+    listed = re.findall(r"^   \* - ``([a-z_]+)``", source, re.M)
     assert listed == list(LockOptions.__annotations__)
 
 
 def test_numbered_behaviour() -> None:
-    """README and docs/behaviour have the same seventeen points."""
+    """The page has seventeen points, first in short."""
+    page = DOCUMENTS["docs/explanation/behaviour.rst"]
     [points] = [
         found
-        for found in README.tree.findall(nodes.enumerated_list)
+        for found in page.tree.findall(nodes.enumerated_list)
         if len(found) == BEHAVIOURS
     ]
     assert len(points) == BEHAVIOURS
-    titles = DOCUMENTS["docs/behaviour.rst"].titles
+    titles = page.titles
     numbers = [int(title.split(".")[0]) for title in titles if title[0].isdigit()]
     assert numbers == list(range(1, BEHAVIOURS + 1))
 
@@ -149,6 +163,10 @@ def test_links_resolve(page: Document) -> None:
     for target in page.roles("doc"):
         base = ROOT / "docs" if target.startswith("/") else folder
         assert (base / f"{target.lstrip('/')}.rst").is_file(), target
+    for path in re.findall(
+        r"``((?:tests|benchmarks|django_shedlock)/[\w./]+)``", page.source
+    ):
+        assert (ROOT / path).exists(), path
     for target in page.roles("download"):
         assert (folder / target).is_file(), target
     labels = set().union(*(other.labels for other in DOCUMENTS.values()))
@@ -162,11 +180,8 @@ def test_every_page_is_in_a_table_of_contents() -> None:
     """No page of docs/ is left out."""
     entries = {"docs/index.rst"}
     for page in DOCUMENTS.values():
-        for block in re.findall(
-            r"^\.\. toctree::\n(.*?)(?=^\S|\Z)", page.source, re.M | re.S
-        ):
-            names = re.findall(r"^   ([\w/]+)$", block, re.M)
-            entries |= {f"{Path(page.name).parent}/{name}.rst" for name in names}
+        folder = Path(page.name).parent
+        entries |= {f"{folder}/{name}.rst" for name in page.entries}
     assert entries == {name for name in DOCUMENTS if name.startswith("docs/")}
 
 
@@ -193,13 +208,11 @@ def expanded(tox: str) -> str:
 
 def test_version_is_in_the_changelog() -> None:
     """The version of the package has its section."""
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    version = re.search(r'^version = "(.+)"$', project, re.M)
-    assert version
-    assert DOCUMENTS["CHANGELOG.rst"].titles[1].startswith(version[1])
+    version = PROJECT["project"]["version"]
+    assert DOCUMENTS["CHANGELOG.rst"].titles[1].startswith(f"{version} (")
 
 
-PAGES = ("behaviour", "monitoring", "operations")
+PAGES = ("explanation/behaviour", "howto/", "reference/history", "reference/metrics")
 NUMBERS = {
     "more than 10,000 locks may have findings": search.MOST,
     "since the last success, 100 at the most": summaries.MOST_FAILURES,
@@ -215,8 +228,13 @@ NUMBERS = {
     "the last 16,000 of its traceback": recording.LONGEST_TRACEBACK,
     "an action takes 200 locks": actions.MOST_LOCKS,
     "it counts at most 10,000": CappedPaginator.most,
-    "how many of the last 100 that ended": runs.COUNTED,
+    "how many of the last 100 that ended": past.COUNTED,
     "are called for 8 of them at a time": threads.MOST_AT_ONCE,
+    "with 5 seconds for each part of an answer": webhooks.TIMEOUT,
+    "a ping that fails is tried 3 times": webhooks.TRIES,
+    "up to 100 pings wait for it": apps.MOST_WAITING,
+    "for 5 seconds at the most, after its locks": apps.AT_EXIT,
+    "a name that is longer than 50 characters is cut": LONGEST_SLUG,
     "holds up the others for 5 seconds": threads.HANGS,
 }
 """Sentences of these pages, with figures, and the number in the code."""
@@ -226,6 +244,7 @@ WORDS = {
     "a hundred": "100",
     "hundred": "100",
     "an hour": "1 hour",
+    "three": "3",
     "five": "5",
     "eight": "8",
     "ten": "10",
@@ -235,9 +254,177 @@ WORDS = {
 @pytest.mark.parametrize(("sentence", "number"), NUMBERS.items())
 def test_numbers_are_those_of_the_code(sentence: str, number: float) -> None:
     """What a page promises is what is there, unless somebody sets it otherwise."""
-    pages = (DOCUMENTS[f"docs/{name}.rst"] for name in PAGES)
+    beginnings = tuple(f"docs/{name}" for name in PAGES)
+    pages = (page for name, page in DOCUMENTS.items() if name.startswith(beginnings))
     text = " ".join(" ".join(page.source.split()).lower() for page in pages)
     for word, figures in WORDS.items():
         text = re.sub(rf"\b{word}\b", figures, text)
     assert sentence in text
-    assert f"{number:,.0f}" in re.findall(r"[\d,]*\d", sentence)
+    assert f"{number:,g}" in re.findall(r"[\d,]*\d", sentence)
+
+
+def questions() -> list[Any]:
+    """Return what readers ask, each with the place and words of its answer."""
+    text = (ROOT / "docs" / "questions.txt").read_text(encoding="utf-8")
+    kinds = re.split(r"^== (.*)$", text, flags=re.MULTILINE)[1:]
+    return [
+        pytest.param(*re.split(r" \| ", line)[1:], id=f"{kind}: {line.split(' | ')[0]}")
+        for kind, lines in zip(kinds[::2], kinds[1::2], strict=True)
+        for line in lines.strip().splitlines()
+    ]
+
+
+def pages_from(page: Document) -> set[str]:
+    """Return the pages that are one click away."""
+    folder = page.path.parent
+    named = {
+        (ROOT / "docs" / target.lstrip("/")) if target[0] == "/" else folder / target
+        for target in page.roles("doc") + page.entries
+    }
+    return {f"{each.relative_to(ROOT).as_posix()}.rst" for each in named}
+
+
+def test_each_reader_asks_twenty_questions() -> None:
+    """As many for each kind of reader to whom the first page speaks."""
+    kinds = [each.id.partition(":")[0] for each in questions()]
+    first = DOCUMENTS["docs/index.rst"].source
+    asked = re.findall(r"^\*\*(I .*?)\.\*\*", first, re.MULTILINE)
+    looks_up = "I want to look something up"
+    assert set(kinds) == {*asked} - {looks_up}
+    assert {kinds.count(kind) for kind in kinds} == {20}
+
+
+@pytest.mark.parametrize(("page", "heading", "words"), questions())
+def test_answer_is_two_clicks_away(page: str, heading: str, words: str) -> None:
+    """The first page, or one that it links to, links to the page with the answer."""
+    first, answer = DOCUMENTS["docs/index.rst"], f"docs/{page}.rst"
+    near = pages_from(first)
+    within = {first.name, *near}.union(*(pages_from(DOCUMENTS[each]) for each in near))
+    assert answer in within
+    [section] = DOCUMENTS[answer].sections(heading)
+    assert words in section
+
+
+def test_every_text_can_be_looked_up() -> None:
+    """Each error and each line of the log stands on one page, word for word."""
+    text = " ".join(DOCUMENTS["docs/troubleshooting.rst"].source.split())
+    texts = said()
+    assert len(texts) > 70
+    assert [each for each in sorted(texts) if f"``{each}``" not in text] == []
+
+
+def test_every_finding_has_its_section() -> None:
+    """The runbook has each kind, and each alert leads to one of its sections."""
+    runbook = DOCUMENTS["docs/howto/runbook.rst"]
+    *kinds, unknown = runbook.titles[1:]
+    assert kinds == [kind.value for kind in Kind]
+    anchors = {title.lower().replace(" ", "-") for title in (*kinds, unknown)}
+    alerts = (ROOT / "docs/howto/files/alerts.yml").read_text(encoding="utf-8")
+    links = re.findall(rf"runbook_url: {RUNBOOK}#(\S+)", alerts)
+    assert set(links) <= anchors
+    assert len(links) == len(re.findall("- alert: ", alerts))
+    listed = re.findall(r"``(ShedLock\w+)``", runbook.source)
+    assert set(listed) == set(re.findall(r"- alert: (\w+)", alerts))
+
+
+def test_every_column_is_in_the_reference() -> None:
+    """Each table has its heading, and its columns below that."""
+    page = DOCUMENTS["docs/reference/tables.rst"]
+    models = apps_registry.get_app_config("django_shedlock").get_models()
+    for model in models:
+        [section] = page.sections(model._meta.db_table)
+        columns = {field.name for field in model._meta.get_fields()}
+        assert columns <= set(re.findall(r"``(\w+)``", section)), model
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    """They are absolute, since a package index shows the README, too."""
+    urls = PROJECT["project"]["urls"]
+    assert len(README.source) <= 6000
+    pictures = [image["uri"] for image in README.tree.findall(nodes.image)]
+    for link in (*README.links, *pictures):
+        path = link.removeprefix(urls["Documentation"])
+        if path != link:
+            page = path.removesuffix(".html") or "index"
+            assert (ROOT / "docs" / f"{page}.rst").is_file(), link
+        elif "githubusercontent" in link:
+            repository = urls["Source"].partition("github.com/")[2]
+            beginning = f"https://raw.githubusercontent.com/{repository}/main/"
+            assert (ROOT / link.removeprefix(beginning)).is_file(), link
+        else:
+            assert link in {*urls.values(), SHEDLOCK}, link
+
+
+def test_extras_are_for_users() -> None:
+    """What developers need is a group; each extra is named where a user reads it."""
+    text = "\n".join(page.source for page in DOCUMENTS.values())
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert not extras.keys() & PROJECT["dependency-groups"].keys()
+    assert [each for each in extras if f"[{each}]" not in text] == []
+
+
+def test_every_check_is_in_the_changelog() -> None:
+    """So that a reader of it knows what may be new in `manage.py check`."""
+    text = DOCUMENTS["CHANGELOG.rst"].source
+    known = set(re.findall(r"shedlock\.([EW]\d{3})", package_source()))
+    named = set(re.findall(r"\b([EW]\d{3})``", text))
+    for first, last in re.findall(
+        r"([EW]\d{3})`` to ``(?:shedlock\.)?([EW]\d{3})", text
+    ):
+        named |= {f"{first[0]}{n:03}" for n in range(int(first[1:]), int(last[1:]) + 1)}
+    assert known <= named
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_is_pinned_and_may_do_nothing_else(path: Path) -> None:
+    """Each action is a commit, and a job gets only the permissions that it names."""
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {}
+    for job in workflow["jobs"].values():
+        allowed = {"contents: read", "id-token: write", "security-events: write"}
+        assert {f"{what}: {how}" for what, how in job["permissions"].items()} <= allowed
+        for step in job["steps"]:
+            if "uses" in step:
+                assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
+
+
+def test_workflows_run_what_tox_knows() -> None:
+    """They call the environments of tox, those of .ci/run among them."""
+    tox = (ROOT / "tox.ini").read_text(encoding="utf-8")
+    cells = {
+        cell
+        for each in re.findall(r"^ +(py[\w{},]+-django[\w{},]+-[\w{},]+)$", tox, re.M)
+        for cell in expand(each)
+    }
+    jobs = {
+        path.name: yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+        for path in WORKFLOWS
+    }
+    checks = jobs["ci.yml"]["checks"]["strategy"]["matrix"]["environment"]
+    ours = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f"-e {','.join(checks).removesuffix(',model')}\n" in ours
+    assert all(f"\n[testenv:{name}]\n" in tox for name in checks)
+    tests = jobs["ci.yml"]["tests"]
+    runs = [step["run"] for step in tests["steps"] if "tox run" in step.get("run", "")]
+    assert len(runs) == 2
+    for cell in tests["strategy"]["matrix"]["include"]:
+        python = cell["python"].replace(".", "")
+        for run in runs:
+            [name] = re.findall(r'tox run -e "(.*)"', run)
+            name = name.replace("${PYTHON/./}", python)
+            assert name.replace("${DJANGO}", cell["django"]) in cells
+    [release] = [
+        step["run"]
+        for step in jobs["release.yml"]["build"]["steps"]
+        if "tox run" in step.get("run", "")
+    ]
+    assert release == "tox run -e package"
+
+
+def expand(name: str) -> set[str]:
+    """Return the names that tox makes of one with braces."""
+    parts = (expanded(part).split() for part in name.split("-"))
+    return {"-".join(each) for each in product(*parts)}

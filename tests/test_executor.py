@@ -848,7 +848,10 @@ def test_interrupt_while_a_failing_body_leaves(
     assert not get_provider("default").heartbeat.entries
 
 
-def test_loop_that_is_closed_during_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ends", ["all at once", "the body first"])
+def test_loop_that_is_closed_during_a_release(
+    monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
     """The lock is released all the same, in another thread."""
     loop = asyncio.new_event_loop()
 
@@ -867,9 +870,46 @@ def test_loop_that_is_closed_during_a_release(monkeypatch: pytest.MonkeyPatch) -
     loop.close()
     assert is_held("job")
     task._log_destroy_pending = False  # type: ignore[attr-defined]
+    if ends == "the body first":  # the garbage collector has no order
+        coroutine = task.get_coro()
+        assert coroutine is not None
+        coroutine.close()
+        wait_for(lambda: not is_held("job"))
     del task
     gc.collect()
     wait_for(lambda: not is_held("job"))
+
+
+def test_release_goes_on_in_a_running_loop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if its body is closed meanwhile, and no thread repeats it."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def arelease(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        begun.set()
+        await may_end.wait()
+        return self.release(lock, **options)
+
+    async def body() -> None:
+        async with ahold("job"):
+            pass
+
+    async def main() -> None:
+        task = asyncio.create_task(body())
+        await begun.wait()
+        coroutine = task.get_coro()
+        assert coroutine is not None
+        coroutine.close()
+        may_end.set()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.to_thread(wait_for, lambda: not is_held("job"))
+
+    monkeypatch.setattr(MemoryLockProvider, "is_async", True)
+    monkeypatch.setattr(MemoryLockProvider, "arelease", arelease)
+    asyncio.run(main())
+    # asyncio itself grumbles about the generator that was closed by hand.
+    assert "django_shedlock" not in [record.name for record in caplog.records]
 
 
 def test_interrupted_release_waits_for_no_store_that_hangs(

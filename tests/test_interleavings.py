@@ -23,7 +23,7 @@ Found = dict[str, tuple[bool | None, int]]
 @pytest.fixture(scope="module")
 def found() -> Found:
     """Return of each whether it is right in all ways, and how many were tried."""
-    pytest.importorskip("frontrun", reason="install the extra 'test'")
+    pytest.importorskip("frontrun", reason="install the group 'test'")
     explored = subprocess.run(
         [FRONTRUN, "python", "-m", "tests.support.interleavings"],
         cwd=ROOT,

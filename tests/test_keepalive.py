@@ -59,7 +59,7 @@ from tests.support.leases import (
     pass_time,
     wait_until_idle,
 )
-from tests.support.threads import NewThreads, counted_starts, is_idle
+from tests.support.threads import NewThreads, counted_starts, is_idle, noted_wait
 from tests.support.waiting import PATIENCE, wait_for
 
 LEASE = timedelta(hours=1)
@@ -166,7 +166,8 @@ def test_loss_of_hundreds_of_locks_is_told_by_few_threads(
     """Receivers that take their time hold up the next ones, and no end of a lease."""
     monkeypatch.setattr(threads, "HANGS", PATIENCE)
     told: list[str] = []
-    go_on, at_once = threading.Event(), NewThreads("background")
+    go_on, full = threading.Event(), noted_wait(monkeypatch)
+    at_once = NewThreads("background")
 
     def receiver(*, lock: Lock, **kwargs: Any) -> None:
         assert go_on.wait(PATIENCE)
@@ -182,7 +183,7 @@ def test_loss_of_hundreds_of_locks_is_told_by_few_threads(
             end_lease(lock)
         for lock in locks:
             assert lock.lost.wait(PATIENCE)
-        wait_for(lambda: len(threads.losses.entries) == 200 - len(at_once))
+        assert full.wait(PATIENCE)
         assert len(at_once) == threads.MOST_AT_ONCE
         go_on.set()
         wait_for(lambda: sorted(told) == sorted(names))

@@ -65,7 +65,7 @@ def test_lock_is_free_from_the_instant_its_lease_ends(
         name="job", lock_until=end, locked_at=end - MINUTE, locked_by="somebody"
     )
     now = Value(end + by, output_field=UTCDateTimeField())
-    monkeypatch.setattr(models.records, "DatabaseNow", lambda: now)
+    monkeypatch.setattr(models.records.fields, "DatabaseNow", lambda: now)
     records = LockRecord.objects
     assert (records.acquirable().count(), records.held().count()) == (
         acquirable,

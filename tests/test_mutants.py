@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cosmic_ray", reason="not installed: the extra 'mutants'")
+pytest.importorskip("cosmic_ray", reason="not installed: the group 'mutants'")
 
 from tests import mutants
 from tests.mutants import Laboratory, core_files, explanations

@@ -32,13 +32,13 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 APP = """
 admin apps clocks conf durations exceptions fields locks locks.configuration
 locks.pauses locks.states models models.console models.last_runs models.records
-models.runs schedules schedules.cron schedules.state signals threads
+models.runs mutexes schedules schedules.cron schedules.state signals threads
 """
 """The modules that every process of a project needs."""
 JOB = """
-active cancellation clocks conf decorators durations exceptions executor jobs
+active cancellation clocks conf durations exceptions executor jobs jobs.decorators
 jobs.registry keepalive locks locks.configuration locks.lock locks.pauses locks.states
-providers providers.base schedules schedules.cron schedules.state
+mutexes providers providers.base schedules schedules.cron schedules.state
 signals threads
 """
 """Those that every job needs; each one more costs every process some time."""

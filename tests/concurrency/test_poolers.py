@@ -12,7 +12,9 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from django_shedlock import LockProviderError, hold
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import connections as connecting
+from django_shedlock.providers.database import first_deploy
 from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.test import is_held
 from tests.support.poolers import pgbouncer
@@ -75,3 +77,23 @@ def test_pooler_with_room_is_enough(mode: str, size: int) -> None:
     with pgbouncer(mode, size):
         assert lock_in_transactions() == ["held"] * ROOM
     assert not any(is_held(f"job {number}") for number in range(ROOM))
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_lock_that_stands_in_goes_through_a_pooler(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its server's connection, whatever the pooler does with the others."""
+    monkeypatch.setattr(first_deploy, "has_table", lambda using: False)
+    found: list[bool | None] = []
+
+    def look() -> None:
+        with get_provider().stand_in("migrate") as is_ours:
+            found.append(is_ours)
+
+    with pgbouncer(mode, 2 * ROOM):
+        with get_provider().stand_in("migrate") as is_ours:
+            assert is_ours is True
+            run_threads(ROOM, look)
+        look()
+    assert found == [False] * ROOM + [True]

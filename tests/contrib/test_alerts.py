@@ -25,7 +25,7 @@ from tests.support.prometheus import needs
 
 pytestmark = pytest.mark.once
 
-FOLDER = ROOT / "docs" / "operations"
+FOLDER = ROOT / "docs" / "howto" / "files"
 PLAYED = "alerts_test.yml"
 METRIC = re.compile(r"\bshedlock_\w+")
 LABELS = re.compile(r"by \(([\w, ]+)\)|label_values\(.*, (\w+)\)")
@@ -177,7 +177,7 @@ def test_variables_are_known() -> None:
 
 def test_documentation_lists_the_alerts() -> None:
     """The page on monitoring says of each alert when it fires."""
-    page = (ROOT / "docs" / "monitoring.rst").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "prometheus.rst").read_text(encoding="utf-8")
     listed = re.findall(r"``(ShedLock[A-Z]\w+)``", page)
     assert listed == [*(rule["alert"] for rule in rules()), *examples()]
 

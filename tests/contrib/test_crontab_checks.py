@@ -261,6 +261,25 @@ def test_w009_entry_that_may_run_twice() -> None:
     "entry",
     [
         ("*/5 * * * *", f"{JOBS}.short"),
+        ("@daily", CALL, ["digest"]),
+        ("@daily", LOCKED, ["digest"], {"lock_at_most_for": "1h"}),
+    ],
+    ids=str,
+)
+def test_w009_decorated_job_that_each_host_runs(entry: Any) -> None:
+    """W009 finds a decorated function or command with neither option, once for each."""
+    [message] = messages(entry)
+    assert message.id == "shedlock.W009"
+    assert "may run on two hosts" in message.msg
+    assert "or give the lock a schedule" in str(message.hint)
+    with override_settings(SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR="30s"):
+        assert ids(entry) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("*/5 * * * *", f"{JOBS}.short"),
         ("@daily", LOCKED, ["report"], {"lock_at_most_for": "1h"}),
         ("@daily", CALL, ["digest"]),
         ("@daily", f"{JOBS}.plain"),

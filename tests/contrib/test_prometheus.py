@@ -50,7 +50,7 @@ from tests.support.lateness import (
 from tests.support.leases import end_own_count
 from tests.support.locks import Broken, add_run, expire, pause, take
 from tests.support.operators import operator
-from tests.support.records import counted_records, make_unreadable
+from tests.support.records import counted_records, make_record_unreadable
 from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -316,13 +316,13 @@ def test_scrape_costs_few_statements(
     for number in range(3):
         run_job(f"job {number}")
         be_overdue(f"job {number}")
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         assert Client().get("/public").status_code == 200
-    with django_assert_num_queries(6), override_settings(SHEDLOCK_METRICS_MAX_LOCKS=3):
+    with django_assert_num_queries(7), override_settings(SHEDLOCK_METRICS_MAX_LOCKS=3):
         assert Client().get("/public").status_code == 200
     for most in (2, 1):
         with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=most):
-            with django_assert_num_queries(10):
+            with django_assert_num_queries(11):
                 assert Client().get("/public").status_code == 200
 
 
@@ -484,7 +484,7 @@ def test_bad_record_hides_no_other_lock(monkeypatch: pytest.MonkeyPatch) -> None
     be_on_time("job")
     take("broken").release()
     be_on_time("broken")
-    make_unreadable(monkeypatch, LockRecord, "heartbeat_at")
+    make_record_unreadable(monkeypatch)
     values = stored()
     assert values["shedlock_unreadable", ""] == 1
     assert values["shedlock_held", "broken"] == 0
@@ -597,7 +597,7 @@ def test_forked_child_counts_though_its_parent_was_counting() -> None:
     locked, done = threading.Event(), threading.Event()
 
     def count() -> None:
-        with receivers._counting.mutex:
+        with receivers._counting:
             locked.set()
             done.wait()
 
@@ -606,7 +606,7 @@ def test_forked_child_counts_though_its_parent_was_counting() -> None:
     locked.wait()
     child = os.fork()
     if child == 0:
-        os._exit(0 if receivers._counting.mutex.acquire(timeout=PATIENCE) else 1)
+        os._exit(0 if receivers._counting.acquire(timeout=PATIENCE) else 1)
     _, status = os.waitpid(child, 0)
     done.set()
     thread.join()
@@ -615,9 +615,9 @@ def test_forked_child_counts_though_its_parent_was_counting() -> None:
 
 def test_signal_handler_may_count_while_its_thread_counts() -> None:
     """Else a shutdown that uses release_all() could wait for ever."""
-    with receivers._counting.mutex:
-        assert receivers._counting.mutex.acquire(timeout=PATIENCE)
-        receivers._counting.mutex.release()
+    with receivers._counting:
+        assert receivers._counting.acquire(timeout=PATIENCE)
+        receivers._counting.release()
 
 
 SCRIPT = """

@@ -45,7 +45,7 @@ INCIDENT = {
 
 def impatient_rules() -> dict[str, Any]:
     """Return the example rules, which fire at once."""
-    file = ROOT / "docs" / "operations" / "alerts.yml"
+    file = ROOT / "docs" / "howto" / "files" / "alerts.yml"
     rules: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     for group in rules["groups"]:
         for rule in group["rules"]:

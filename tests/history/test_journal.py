@@ -19,6 +19,8 @@ from django_shedlock.history.journal import fitting, without_secrets
 from django_shedlock.history.recording import RUNS, exception_columns
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.models import LockRun
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.memory import MemoryLockProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -39,9 +41,9 @@ END: dict[str, Any] = {
 
 def test_row_is_begun_and_finished() -> None:
     """Its key leads from one to the other."""
-    key = RUNS.begin("default", BEGUN)
+    key = RUNS.begin(get_provider(), BEGUN)
     assert LockRun.objects.get(pk=key).outcome == "running"
-    RUNS.finish("default", key, BEGUN, END)
+    RUNS.finish(get_provider(), key, BEGUN, END)
     assert LockRun.objects.get(pk=key).outcome == "succeeded"
 
 
@@ -49,8 +51,8 @@ def test_row_is_begun_and_finished() -> None:
 def test_row_without_a_key_is_looked_for(*, is_there: bool) -> None:
     """If it was written all the same it is finished, and else made now."""
     if is_there:
-        RUNS.begin("default", BEGUN)
-    RUNS.finish("default", None, BEGUN, END)
+        RUNS.begin(get_provider(), BEGUN)
+    RUNS.finish(get_provider(), None, BEGUN, END)
     run = LockRun.objects.get()
     assert (run.outcome, run.skips) == ("succeeded", 3)
 
@@ -61,14 +63,15 @@ def test_what_cannot_be_written_is_logged(caplog: pytest.LogCaptureFixture) -> N
     def fail(*args: Any, **values: Any) -> NoReturn:
         raise DatabaseError("no room on the disk")
 
-    assert replace(RUNS, inserted=fail).begin("default", BEGUN) is None
+    assert replace(RUNS, inserted=fail).begin(get_provider(), BEGUN) is None
     assert "The history lacks a run of lock 'job': no room on the disk" in caplog.text
 
 
 def test_without_a_database_nothing_is_written() -> None:
     """A provider may have no history."""
-    assert RUNS.begin(None, BEGUN) is None
-    RUNS.finish(None, None, BEGUN, END)
+    nowhere = MemoryLockProvider("default")
+    assert RUNS.begin(nowhere, BEGUN) is None
+    RUNS.finish(nowhere, None, BEGUN, END)
     assert not LockRun.objects.exists()
 
 

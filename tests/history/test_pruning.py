@@ -198,7 +198,7 @@ def test_jobs_that_nobody_imported_are_looked_for(
     def find() -> None:
         jobs.append(scheduler_lock("yearly")(lambda: None))
 
-    monkeypatch.setattr(pruning, "import_decorated_modules", find)
+    monkeypatch.setattr(pruning, "import_jobs", find)
     assert prune_locks("default", 90 * DAY) == 0
 
 

@@ -35,11 +35,12 @@ from django_shedlock.history.recording import Skips, exception_columns, skips
 from django_shedlock.jobs.registry import invoked_by
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.providers.database import DatabaseLockProvider, acquisition, leases
+from django_shedlock.providers.database import DatabaseLockProvider, acquisition
+from django_shedlock.providers.database import provider as providing
 from django_shedlock.providers.database.connections import private_connections
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
-from tests.support.locks import Broken, Silent, add_run, take
+from tests.support.locks import Broken, Silent, add_run, configure, take
 from tests.support.processes import Parent, workers
 from tests.support.statements import says
 
@@ -472,7 +473,7 @@ def refuse(*arguments: Any) -> NoReturn:
 @pytest.fixture
 def by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no run ride with its lock, as on Oracle."""
-    for module in (acquisition, leases):
+    for module in (acquisition, providing):
         monkeypatch.setattr(module, "can_ride", lambda connection: False)
 
 
@@ -617,6 +618,11 @@ def test_processes_record_every_run() -> None:
     assert runs.values("pid").distinct().count() == WORKERS
 
 
+def skip(skips: Skips, provider: str, name: str) -> None:
+    """Count a skip as the signal does."""
+    skips.add(configuration=configure(name), provider=DatabaseLockProvider(provider))
+
+
 def taken(provider: str, name: str) -> int:
     """Count the skips as a run does, which tells of them."""
     count = skips.count(provider, name)
@@ -627,7 +633,7 @@ def taken(provider: str, name: str) -> int:
 def test_skips_are_counted_for_each_lock_until_taken() -> None:
     """A count belongs to one provider's lock, and begins again when it is read."""
     for provider, name in [("a", "job"), ("a", "job"), ("b", "job"), ("a", "other")]:
-        skips.add(provider, name)
+        skip(skips, provider, name)
     assert [taken("a", "job"), taken("a", "job")] == [2, 0]
     assert [taken("b", "job"), taken("a", "other")] == [1, 1]
 
@@ -639,13 +645,13 @@ def test_names_without_end_do_not_fill_the_memory(
     monkeypatch.setattr(recording, "MOST_NAMES", 1)
     few = Skips()
     for name in ["first", "second", "first"]:
-        few.add("a", name)
+        skip(few, "a", name)
     assert [few.count("a", name) for name in ("first", "second")] == [2, 0]
 
 
 def test_forked_child_has_skipped_nothing() -> None:
     """A child begins at zero, also if its parent was counting at that moment."""
-    skips.add("a", "job")
+    skip(skips, "a", "job")
     with skips._mutex:
         child = os.fork()
         if child == 0:

@@ -20,7 +20,7 @@ from django_shedlock.jobs.named import (
     decorated_jobs,
     decorated_modules,
     forget_jobs,
-    import_decorated_modules,
+    import_jobs,
     known_jobs,
     named_jobs,
 )
@@ -60,7 +60,7 @@ def test_only_modules_with_the_mark_are_imported(
 ) -> None:
     """What names no decorator is left alone, and so is what others import."""
     with override_settings(INSTALLED_APPS=[PACKAGES]), caplog.at_level(logging.DEBUG):
-        import_decorated_modules()
+        import_jobs()
     assert "Could not import" not in caplog.text
     assert set(MARKED) <= set(sys.modules)
     assert f"{PACKAGES}.jobs.plain" not in sys.modules
@@ -160,7 +160,7 @@ def test_names_that_only_begin_like_others(loose_app: Path) -> None:
     "code",
     [
         IMPORT,
-        "from django_shedlock.decorators import scheduler_lock as locked",
+        "from django_shedlock.jobs.decorators import scheduler_lock as locked",
         "import django_shedlock as s\n@s.scheduler_lock\ndef job(): ...",
         "from .locks import *\n@scheduler_lock\ndef job(): ...",
         "def decorated():\n    from .locks import scheduler_lock",
@@ -197,7 +197,7 @@ def test_module_that_cannot_be_read_is_imported_to_tell_why(
 ) -> None:
     """What is no Python ends no check, and stays no secret."""
     (loose_app / "jobs.py").write_bytes(code + b"  # scheduler_lock")
-    [failed] = import_decorated_modules()
+    [failed] = import_jobs()
     assert failed.msg.startswith("loose_app.jobs can't be imported")
     assert "Error: " in failed.msg
 
@@ -213,7 +213,7 @@ def test_jobs_of_a_module_that_fails_later_are_forgotten(loose_app: Path) -> Non
     """Nobody could run them."""
     code = "@scheduler_lock('made')\ndef made(): ...\n1 / 0"
     (loose_app / "jobs.py").write_text(f"{IMPORT}\n{code}")
-    [failed] = import_decorated_modules()
+    [failed] = import_jobs()
     gc.collect()
     assert "ZeroDivisionError: division by zero" in failed.msg
     assert list(registered_jobs) == []
@@ -229,7 +229,7 @@ def test_script_that_ends_the_process_ends_no_other(
 ) -> None:
     """A command that only looks for jobs goes on, and says what it left out."""
     (loose_app / "script.py").write_text(f"{IMPORT}\nraise {end}")
-    import_decorated_modules(logging.WARNING)
+    import_jobs(logging.WARNING)
     assert "Could not import loose_app.script to look for jobs." in caplog.text
 
 

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE
 
 MODELS = Path(__file__).parent
-PAGE = ROOT / "docs" / "protocol.rst"
+PAGE = ROOT / "docs" / "explanation" / "protocol.rst"
 TOOLS = ("spin", "gcc")
 COMPILE = ("gcc", "-O1", "-w", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c")
 SEARCH = ("./pan", "-c0", "-m100000", "-w22")

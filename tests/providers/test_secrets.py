@@ -15,6 +15,7 @@ from django_shedlock.checks import check_providers, check_stores
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.servers import shown_url
 from tests.providers.test_servers import entry_of
+from tests.support.dynamodb_fixtures import LOGIN
 from tests.support.locks import configure, try_from
 
 SECRET = "s3cret"
@@ -139,6 +140,29 @@ def test_no_password_of_etcd_is_told(one: str, two: str) -> None:
         options = {"endpoints": url, "user": "me", "password": one, "timeout": "1s"}
         for text in told_by(entry_of("etcd", options)):
             assert SECRET not in text, url
+
+
+@settings(max_examples=5, deadline=None)
+@given(one=passwords, two=passwords)
+@example(one=SECRET, two=SECRET)
+def test_no_key_of_dynamodb_is_told(one: str, two: str) -> None:
+    """Keys are options there, too; in a URL they are refused."""
+    keys = {"aws_secret_access_key": one, "aws_session_token": two}
+    for url in ("http://127.0.0.1:1", *urls("http", one, two)):
+        options = {**LOGIN, **keys, "endpoint_url": url, "timeout": "1s"}
+        for text in told_by(entry_of("dynamodb", options)):
+            assert SECRET not in text, url
+
+
+@settings(max_examples=5, deadline=None)
+@given(one=passwords, two=passwords)
+def test_no_password_of_zookeeper_is_told(one: str, two: str) -> None:
+    """It is an option there, too; among the hosts it is refused."""
+    for hosts in ("127.0.0.1:1", f"me:{one}@127.0.0.1:1", *urls("zk", one, two)):
+        login = {"auth_data": [("digest", f"me:{one}")]}
+        options = {"hosts": hosts, "timeout": "10ms", **login}
+        for text in told_by(entry_of("zookeeper", options)):
+            assert SECRET not in text, hosts
 
 
 def test_no_other_option_is_told() -> None:

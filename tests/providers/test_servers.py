@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,10 +15,12 @@ from django_shedlock.checks import check_providers, check_stores
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.servers import Clients
+from tests.support.dynamodb_fixtures import LOGIN
 from tests.support.forks import forked, thread_inside
 from tests.support.locks import configure, try_from
 from tests.support.redis_servers import free_port
 from tests.support.threads import run_threads
+from tests.support.waiting import wait_for
 
 
 class Kind(NamedTuple):
@@ -44,6 +47,16 @@ KINDS = {
         "mongodb.MongoLockProvider",
         lambda port: {**away("mongodb")(port), "timeout": "200ms"},
         ("pymongo", "pymongo.uri_parser"),
+    ),
+    "dynamodb": Kind(
+        "dynamodb.DynamoDBLockProvider",
+        lambda port: {"endpoint_url": f"http://127.0.0.1:{port}", **LOGIN},
+        ("boto3",),
+    ),
+    "zookeeper": Kind(
+        "zookeeper.ZooKeeperLockProvider",
+        lambda port: {"hosts": f"127.0.0.1:{port}", "timeout": "200ms"},
+        ("kazoo", "kazoo.client"),
     ),
 }
 
@@ -115,6 +128,48 @@ WRONG = {
         ({"url": "mongodb+srv://a.b.c/?tlsCAFile=/no/such.pem"}, MISSING),
         ({"url": "mongodb://localhost", "database": "a b"}, "' '"),
         ({"url": "mongodb://localhost", "collection": ""}, "cannot be empty"),
+    ],
+    "dynamodb": [
+        ({**LOGIN, "region_name": None}, "region"),
+        ({**LOGIN, "region_name": "a b"}, "region"),
+        ({**LOGIN, "table": ""}, "table='' is no name of a table"),
+        ({**LOGIN, "table": "a b"}, "table='a b'"),
+        ({**LOGIN, "table": "ab"}, "table='ab'"),
+        ({**LOGIN, "table": 1000}, "'int'"),
+        ({**LOGIN, "timeout": "soon"}, "'soon'"),
+        ({**LOGIN, "timeout": 0}, "timeout=0 is too short"),
+        ({**LOGIN, "hots": 1}, "'hots'"),
+        ({**LOGIN, "config": None}, "'config'"),
+        ({**LOGIN, "endpoint_url": "localhost:8000"}, "Invalid endpoint"),
+        (
+            {**LOGIN, "endpoint_url": "http://me:secret@host"},
+            "'http://host' has a login",
+        ),
+        ({**LOGIN, "endpoint_url": "http://host?secret"}, "'http://host' has a login"),
+        ({**LOGIN, "aws_session_token": "of a secret"}, "aws_session_token has a"),
+        ({**LOGIN, "aws_access_key_id": "secret\n"}, "aws_access_key_id has a"),
+        ({**LOGIN, "aws_access_key_id": None}, "aws_access_key_id"),
+        ({**LOGIN, "verify": "/no/such.pem"}, MISSING),
+    ],
+    "zookeeper": [
+        ({}, "'hosts'"),
+        ({"hosts": ""}, "bad hostname"),
+        ({"hosts": "one,,two"}, "can't be read"),
+        ({"hosts": "one:x"}, "can't be read"),
+        ({"hosts": "zk://one:2181"}, "hosts='zk://one:2181' is not like"),
+        ({"hosts": "me:secret@one"}, "hosts='one' is not like"),
+        ({"hosts": "one?password=secret"}, "hosts='one' is not like"),
+        ({"hosts": "one", "path": ""}, "path='' is no path"),
+        ({"hosts": "one", "path": "a b"}, "path='a b' is no path"),
+        ({"hosts": "one", "path": "../a"}, "path='../a' is no path"),
+        ({"hosts": "one", "path": None}, "path=None is no path"),
+        ({"hosts": "one", "timeout": "soon"}, "'soon'"),
+        ({"hosts": "one", "timeout": 0}, "timeout=0 is too short"),
+        ({"hosts": "one", "clocks_apart": "-1s"}, "clocks_apart: '-1s'"),
+        ({"hosts": "one", "ca": "/no/such.pem"}, MISSING),
+        ({"hosts": "one", "certfile": "/no/such.pem"}, MISSING),
+        ({"hosts": "one", "keyfile": "/no/such.pem"}, MISSING),
+        ({"hosts": "one", "hots": 1}, "'hots'"),
     ],
 }
 """What is wrong with options, and how the check says so."""
@@ -218,7 +273,26 @@ def test_clients_are_closed_with_their_provider() -> None:
     assert again is not client
     del held
     gc.collect()
-    assert again.is_closed
+    wait_for(lambda: again.is_closed)
+
+
+def test_garbage_collector_waits_for_no_client() -> None:
+    """It runs amid any line, and that may hold what the closing of a client needs."""
+    mutex = threading.Lock()
+    steps: list[str] = []
+
+    def close(_: Client) -> None:
+        acquired = mutex.acquire(timeout=30)
+        steps.append("closed" if acquired else "waited in vain")
+
+    held = Clients(Client, close)
+    held.get()
+    with mutex:
+        del held
+        gc.collect()
+        steps.append("collected")
+    wait_for(lambda: len(steps) == 2)
+    assert steps == ["collected", "closed"]
 
 
 def test_forked_child_makes_its_own_client() -> None:
@@ -264,5 +338,5 @@ def test_forgotten_client_is_not_closed() -> None:
     own = held.get()
     del held
     gc.collect()
-    assert own.is_closed
+    wait_for(lambda: own.is_closed)
     assert not parents.is_closed

@@ -11,13 +11,16 @@ from django_shedlock import scheduler_lock
 from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.providers import provider_instances
 from django_shedlock.providers.servers import Clients
+from tests.support.dynamodb_fixtures import LOGIN, dynamodb
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of
 from tests.support.mongodb_fixtures import mongodb
 from tests.support.redis_fixtures import running_redis, server
 from tests.support.redis_servers import PATIENT, free_port
+from tests.support.zookeeper_fixtures import paths, running_zookeeper
 
-__all__ = ["mongodb", "running_etcd", "running_redis", "server"]
+__all__ = ["dynamodb", "mongodb", "running_etcd", "running_redis"]
+__all__ += ["running_zookeeper", "server"]
 
 PROVIDERS = "django_shedlock.providers"
 DATABASE = f"{PROVIDERS}.database.DatabaseLockProvider"
@@ -25,7 +28,10 @@ MEMORY = f"{PROVIDERS}.memory.MemoryLockProvider"
 REDIS = f"{PROVIDERS}.redis.RedisLockProvider"
 ETCD = f"{PROVIDERS}.etcd.EtcdLockProvider"
 MONGODB = f"{PROVIDERS}.mongodb.MongoLockProvider"
+DYNAMODB = f"{PROVIDERS}.dynamodb.DynamoDBLockProvider"
+ZOOKEEPER = f"{PROVIDERS}.zookeeper.ZooKeeperLockProvider"
 RECORDED = {"history_database": "default"}
+ON_SERVERS = ("redis", "etcd", "mongo", "dynamo", "zookeeper")
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +68,23 @@ def mongo(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     close_clients()
 
 
+@pytest.fixture
+def dynamo(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Return the entry of a provider in DynamoDB, with a table of its own."""
+    options = request.getfixturevalue("dynamodb")
+    yield {"BACKEND": DYNAMODB, "OPTIONS": {**options, **RECORDED}}
+    close_clients()
+
+
+@pytest.fixture
+def zookeeper(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Return the entry of a provider in ZooKeeper, with a path of the test's own."""
+    hosts = request.getfixturevalue("running_zookeeper").address
+    options = {"hosts": hosts, "path": next(paths), "timeout": "4m"}
+    yield {"BACKEND": ZOOKEEPER, "OPTIONS": {**options, **RECORDED}}
+    close_clients()
+
+
 def close_clients() -> None:
     for provider in provider_instances().values():
         for part in (provider, *vars(provider).values()):
@@ -69,11 +92,11 @@ def close_clients() -> None:
                 clients.close()
 
 
-@pytest.fixture(params=["database", "memory", "redis", "etcd", "mongo"])
+@pytest.fixture(params=["database", "memory", *ON_SERVERS])
 def store(request: pytest.FixtureRequest, settings: Any) -> str:
     """Let the provider "default" keep its locks there; return the store's name."""
     name = str(request.param)
-    if name in {"redis", "etcd", "mongo"}:
+    if name in ON_SERVERS:
         entry = request.getfixturevalue(name)
     else:
         options = {} if name == "database" else RECORDED
@@ -83,7 +106,7 @@ def store(request: pytest.FixtureRequest, settings: Any) -> str:
     return name
 
 
-@pytest.fixture(params=["redis", "etcd", "mongo", "database"])
+@pytest.fixture(params=[*ON_SERVERS, "database"])
 def away(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
     """Add a provider "away" whose server is down to one in memory; return its kind."""
     entries: dict[str, dict[str, Any]] = {
@@ -101,6 +124,14 @@ def away(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
                 "url": f"mongodb://127.0.0.1:{free_port()}",
                 "timeout": "300ms",
             },
+        },
+        "dynamo": {
+            "BACKEND": DYNAMODB,
+            "OPTIONS": {"endpoint_url": f"http://127.0.0.1:{free_port()}", **LOGIN},
+        },
+        "zookeeper": {
+            "BACKEND": ZOOKEEPER,
+            "OPTIONS": {"hosts": f"127.0.0.1:{free_port()}", "timeout": "300ms"},
         },
         "database": {"BACKEND": DATABASE, "OPTIONS": {"using": "gone"}},
     }

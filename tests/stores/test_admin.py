@@ -70,7 +70,7 @@ def test_list_of_several_providers(settings: Any, chief: Client) -> None:
     assert "Only locks in databases" not in text(chief, reverse(LIST))
 
 
-@pytest.mark.parametrize("away", ["redis", "etcd"], indirect=True)
+@pytest.mark.parametrize("away", ["redis", "etcd", "zookeeper"], indirect=True)
 @pytest.mark.parametrize("page", [LIST, RUNS, ACTIONS])
 def test_store_that_is_down_hides_no_list(
     away: str, settings: Any, chief: Client, page: str

@@ -17,12 +17,21 @@ from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from tests.support.commands import call
 from tests.support.lateness import HOUR
-from tests.support.locks import MINUTE, add_run, state, status_of, take
+from tests.support.locks import (
+    MINUTE,
+    add_run,
+    let_its_clock_move,
+    state,
+    status_of,
+    take,
+)
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 shared_stores = pytest.mark.parametrize(
-    "store", ["database", "redis", "etcd", "mongo"], indirect=True
+    "store",
+    ["database", "redis", "etcd", "mongo", "dynamo", "zookeeper"],
+    indirect=True,
 )
 """Those whose locks the command, another process than the job's, can change."""
 
@@ -256,6 +265,7 @@ def test_prune(store: str) -> None:
 def test_check(store: str) -> None:
     """A job that runs for too long is found."""
     take("job")
+    let_its_clock_move(get_provider())
     assert call("check") == (0, "No findings.\n", "")
     status, printed, _ = call("check", "--held-for", "0s")
     assert status == 1

@@ -16,7 +16,7 @@ from django_shedlock.contrib.prometheus.views import StoreCollector
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.providers import get_provider
 from tests.support.lateness import HOUR
-from tests.support.locks import add_run, take
+from tests.support.locks import add_run, let_its_clock_move, take
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
@@ -78,6 +78,7 @@ def test_health(store: str) -> None:
     search = Search(HOUR, held_for=0 * HOUR)
     assert search.verdict(["default"]) == []
     take("job")
+    let_its_clock_move(get_provider())
     [found] = search.verdict(["default"])
     assert (found.kind, found.lock) == (Kind.LONG, "job")
 
@@ -94,6 +95,7 @@ def test_locks_can_be_left_out(store: str) -> None:
     """An ignored name is no finding."""
     take("job")
     provider = get_provider()
+    let_its_clock_move(provider)
     held = Search(HOUR, held_for=0 * HOUR)
     assert [found.lock for found in held.findings(provider)] == ["job"]
     ignoring = Search(HOUR, held_for=0 * HOUR, ignored=("j*",))

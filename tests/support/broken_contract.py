@@ -68,18 +68,11 @@ class ReleasesForOthers(MemoryLockProvider):
 class ExtendsForOthers(MemoryLockProvider):
     """An extension does not ask who holds the lock, or whether its lease is over."""
 
-    def extend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-        *,
-        is_beat: bool = False,
-    ) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
         entry, version, now = self.read(lock.name)
         assert entry is not None
-        until = max(entry.lock_until, now + lock_at_most_for.total_seconds())
-        at_least = (lock_at_least_for or ZERO).total_seconds()
+        at_most, at_least, *_ = (each.total_seconds() for each in (*durations, ZERO))
+        until = max(entry.lock_until, now + at_most)
         longer = replace(entry, lock_until=until, lock_at_least_until=now + at_least)
         return self.write(lock.name, replace(longer, extended_at=now), version)
 

@@ -29,7 +29,7 @@ def missing_reason() -> str | None:
     try:
         import selenium  # noqa: F401
     except ImportError:
-        return "selenium is not installed: it is in the extra 'test'"
+        return "selenium is not installed: it is in the group 'test'"
     for command in ("chromium", "chromedriver"):
         if not shutil.which(command):
             return f"{command} is not installed; Debian has it as a package"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,14 +33,21 @@ def daily_far_from_now(time_zone: str = "UTC", *, hours_ago: int = 6) -> str:
 
 
 @contextmanager
-def store_clock(moment: datetime) -> Iterator[None]:
-    """Let the database's clock, which goes on, show this instant at first."""
-    ahead = (moment - datetime.now(UTC)).total_seconds()
+def store_clock(moment: datetime | Callable[[], datetime]) -> Iterator[None]:
+    """
+    Let the database's clock, which goes on, show this instant at first.
+
+    A function is asked for the instant before each statement.
+    """
+    fixed = None if callable(moment) else moment - datetime.now(UTC)
     as_sql = DatabaseNow.as_sql
 
     def later(
         self: DatabaseNow, compiler: SQLCompiler, connection: Any, **context: Any
     ) -> Any:
+        shift = moment() - datetime.now(UTC) if callable(moment) else fixed
+        assert shift is not None
+        ahead = shift.total_seconds()
         sql, parameters = as_sql(self, compiler, connection, **context)
         if connection.vendor == "sqlite":
             return sql.replace("'NOW'", ON_SQLITE.format(seconds=ahead)), parameters

@@ -64,6 +64,27 @@ class Document:
         references = self.tree.findall(nodes.reference)
         return [link["refuri"] for link in references if "refuri" in link]
 
+    @property
+    def entries(self) -> list[str]:
+        """The pages in its tables of contents."""
+        blocks = re.findall(
+            r"^\.\. toctree::\n(.*?)(?=^\S|\Z)", self.source, re.MULTILINE | re.DOTALL
+        )
+        return [
+            name
+            for block in blocks
+            for name in re.findall(r"^   ([\w/]+)$", block, re.MULTILINE)
+        ]
+
+    def sections(self, title: str) -> list[str]:
+        """Return the source below each heading of this text, up to the next one."""
+        bar = r"(?:=+|-+)"
+        parts = re.split(
+            rf"^(?:{bar}\n)?(\S.*)\n{bar}$", self.source, flags=re.MULTILINE
+        )
+        pairs = zip(parts[1::2], parts[2::2], strict=True)
+        return [" ".join(text.split()) for name, text in pairs if name == title]
+
     def directives(self, name: str) -> list[str]:
         """Return the arguments and contents of Sphinx's directives of this name."""
         return re.findall(rf"^\.\. {name}:: *([\w.]+)", self.source, re.MULTILINE)

@@ -15,7 +15,7 @@ import requests
 
 from tests.support.certificates import Certificate
 from tests.support.redis_servers import free_port
-from tests.support.standstills import stopped
+from tests.support.standstills import ServerProcess
 from tests.support.waiting import PATIENCE, wait_for
 
 MISSING = "etcd is missing: install Debian's package etcd-server"
@@ -23,7 +23,7 @@ ROOT_PASSWORD = "of the tests"
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "500")
 
 
-class EtcdServer:
+class EtcdServer(ServerProcess):
     """
     One member on loopback, that keeps its data in a folder.
 
@@ -96,17 +96,6 @@ class EtcdServer:
         answer = requests.post(url, json=request, headers=headers, timeout=PATIENCE)
         answer.raise_for_status()
         return answer.json()
-
-    def end(self) -> None:
-        """End it at once."""
-        self.process.kill()
-        self.process.wait(PATIENCE)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let it do nothing, as a host that hangs."""
-        with stopped(self.process):
-            yield
 
 
 def needs_etcd() -> None:

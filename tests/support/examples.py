@@ -11,8 +11,10 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from configparser import ConfigParser
 from copy import copy
 from pathlib import Path
+from sqlite3 import complete_statement
 from types import ModuleType
 from typing import Any
 from unittest import SkipTest, TestCase, TestResult, defaultTestLoader
@@ -20,6 +22,7 @@ from unittest.mock import AsyncMock, MagicMock, patch
 
 import django
 import pytest
+import yaml
 from django.core.management import get_commands, load_command_class
 from django.test import override_settings
 from sybil import Document, Example
@@ -54,7 +57,16 @@ STAND_INS = (
     *("Invoice", "alert", "copy_everything", "delete_old_carts"),
     *("rebuild_index", "send_mail", "upload"),
 )
-LANGUAGES = ("python", "console")
+LANGUAGES = {
+    "python": None,
+    "sql": lambda example: (
+        None if complete_statement(example.parsed) else "It is no statement."
+    ),
+    "console": None,
+    "yaml": lambda example: yaml.safe_load(example.parsed) and None,
+    "ini": lambda example: ConfigParser().read_string(example.parsed),
+}
+"""Each with an evaluator, unless the page's reader brings it."""
 PYTEST = (
     "-m pytest -q -p no:cacheprovider -p no:hypothesispytest -p no:xdist --rootdir ."
 )
@@ -65,7 +77,10 @@ run_python = PythonEvaluator()
 def find_examples(page: Path, *parsers: Parser, **evaluators: Evaluator) -> Document:
     """Let Sybil read the page; each language has its evaluator."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    blocks = (CodeBlockParser(name, evaluators.get(name)) for name in LANGUAGES)
+    blocks = (
+        CodeBlockParser(name, evaluators.get(name, usual))
+        for name, usual in LANGUAGES.items()
+    )
     return Document.parse(
         str(page), *blocks, DocTestParser(flags), SkipParser(), *parsers
     )
@@ -204,7 +219,9 @@ class Project:
         return 0, out.getvalue()
 
     def _run_pytest(self) -> None:
-        (self._folder / "reader_settings.py").write_text(SETTINGS)
+        apps = sorted(path.parent.name for path in self._folder.glob("*/management"))
+        text = f"{SETTINGS}\nINSTALLED_APPS += {apps}\n"
+        (self._folder / "reader_settings.py").write_text(text)
         self._monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "reader_settings")
         self._monkeypatch.setenv("PYTHONPATH", str(ROOT))
         command = [sys.executable, *PYTEST.split()]

@@ -21,6 +21,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "tests.support.lean_settings"
 django.setup()
 
 from django_shedlock import threads  # noqa: E402
+from django_shedlock.providers import memory  # noqa: E402
 from django_shedlock.providers.entries import Entry  # noqa: E402
 from django_shedlock.providers.memory import MemoryLockProvider  # noqa: E402
 from django_shedlock.threads import Timetable  # noqa: E402
@@ -108,21 +109,26 @@ def explore(setup: Callable[[], Any], *workers: Callable[[Any], None]) -> Any:
 
 def main() -> None:
     """Print as JSON what came of each, and of its broken twin."""
-    found = {
-        backend.__name__: explore(
-            lambda b=backend: Writes(b),
-            *(lambda writes, n=number: writes.write(n) for number in range(3)),
-        )
-        for backend in (MemoryLockProvider, CarelessProvider)
-    }
-    # frontrun replaces these two while it explores.
-    started = SimpleNamespace(
-        Thread=Started,
-        Condition=lambda lock: threading.Condition(lock),
-        RLock=lambda: threading.RLock(),
-    )
+
+    def condition(lock: Any) -> threading.Condition:
+        return threading.Condition(lock)  # frontrun replaces it while it explores
+
+    def mutex() -> Any:
+        return threading.RLock()  # so it does with this one
+
+    with patch.object(memory, "Mutex", mutex):
+        found = {
+            backend.__name__: explore(
+                lambda b=backend: Writes(b),
+                *(lambda writes, n=number: writes.write(n) for number in range(3)),
+            )
+            for backend in (MemoryLockProvider, CarelessProvider)
+        }
+    started = SimpleNamespace(Thread=Started, Condition=condition)
     no_connections = SimpleNamespace(close_all=lambda: None)
-    with patch.multiple(threads, threading=started, connections=no_connections):
+    with patch.multiple(
+        threads, threading=started, connections=no_connections, Mutex=mutex
+    ):
         for timetable in (Timetable, CarelessTimetable):
             setup = lambda t=timetable: LastWork(t)  # noqa: E731
             found[timetable.__name__] = explore(setup, LastWork.run, LastWork.add)

@@ -52,6 +52,7 @@ FOLDERS = {
         *("browser/", "protocol/", "concurrency/test_soak.py"),
         *("test_benchmarks.py", "test_example_project.py"),
         *("providers/etcd/test_cluster.py", "providers/redis/test_replicas.py"),
+        "providers/zookeeper/test_cluster.py",
         *(
             f"contrib/test_{queue}.py"
             for queue in (

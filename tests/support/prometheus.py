@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
@@ -36,8 +37,11 @@ class Prometheus:
         try:
             with self._open(f"{self._address}/{path}", timeout=PATIENCE) as answer:
                 return json.load(answer)["data"]
+        except HTTPError as error:  # it is not ready
+            error.close()
         except OSError:
-            return None
+            pass
+        return None
 
     def firing(self) -> set[tuple[str, str]]:
         """Return each alert that fires, with its lock."""

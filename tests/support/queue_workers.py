@@ -1,30 +1,24 @@
-"""
-Worker processes of the project in ``tests.support.queues``, on the tests' store.
-
-Run as a program, it is the beginning of such a process: it ends itself, and what it
-started, when the test's end of its standard input closes, however the test ends.
-"""
+"""Worker processes of the project in ``tests.support.queues``, on the tests' store."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import runpy
-import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from django_shedlock.models import LockRecord
 from tests.support.paths import ROOT
 from tests.support.processes import addresses
 from tests.support.queues.notes import Notes
-from tests.support.waiting import PATIENCE
+from tests.support.tied import kill_family
+from tests.support.waiting import PATIENCE, wait_for
 
 
 class Workers:
@@ -46,7 +40,7 @@ class Workers:
         """Start ``python -m`` with this module and its arguments."""
         with Path(self.folder, "output").open("ab") as output:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.queue_workers", *command],
+                [sys.executable, "-m", "tests.support.tied", *command],
                 cwd=ROOT,
                 env={
                     **os.environ,
@@ -68,6 +62,12 @@ class Workers:
         for worker in workers:
             assert worker.wait(PATIENCE) == 0, str(self.notes)
 
+    def wait_for_beat(self, name: str) -> None:
+        """Wait until a heartbeat has extended the lock."""
+        record = LockRecord.objects.filter(name=name)
+        before = record.get().lock_until
+        wait_for(lambda: record.get().lock_until > before)
+
     def call(self, *command: str) -> None:
         """Start a process and wait until it has ended."""
         self.finish(self.start(*command))
@@ -82,23 +82,5 @@ class Workers:
 
 def _end(worker: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-        _kill_family(worker.pid)
+        kill_family(worker.pid)
     worker.communicate()
-
-
-def _end_with_the_test() -> None:
-    # By its number: the file object's lock would be in the way of a normal end.
-    os.read(0, 1)
-    _kill_family(os.getpid())
-
-
-def _kill_family(pid: int) -> None:
-    for child in psutil.Process(pid).children(recursive=True):
-        child.kill()  # RQ's forks have a group of their own
-    os.killpg(pid, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    threading.Thread(target=_end_with_the_test, daemon=True).start()
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from django_shedlock.models import LockRecord
+from django_shedlock.locks.states import LockStatus
+from django_shedlock.models import LockRecord, records
 
 
 @contextmanager
@@ -27,18 +28,15 @@ def counted_records(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield read
 
 
-def make_unreadable(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Any], method: str, name: str = "broken"
+def make_record_unreadable(
+    monkeypatch: pytest.MonkeyPatch, name: str = "broken"
 ) -> None:
-    """Let this method, or property, of a record or a status fail for one name."""
-    real: Any = getattr(kind, method)
-    is_property = isinstance(real, property)
-    read: Callable[..., Any] = real.fget if is_property else real
+    """Let the record of one name have columns of which nobody can make a status."""
 
-    def fail_for_one(self: Any, *args: Any) -> Any:
-        if self.name == name:
+    def fail_for_one(of: str, *args: Any) -> LockStatus:
+        if of == name:
             raise OverflowError("date value out of range")
-        return read(self, *args)
+        return real(of, *args)
 
-    changed = property(fail_for_one) if is_property else fail_for_one
-    monkeypatch.setattr(kind, method, changed)
+    real = records.status_of
+    monkeypatch.setattr(records, "status_of", fail_for_one)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.standstills import stopped
+from tests.support.standstills import ServerProcess
 from tests.support.waiting import PATIENCE, wait_for
 
 PATIENT = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
@@ -29,7 +29,7 @@ def free_port() -> int:
             return port
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """One server on loopback, without a disk."""
 
     def __init__(self, folder: Path, *options: str, port: int | None = None):
@@ -71,17 +71,6 @@ class RedisServer:
         with suppress(redis.RedisError):
             return bool(self.ask("PING"))
         return False
-
-    def end(self) -> None:
-        """End it at once."""
-        self.process.kill()
-        self.process.wait(PATIENCE)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let it do nothing, as a host that hangs."""
-        with stopped(self.process):
-            yield
 
 
 def needs_redis() -> None:

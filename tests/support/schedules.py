@@ -95,14 +95,9 @@ class SteppingProvider(MemoryLockProvider):
         await asyncio.sleep(0)
         return holder
 
-    async def aextend(
-        self,
-        lock: Lock,
-        lock_at_most_for: timedelta,
-        lock_at_least_for: timedelta | None = None,
-    ) -> bool:
+    async def aextend(self, lock: Lock, *durations: timedelta) -> bool:
         await asyncio.sleep(0)
-        extended = self.extend(lock, lock_at_most_for, lock_at_least_for)
+        extended = self.extend(lock, *durations)
         await asyncio.sleep(0)
         return extended
 

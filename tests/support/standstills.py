@@ -1,12 +1,14 @@
-"""Processes that stand still for a while, as on a host that hangs."""
+"""Processes that stand still for a while, or end, as a host that hangs or is lost."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from tests.support.waiting import PATIENCE
 
 
 @contextmanager
@@ -19,3 +21,32 @@ def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGCONT)
+
+
+class ServerProcess:
+    """A server of the tests."""
+
+    process: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let it do nothing, as a host that hangs."""
+        with stopped(self.process):
+            yield
+
+
+@contextmanager
+def gone(servers: Sequence[ServerProcess], *, killed: bool) -> Iterator[None]:
+    """Kill them, or stop them for the time of the body."""
+    with ExitStack() as stack:
+        for server in servers:
+            if killed:
+                server.end()
+            else:
+                stack.enter_context(server.paused())
+        yield

@@ -24,7 +24,7 @@ URL_VARIABLES = {
     "mariadb": "SHEDLOCK_TEST_MARIADB_URL",
 }
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb"}
-EXTRAS = {"postgres": "test", "mariadb": "mysql"}
+INSTALLED_BY = {"postgres": "group 'test'", "mariadb": "extra 'mysql'"}
 REDIS_VARIABLE = "SHEDLOCK_TEST_REDIS_URL"
 """No store of locks: the broker of queues, on whatever store."""
 POSTGRES_CONFIGURATION = """
@@ -67,7 +67,7 @@ def missing_reason(store: str) -> str | None:
         if store == "postgres" and not os.environ.get(URL_VARIABLES[store]):
             import_pgserver()
     except ImportError as error:
-        return f"{error}; for {store}, install the extra '{EXTRAS[store]}'"
+        return f"{error}; for {store}, install the {INSTALLED_BY[store]}"
     return None
 
 
@@ -78,7 +78,7 @@ def missing_redis_reason() -> str | None:
     try:
         redis = import_module("redis")
     except ImportError as error:
-        return f"{error}; for Redis, install the extra 'test'"
+        return f"{error}; for Redis, install the group 'test'"
     try:
         with redis.Redis.from_url(os.environ[REDIS_VARIABLE]) as client:
             client.ping()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
+import pytest
 from django.db import connections
 
+from django_shedlock import threads as package_threads
 from django_shedlock.threads import Timetable
 from tests.support.waiting import PATIENCE
 
@@ -58,6 +61,18 @@ class NewThreads:
 
     def __len__(self) -> int:
         return len(threads_named(self._name) - self._before)
+
+
+def noted_wait(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return what is set as soon as work in the background waits for a place."""
+    waits, wait = threading.Event(), package_threads.wait
+
+    def noting(*arguments: Any) -> Any:
+        waits.set()
+        return wait(*arguments)
+
+    monkeypatch.setattr(package_threads, "wait", noting)
+    return waits
 
 
 def is_idle(timetable: Timetable) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sybil import Document, Example, Region
@@ -16,9 +19,11 @@ from tests.support.examples import (
     FILE,
     console,
     find_examples,
+    masked,
     parse_console,
     run_examples,
 )
+from tests.support.waiting import wait_for
 
 TIMEOUT = 600
 AWAKE = Path("awake")
@@ -43,6 +48,32 @@ The shell is to forget the job: it may or may not report that it was killed.
 """
 
 
+SHORT_MINUTES = """
+from datetime import timedelta
+from itertools import count
+
+from django_shedlock.schedules.cron import Schedule
+
+SHORT = timedelta(seconds=2)
+
+def ticks_after(schedule, moment):
+    first = moment.replace(second=moment.second // 2 * 2, microsecond=0)
+    return (first + number * SHORT for number in count(1))
+
+def ticks_until(schedule, moment):
+    last = moment.replace(second=moment.second // 2 * 2, microsecond=0)
+    return (last - number * SHORT for number in count())
+
+Schedule.ticks_after = ticks_after
+Schedule.ticks_until = ticks_until
+Schedule.around = lambda schedule, moment: (
+    next(ticks_until(schedule, moment)), next(ticks_after(schedule, moment))
+)
+"""
+"""Makes minutes of two seconds for all schedules, so that nobody waits."""
+BEATS = 3
+
+
 class Tutorial:
     """
     Runs the examples of the tutorial in a shell, in a project that they make.
@@ -65,8 +96,7 @@ class Tutorial:
         """Run all examples of the page."""
         document = find_examples(
             page,
-            marks("in the background", self._before),
-            marks("after the background", self._after),
+            *self.markers(),
             python=self._write,
             console=console(self._call),
         )
@@ -74,6 +104,13 @@ class Tutorial:
             run_examples(document)
         finally:
             AWAKE.touch()
+
+    def markers(self) -> list[Parser]:
+        """Return the parsers of the page's comments."""
+        return [
+            marks("in the background", self._before),
+            marks("after the background", self._after),
+        ]
 
     def _before(self, comment: Example) -> None:
         comment.document.push_evaluator(self._start_in_background)
@@ -100,6 +137,7 @@ class Tutorial:
         path = Path(file[1])
         before = path.read_text() if path.name == "settings.py" else ""
         text = example.parsed.replace("import time\n", "import nap as time\n")
+        path.parent.mkdir(exist_ok=True)
         path.write_text(before + text)
 
     def _call(self, command: str) -> tuple[int, str]:
@@ -107,6 +145,60 @@ class Tutorial:
             command = command.replace("sleep 3", NIGHT)
             command = f"rm awake asleep; {command} && touch awake"
         return end(start(command))
+
+
+class Adoption(Tutorial):
+    """Runs the examples of the page on adoption, with three beats at once."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, monkeypatch)
+        self._beats: list[subprocess.Popen[str]] = []
+        # Python imports this module in each process, before any other.
+        Path("sitecustomize.py").write_text(SHORT_MINUTES)
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+        self.digests: list[str] = []
+        """The ticks that the jobs of all beats have printed."""
+        self.runs: list[dict[str, str]] = []
+
+    def run(self, page: Path) -> None:
+        try:
+            super().run(page)
+        finally:
+            for beat in self._beats:
+                beat.kill()
+                beat.wait()
+                assert beat.stdout
+                beat.stdout.close()
+
+    def markers(self) -> list[Parser]:
+        return [
+            marks("three in the background", self._before),
+            marks("after some ticks", self._after),
+        ]
+
+    def _start_in_background(self, example: Example) -> str | None:
+        example.document.pop_evaluator(self._start_in_background)
+        [(command, expected)] = parse_console(example.parsed)
+        self._beats = [start(f"exec {command}") for _ in range(BEATS)]
+        for beat in self._beats:
+            assert beat.stdout
+            lines = [beat.stdout.readline() for _ in expected.splitlines()]
+            if masked("".join(lines)) != masked(expected):
+                return f"It began with {lines!r}."
+        return None
+
+    def _after(self, comment: Example) -> str | None:
+        wait_for(lambda: len(self._history()) > 3, pause=0.5)
+        for beat in self._beats:
+            beat.terminate()
+        printed = "".join(output for _, output in map(end, self._beats))
+        self.digests = re.findall("Sends the digest of (.+)", printed)
+        self.runs = self._history()
+        return None
+
+    def _history(self) -> Any:
+        _, output = self._call("python manage.py shedlock history billing.* --json")
+        return json.loads(output)
 
 
 def start(command: str) -> subprocess.Popen[str]:
@@ -121,8 +213,11 @@ def start(command: str) -> subprocess.Popen[str]:
 
 def end(shell: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for the shell's end; return its exit status and what it printed."""
-    output, _ = shell.communicate(timeout=TIMEOUT)
-    return shell.returncode, output
+    # Not by communicate(), which forgets what an earlier readline() has read ahead.
+    assert shell.stdout
+    with shell.stdout:
+        output = shell.stdout.read()
+    return shell.wait(TIMEOUT), output
 
 
 def marks(text: str, evaluator: Evaluator) -> Parser:

@@ -91,8 +91,8 @@ def test_launcher_that_cannot_be_started(runner: Runner) -> None:
     assert state("job") is LockState.FREE
 
 
-def test_missing_table_says_what_to_do(runner: Runner) -> None:
-    """In a deploy the lock's own table may not be there yet."""
+def test_missing_table(runner: Runner) -> None:
+    """In a deploy the lock's own table may not be there yet; the log tells it."""
     with connections["default"].cursor() as cursor:
         cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
     try:
@@ -100,9 +100,26 @@ def test_missing_table_says_what_to_do(runner: Runner) -> None:
     finally:
         with connections["default"].cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
+    assert (status, out) == (0, "ran\n")
+    assert "Lock 'migrations': its table is missing, so" in err
+
+
+@pytest.mark.parametrize(
+    "option", [("--schedule", "* * * * *"), ("--lock-at-least-for", "1m")]
+)
+def test_missing_table_of_a_run_to_remember(
+    runner: Runner, option: tuple[str, str]
+) -> None:
+    """Without a record the next host would run the same tick again."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("ALTER TABLE shedlock RENAME TO elsewhere")
+    try:
+        status, out, err = runner.run("migrations", *option, *sh("echo ran"))
+    finally:
+        with connections["default"].cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
     assert (status, out) == (125, "")
-    assert "migrate" in err
-    assert "did not run" in err
+    assert "its table is missing. Run `python manage.py migrate`." in err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from django_shedlock.console.admin.charts import (
     LEAST,
     MOST_TICKS,
     SLOTS,
-    Chart,
     Mark,
     make_chart,
     statistics_of,
@@ -44,7 +43,7 @@ def run(
     )
 
 
-def chart_until(end: datetime, runs: list[SimpleNamespace]) -> Chart:
+def chart_until(end: datetime, runs: list[SimpleNamespace]) -> dict[str, Any]:
     """Return the chart of an hourly job, whose runs are looked for until then."""
     return make_chart(runs, schedule=HOURLY, until=end)
 
@@ -55,17 +54,17 @@ def runs_at(*hours: float) -> list[SimpleNamespace]:
     return [run(1, started=midnight + hour * HOUR) for hour in reversed(hours)]
 
 
-def labels(chart: Chart) -> list[str]:
+def labels(chart: dict[str, Any]) -> list[str]:
     """Return the gaps by their ticks, and a bar for each run, the oldest first."""
-    return [mark.ticks or "bar" for mark in chart.marks]
+    return [mark.ticks or "bar" for mark in chart["marks"]]
 
 
-def bars(chart: Chart) -> list[Mark]:
-    return [mark for mark in chart.marks if mark.run]
+def bars(chart: dict[str, Any]) -> list[Mark]:
+    return [mark for mark in chart["marks"] if mark.run]
 
 
-def gaps(chart: Chart) -> list[str]:
-    return [mark.title for mark in chart.marks if mark.ticks]
+def gaps(chart: dict[str, Any]) -> list[str]:
+    return [mark.title for mark in chart["marks"] if mark.ticks]
 
 
 def test_bars_are_as_high_as_the_runs_took_long() -> None:
@@ -73,19 +72,19 @@ def test_bars_are_as_high_as_the_runs_took_long() -> None:
     chart = make_chart([run(10), run(20, "failed"), run(5)])
     assert [bar.height for bar in bars(chart)] == [25, 100, 50]
     assert [bar.top for bar in bars(chart)] == [75, 0, 50]
-    lefts = [mark.left for mark in chart.marks]
+    lefts = [mark.left for mark in chart["marks"]]
     assert lefts == pytest.approx([90, 93.3, 96.7], abs=0.1)
     assert bars(chart)[1].outcome is RunOutcome.FAILED
-    assert chart.longest == "20.0s"
+    assert chart["longest"] == "20.0s"
     assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: failed after 20.0s"
 
 
 def test_a_bar_is_as_wide_in_each_chart() -> None:
     """One run does not fill the chart, and many do not become thinner."""
     few, many = make_chart([run(1)]), make_chart([run(1)] * (SLOTS + 5))
-    assert few.bar_width == many.bar_width
+    assert few["bar_width"] == many["bar_width"]
     assert len(bars(many)) == SLOTS
-    assert many.marks[0].left == pytest.approx(0)
+    assert many["marks"][0].left == pytest.approx(0)
 
 
 def test_shortest_run_can_be_seen() -> None:
@@ -103,15 +102,15 @@ def test_hung_run_leaves_the_others_their_height() -> None:
     assert hung.title.endswith("succeeded after 7h")
     assert {bar.height for bar in others} == {50, 75, 100}
     assert not any(bar.is_cut for bar in others)
-    assert (chart.scale, chart.half, chart.longest) == ("40.0s", "20.0s", "7h")
-    assert chart.has_cut
+    assert (chart["scale"], chart["half"], chart["longest"]) == ("40.0s", "20.0s", "7h")
+    assert chart["has_cut"]
 
 
 def test_bar_that_fits_is_not_cut() -> None:
     """A run that took twice as long as the others is drawn in their scale."""
     chart = make_chart([run(60), run(61), run(120)])
     assert [bar.height for bar in bars(chart)] == [100, 50.8, 50]
-    assert not chart.has_cut
+    assert not chart["has_cut"]
 
 
 def test_running_job_is_drawn_with_its_elapsed_time() -> None:
@@ -126,28 +125,28 @@ def test_abandoned_run_has_a_full_bar() -> None:
     chart = make_chart([run(None, "abandoned"), run(7)])
     assert [bar.height for bar in bars(chart)] == [100, 100]
     assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: abandoned"
-    assert chart.has_bad_end
+    assert chart["has_bad_end"]
 
 
 def test_chart_of_nothing_finished() -> None:
     """Without any duration there is no longest run, and no error."""
     chart = make_chart([run(None, "abandoned")])
-    assert (len(bars(chart)), chart.longest) == (1, "0ms")
-    assert chart.usual_top is None
+    assert (len(bars(chart)), chart["longest"]) == (1, "0ms")
+    assert chart["usual_top"] is None
 
 
 def test_usual_duration_is_a_line() -> None:
     """It has room also if all the runs that are shown were shorter."""
-    assert make_chart([run(20)], 5 * SECOND).usual_top == 75
-    assert make_chart([run(20)], 40 * SECOND).usual_top == 0
+    assert make_chart([run(20)], 5 * SECOND)["usual_top"] == 75
+    assert make_chart([run(20)], 40 * SECOND)["usual_top"] == 0
     assert bars(make_chart([run(20)], 40 * SECOND))[0].height == 50
-    assert make_chart([run(20)]).usual_top is None
+    assert make_chart([run(20)])["usual_top"] is None
 
 
 def test_dates_stand_below_the_ends() -> None:
     """The oldest run has a date only if its bar is near the left edge."""
-    assert len(make_chart([run(1)] * SLOTS).dates) == 2
-    assert len(make_chart([run(1)] * 3).dates) == 1
+    assert len(make_chart([run(1)] * SLOTS)["dates"]) == 2
+    assert len(make_chart([run(1)] * 3)["dates"]) == 1
 
 
 def test_missed_ticks_are_a_gap() -> None:
@@ -211,14 +210,14 @@ def test_ticks_are_counted_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_gap_is_drawn_before_the_oldest_run() -> None:
     """What was before it is not known."""
     assert labels(chart_until(NOON - 3 * HOUR, runs_at(9))) == ["bar"]
-    assert chart_until(NOON, []).marks == []
+    assert chart_until(NOON, [])["marks"] == []
 
 
 def test_gaps_and_bars_share_the_slots() -> None:
     """There are never more of them than have room."""
     chart = chart_until(NOON, runs_at(*range(0, 24, 2)) * 3)
-    assert len(chart.marks) == SLOTS
-    assert any(mark.ticks for mark in chart.marks)
+    assert len(chart["marks"]) == SLOTS
+    assert any(mark.ticks for mark in chart["marks"])
 
 
 def test_success_rate_is_of_the_ended_runs() -> None:

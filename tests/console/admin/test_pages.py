@@ -448,7 +448,7 @@ def test_page_has_as_many_queries_whatever_it_shows(chief: Client) -> None:
         with CaptureQueriesContext(connection) as queries:
             open_page(chief)
         counts.append(len(statements(queries)))
-    assert counts == [10] * 3
+    assert counts == [11] * 3
 
 
 def test_no_traceback_is_loaded(viewer: Client) -> None:

@@ -15,10 +15,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import strip_tags
 
-from django_shedlock.console.admin import filters, runs
+from django_shedlock.console.admin import filters, past
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.admin.labels import EXCERPT, excerpt, took
-from django_shedlock.console.admin.runs import COUNTED, last_runs
+from django_shedlock.console.admin.past import COUNTED, last_runs
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.states import RunOutcome
@@ -122,9 +122,7 @@ def test_filter_by_host(viewer: Client) -> None:
     add_run("b", locked_by="web-1:1:a")
     page = viewer.get(reverse(RUNS), {"host": "web-1"})
     assert names(page) == ["b"]
-    [spec] = [
-        s for s in page.context["cl"].filter_specs if isinstance(s, runs.HostFilter)
-    ]
+    [spec] = [s for s in page.context["cl"].filter_specs if s.title == "host"]
     assert [value for value, _ in spec.lookup_choices] == ["web-1", "web-2"]
 
 
@@ -373,7 +371,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few runs be more than the filters and the counts look at."""
     monkeypatch.setattr(CappedPaginator, "most", 100)
     monkeypatch.setattr(filters, "RECENT", 100)
-    monkeypatch.setattr(runs, "COUNTED", 20)
+    monkeypatch.setattr(past, "COUNTED", 20)
 
 
 def addresses() -> list[str]:

@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_shedlock.console.admin.trail import SHOWN
+from django_shedlock.console.admin.past import SHOWN
 from django_shedlock.console.operators.trail import Trail
 from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers import get_provider

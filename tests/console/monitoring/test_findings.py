@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.db.models import F
 from django.test import override_settings
+from django.utils.translation import override
 
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Finding, Kind
@@ -23,7 +24,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, Broken, add_run, expire, pause, take
-from tests.support.records import counted_records, make_unreadable
+from tests.support.records import counted_records, make_record_unreadable
 
 pytestmark = pytest.mark.django_db
 
@@ -120,6 +121,22 @@ def test_each_finding_says_what_to_do_next() -> None:
     for name, [finding] in SEARCH.attention(get_provider()).findings.items():
         assert str(finding).startswith(f"Lock {name!r}: {finding.sentence}")
         assert finding.command.startswith("python manage.py shedlock ")
+
+
+@pytest.mark.parametrize("language", ["de", "ar"])
+def test_finding_is_told_in_the_readers_language(language: str) -> None:
+    """Logs, JSON and the command line are in English all the same."""
+    incident()
+    add_run("failed", RunOutcome.FAILED, exception_type="ValueError")
+    found = SEARCH.attention(get_provider()).findings
+    with override(language):
+        again = SEARCH.attention(get_provider()).findings
+        for [finding] in again.values():
+            assert finding.told != finding.sentence
+            assert "%(" not in finding.told
+            assert finding.as_dict()["sentence"] == str(finding.sentence)
+    assert ageless(again) == ageless(found)
+    assert all(each.told == each.sentence for [each] in found.values())
 
 
 def test_findings_of_a_lock_are_in_order() -> None:
@@ -268,7 +285,7 @@ def test_bad_record_does_not_hide_the_others(
     """A record that can't be read is a finding of its own, and is logged once."""
     incident()
     take("broken")
-    make_unreadable(monkeypatch, LockRecord, "heartbeat_at")
+    make_record_unreadable(monkeypatch)
     monkeypatch.setattr("django_shedlock.locks.states._logged", set())
     for _ in range(2):
         found = kinds(SEARCH.attention(get_provider()).findings)

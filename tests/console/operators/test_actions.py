@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_shedlock import signals
-from django_shedlock.console.admin.trail import KindFilter
+from django_shedlock.console.admin.past import KINDS
 from django_shedlock.console.cli import SUBCOMMANDS
 from django_shedlock.console.operators import ACTIONS, EXTEND, RELEASE, OperatorAction
 from django_shedlock.locks.states import LockState
@@ -124,6 +124,6 @@ def test_entry_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> Non
     action = ACTIONS[kind]
     permissions = [name for name, _ in LockRecord._meta.permissions]
     assert (action.kind, action.permission in permissions) == (kind, True)
-    assert KindFilter.labels[kind] == action.label
+    assert KINDS[kind] == action.label
     subcommands = [(each.name, each.help) for each in SUBCOMMANDS]
     assert not action.help or (kind, action.help) in subcommands

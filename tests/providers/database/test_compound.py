@@ -19,8 +19,9 @@ from django_shedlock import Lock, LockProviderError, execute, executor, hold
 from django_shedlock.locks.states import LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import acquisition, leases
+from django_shedlock.providers.database import acquisition
 from django_shedlock.providers.database import connections as connecting
+from django_shedlock.providers.database import provider as providing
 from django_shedlock.signals import lock_acquired
 from tests.support.locks import Broken, configure, state, take_from
 from tests.support.processes import Parent, workers
@@ -43,7 +44,7 @@ def run_again_and_again(parent: Parent) -> int:
 
 
 def run_by_itself(parent: Parent) -> int:
-    for module in (acquisition, leases):
+    for module in (acquisition, providing):
         vars(module)["can_ride"] = lambda connection: False
     return run_again_and_again(parent)
 

@@ -6,16 +6,20 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
+import psycopg.connection
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
-from django_shedlock import executor, hold
+from django_shedlock import executor, hold, signals
+from django_shedlock.contrib.prometheus import receivers
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.lock import Lock
+from django_shedlock.mutexes import Mutex
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test.contract.harness import force_extend
@@ -32,6 +36,25 @@ SWALLOWED = 5
 """Seconds after which the next interrupt comes, if one had no effect."""
 LONGEST_CYCLE = 0.004
 """Seconds in which an interrupt meets each step of a lock."""
+
+
+def trace_nothing() -> None:
+    """
+    Let no tracer, as that of coverage, see this process nor its later threads.
+
+    It may swallow an interrupt. And a thread that Python 3.11 traces goes round in
+    circles while the main thread has a signal to handle, and waits for that thread.
+    """
+    sys.settrace(None)
+    threading.settrace(cast(Any, None))
+
+
+def harden_mutexes() -> None:
+    """Give the libraries beside us mutexes as ours are, which Python 3.14 needs."""
+    vars(connections["default"])["_thread_sharing_lock"] = Mutex()
+    vars(psycopg.connection)["Lock"] = Mutex
+    signals.lock_acquired.disconnect(receivers.count_acquired)
+    signals.lock_released.disconnect(receivers.observe_duration)
 
 
 def lock_until_interrupted(lock: Lock, parent: Parent) -> BaseException:
@@ -51,7 +74,8 @@ def lock_until_interrupted(lock: Lock, parent: Parent) -> BaseException:
 
 def be_interrupted(parent: Parent) -> list[str]:
     """Return each end of the work that was no Ctrl-C."""
-    sys.settrace(None)  # a tracer in Python, as of coverage, may swallow it
+    trace_nothing()
+    harden_mutexes()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     provider = DatabaseLockProvider("default")
     others = []
@@ -87,7 +111,8 @@ def interrupt(*args: object) -> NoReturn:
 
 def hold_until_interrupted(parent: Parent, interrupts: int) -> int:
     """Hold a lock again and again, be interrupted anywhere, and count what stays."""
-    sys.settrace(None)  # see above
+    trace_nothing()
+    harden_mutexes()
     signal.signal(signal.SIGALRM, interrupt)
     vars(executor)["INTERRUPTION_TIMEOUT"] = 0.05
     seed = parent.wait()

@@ -33,7 +33,6 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import (
     DatabaseLockProvider,
     acquisition,
-    reading,
 )
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.errors import is_conflict
@@ -235,7 +234,7 @@ class TestStatements:
 def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let names be remembered, as in no test's database, and for longer."""
     monkeypatch.setattr(acquisition, "is_of_a_test", lambda connection: False)
-    monkeypatch.setattr(reading, "RECENT", PATIENCE)
+    monkeypatch.setattr(acquisition, "RECENT", PATIENCE)
 
 
 def statements_of(step: Callable[[], Any]) -> int:
@@ -335,7 +334,7 @@ def test_record_seen_a_while_ago_is_looked_for(
     try_from(provider, configure())
     LockRecord.objects.all().delete()
     assert not isinstance(try_from(provider, configure()), Lock)
-    monkeypatch.setattr(reading, "RECENT", 0)
+    monkeypatch.setattr(acquisition, "RECENT", 0)
     take_from(provider, configure())
 
 
@@ -350,13 +349,18 @@ def test_nothing_is_remembered_of_a_tests_database(
     assert isinstance(try_from(provider, configure()), Lock)
 
 
-def test_names_without_end_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+@servers_only
+@committed
+@pytest.mark.usefixtures("remembering")
+def test_names_without_end_are_not_remembered(
+    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beyond the limit the process begins anew."""
-    monkeypatch.setattr(reading, "MOST_NAMES", 2)
-    recent = reading.RecentNames()
+    monkeypatch.setattr(acquisition, "MOST_NAMES", 2)
     for name in "abc":
-        recent.add(connection, name)
-    assert [recent.has(connection, name) for name in "abc"] == [False, False, True]
+        take_from(provider, configure(name))
+        try_from(provider, configure(name))
+    assert [name for name, *_ in provider._recent] == ["c"]
 
 
 @servers_only

@@ -17,6 +17,7 @@ from tests.providers.etcd.test_contract import end_lease
 from tests.support.etcd_servers import EtcdServer, etcd_servers, members_of
 from tests.support.locks import configure, take_from, try_from
 from tests.support.proxies import proxy
+from tests.support.standstills import gone
 from tests.support.waiting import wait_for
 
 
@@ -43,18 +44,6 @@ def acquired(locks: EtcdLockProvider, name: str = "job") -> object:
         return try_from(locks, configure(name))
     except LockProviderError:
         return None
-
-
-@contextmanager
-def gone(servers: list[EtcdServer], *, killed: bool) -> Iterator[None]:
-    """Kill them or stop them; afterwards all are there again."""
-    with ExitStack() as stack:
-        for server in servers:
-            if killed:
-                server.end()
-            else:
-                stack.enter_context(server.paused())
-        yield
 
 
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])

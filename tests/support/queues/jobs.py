@@ -14,13 +14,13 @@ from django_shedlock import scheduler_lock
 from tests.support.queues.notes import notes, run_until_allowed
 
 
-@scheduler_lock("digest", lock_at_most_for="30m")
+@scheduler_lock("digest", lock_at_most_for="30m", keep_alive=True)
 def digest() -> str:
     """Run until the test allows it to end."""
     return run_until_allowed()
 
 
-@scheduler_lock("adigest", lock_at_most_for="30m")
+@scheduler_lock("adigest", lock_at_most_for="30m", keep_alive=True)
 async def adigest() -> str:
     """
     Run until the test allows it to end.

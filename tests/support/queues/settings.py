@@ -11,6 +11,9 @@ from tests.support.waiting import PATIENCE
 
 SECRET_KEY = settings.SECRET_KEY
 USE_TZ = settings.USE_TZ
+ROOT_URLCONF = "tests.support.queues.web"
+ALLOWED_HOSTS = ["127.0.0.1"]
+DEBUG_PROPAGATE_EXCEPTIONS = True
 DEFAULT_AUTO_FIELD = settings.DEFAULT_AUTO_FIELD
 FOLDER = Path(os.environ["SHEDLOCK_TEST_FOLDER"])
 DATABASES = {
@@ -31,6 +34,7 @@ INSTALLED_APPS = [
     "django_tasks_db",
     "huey.contrib.djhuey",
     "tests.support.queues",
+    *os.environ.get("SHEDLOCK_TEST_APPS", "").split(),
 ]
 if django.VERSION < (6,):
     INSTALLED_APPS.append("django_tasks")

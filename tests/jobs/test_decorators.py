@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import pickle
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from django.core.management.base import BaseCommand
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_lock
-from django_shedlock.decorators import WAYS_TO_ENQUEUE
+from django_shedlock.jobs.decorators import WAYS_TO_ENQUEUE
 from django_shedlock.jobs.registry import About, find_job
 from django_shedlock.test import held_elsewhere, is_held, locked_in_memory
 from tests.support.waiting import PATIENCE
@@ -56,7 +57,7 @@ class Command(BaseCommand):
 
 def test_bare_name_is_module_and_qualname() -> None:
     """Without a name, the lock is called like the function."""
-    with held_elsewhere("tests.test_decorators.bare"):
+    with held_elsewhere("tests.jobs.test_decorators.bare"):
         assert bare(1) is None
     assert bare(2) == 2
 
@@ -68,7 +69,7 @@ def test_called_without_arguments_is_like_bare() -> None:
     def job() -> int:
         return 3
 
-    name = "tests.test_decorators.test_called_without_arguments_is_like_bare"
+    name = "tests.jobs.test_decorators.test_called_without_arguments_is_like_bare"
     with held_elsewhere(f"{name}.<locals>.job"):
         assert job() is None
     assert job() == 3
@@ -407,9 +408,29 @@ def test_signature_is_the_one_of_the_job() -> None:
     """Also for who does not follow __wrapped__, as Celery when it sends a task."""
     assert inspect.getfullargspec(report) == inspect.getfullargspec(report.__wrapped__)
     task = Celery("jobs", set_as_current=False).task(report)
-    assert task.name == "tests.test_decorators.report"
+    assert task.name == "tests.jobs.test_decorators.report"
     with pytest.raises(TypeError, match="unexpected keyword argument 'month'"):
         task.delay("acme", month="May")
+
+
+LATER = """
+def later(tenant: Unknown, *, day: Unknown = "today") -> Unknown:
+    return tenant
+"""
+"""Its annotations have no value, as of a name that only a type checker imports."""
+
+
+def test_annotations_without_a_value() -> None:
+    """From Python 3.14 on, code has them without ``from __future__``."""
+    defined: dict[str, Any] = {}
+    dont_inherit = sys.version_info >= (3, 14)
+    exec(compile(LATER, "later.py", "exec", dont_inherit=dont_inherit), defined)
+    later = scheduler_lock("later:{tenant}")(defined["later"])
+    assert later("acme") == "acme"
+    specification = inspect.getfullargspec(later)  # what Celery asks
+    assert specification.args == ["tenant"]
+    assert specification.kwonlyargs == ["day"]
+    assert "Unknown" in str(specification.annotations["day"])
 
 
 def test_callable_without_signature_is_locked() -> None:

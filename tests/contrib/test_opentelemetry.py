@@ -1,0 +1,232 @@
+"""The app for OpenTelemetry, by the spans that the SDK exports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from django_shedlock import LockLost, execute, hold, scheduler_lock
+from django_shedlock.contrib.opentelemetry import apps
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from tests.support.installed import installed
+from tests.support.locks import Broken
+from tests.support.threads import run_threads
+from tests.support.waiting import PATIENCE
+
+
+class Traces:
+    """What was exported, in the order in which the spans ended."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("tests")
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        return self._exporter.get_finished_spans()
+
+    def tree(self) -> dict[str, str | None]:
+        """Return the parent of each span, both by the lock's name or their own."""
+        names = {each.get_span_context().span_id: called(each) for each in self.spans}
+        return {
+            called(each): names[each.parent.span_id] if each.parent else None
+            for each in self.spans
+        }
+
+
+def called(span: ReadableSpan) -> str:
+    return str((span.attributes or {}).get("shedlock.lock", span.name))
+
+
+@pytest.fixture(autouse=True)
+def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
+    made = Traces()
+    monkeypatch.setattr(apps, "tracer", made.provider.get_tracer("django_shedlock"))
+    with locked_in_memory(), installed("django_shedlock.contrib.opentelemetry"):
+        yield made
+    assert not trace.get_current_span().get_span_context().is_valid
+    made.provider.shutdown()
+
+
+def test_run_is_a_span(traces: Traces) -> None:
+    """With all that is known of it, and its outcome."""
+    schedule = Schedule("30 2 1 1 *", "UTC")
+    with hold("nightly", schedule=schedule) as lock:
+        assert traces.spans == ()
+    [span] = traces.spans
+    assert span.name == "shedlock.run"
+    assert lock.tick is not None
+    assert span.attributes == {
+        "shedlock.lock": "nightly",
+        "shedlock.provider": "default",
+        "shedlock.tick": lock.tick.isoformat(),
+        "shedlock.trigger": "scheduler",
+        "shedlock.locked_by": lock.locked_by,
+        "shedlock.outcome": "succeeded",
+    }
+    assert span.status.status_code is trace.StatusCode.UNSET
+    assert span.events == ()
+
+
+def test_spans_of_the_body_belong_to_the_run(traces: Traces) -> None:
+    """Also those of other locks; re-entry is no span, and the caller's is the root."""
+    with traces.tracer.start_as_current_span("request"):
+        with hold("outer"), hold("outer"):
+            with traces.tracer.start_as_current_span("query"):
+                pass
+            with hold("inner"):
+                pass
+        with traces.tracer.start_as_current_span("after"):
+            pass
+    assert traces.tree() == {
+        "query": "outer",
+        "inner": "outer",
+        "outer": "request",
+        "after": "request",
+        "request": None,
+    }
+
+
+def test_spans_of_an_async_body(traces: Traces) -> None:
+    """It is the same, also in a thread to which the body goes, and beside others."""
+
+    def query() -> None:
+        with traces.tracer.start_as_current_span("query"):
+            pass
+
+    @scheduler_lock("inner")
+    async def inner() -> None:
+        await sync_to_async(query)()
+
+    @scheduler_lock("outer")
+    async def outer() -> None:
+        await inner()
+
+    @scheduler_lock("beside")
+    async def beside() -> None:
+        await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(outer(), beside())
+        assert not trace.get_current_span().is_recording()
+
+    asyncio.run(both())
+    assert traces.tree() == {
+        "query": "inner",
+        "inner": "outer",
+        "outer": None,
+        "beside": None,
+    }
+
+
+def test_runs_in_threads(traces: Traces) -> None:
+    """Each is a root of its own."""
+    names = iter([f"job-{number}" for number in range(8)])
+    meeting = threading.Barrier(8, timeout=PATIENCE)
+    run_threads(8, lambda: execute(meeting.wait, next(names)))
+    assert traces.tree() == dict.fromkeys(f"job-{number}" for number in range(8))
+
+
+def test_failed_run(traces: Traces) -> None:
+    """The span has the exception, as the history has it: without passwords."""
+    with pytest.raises(Broken), hold("nightly"):
+        raise Broken("no answer from https://ada:sesame@db.example.com")
+    [span] = traces.spans
+    assert span.attributes is not None
+    assert span.attributes["shedlock.outcome"] == "failed"
+    assert span.status.status_code is trace.StatusCode.ERROR
+    [event] = span.events
+    assert event.attributes is not None
+    assert event.name == "exception"
+    assert event.attributes["exception.type"] == "tests.support.locks.Broken"
+    assert str(event.attributes["exception.message"]).startswith("no answer from")
+    assert "test_opentelemetry.py" in str(event.attributes["exception.stacktrace"])
+    assert "sesame" not in span.to_json()
+
+
+def test_exit_with_status_0_is_a_success(traces: Traces) -> None:
+    """So the history sees it, too."""
+    with pytest.raises(SystemExit), hold("nightly"):
+        raise SystemExit(0)
+    [span] = traces.spans
+    assert span.status.status_code is trace.StatusCode.UNSET
+    assert span.events == ()
+
+
+def test_lost_lock(traces: Traces) -> None:
+    """An event says when, and the outcome is that of the history."""
+    with hold("nightly") as lock:
+        force_release("nightly")
+        with pytest.raises(LockLost):
+            lock.extend()
+    [span] = traces.spans
+    assert span.attributes is not None
+    assert span.attributes["shedlock.outcome"] == "lost"
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert [event.name for event in span.events] == ["shedlock.lost"]
+
+
+def test_skip_is_an_event_of_the_current_span(traces: Traces) -> None:
+    """It needs no span of its own there."""
+    with held_elsewhere("nightly"):
+        with traces.tracer.start_as_current_span("request"):
+            execute(lambda: None, "nightly")
+    [span] = traces.spans
+    [event] = span.events
+    assert (span.name, event.name) == ("request", "shedlock.skip")
+    assert event.attributes == {
+        "shedlock.lock": "nightly",
+        "shedlock.provider": "default",
+    }
+
+
+def test_skip_is_a_short_span_without_another(traces: Traces) -> None:
+    """So is one of an async job."""
+
+    async def job() -> None: ...
+
+    with held_elsewhere("nightly"):
+        execute(lambda: None, "nightly")
+        asyncio.run(scheduler_lock("nightly")(job)())
+    assert [(span.name, called(span)) for span in traces.spans] == [
+        ("shedlock.skip", "nightly")
+    ] * 2
+
+
+class Raising(SpanProcessor):
+    """Fails when a span begins."""
+
+    def on_start(self, *args: Any, **kwargs: Any) -> None:
+        raise Broken("no collector")
+
+
+def test_processor_that_raises_breaks_no_job(
+    traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run has no span then, and the log says why."""
+    traces.provider.add_span_processor(Raising())
+    with caplog.at_level(logging.ERROR, "django_shedlock"):
+        assert execute(lambda: 7, "nightly").value == 7
+    assert "Lock 'nightly': its run has no span." in caplog.text
+    assert traces.spans == ()
+
+
+def test_jobs_without_locks_have_no_spans(traces: Traces, settings: Any) -> None:
+    """As they have no history."""
+    settings.SHEDLOCK_ENABLED = False
+    with hold("nightly"):
+        assert not trace.get_current_span().is_recording()
+    assert traces.spans == ()

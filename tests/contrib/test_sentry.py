@@ -1,0 +1,201 @@
+"""The app for Sentry Crons, by what the SDK hands to its transport."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sentry_sdk
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
+
+from django_shedlock import LockLost, execute, hold, scheduler_lock
+from django_shedlock.contrib.sentry import apps
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from tests.support.installed import installed
+from tests.support.locks import Broken
+from tests.support.threads import run_threads
+from tests.support.waiting import PATIENCE
+
+YEARLY = "0 0 1 1 *"
+"""A tick that does not come while a test runs."""
+
+
+class Noted(Transport):
+    """Keeps what the SDK would send."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[dict[str, Any]] = []
+        self.error: Exception | None = None
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        if self.error:
+            raise self.error
+        for item in envelope.items:
+            assert item.type == "check_in"
+            self.sent.append(item.payload.json)
+
+    def take(self) -> list[tuple[str, str]]:
+        """Return the monitor and status of each check-in since the last call."""
+        taken, self.sent = self.sent, []
+        return [(each["monitor_slug"], each["status"]) for each in taken]
+
+
+@pytest.fixture
+def sentry() -> Iterator[Noted]:
+    transport = Noted()
+    sentry_sdk.init(
+        "http://key@127.0.0.1/1",
+        transport=transport,
+        environment="staging",
+        default_integrations=False,
+        auto_enabling_integrations=False,
+    )
+    yield transport
+    sentry_sdk.get_client().close()
+    sentry_sdk.get_global_scope().set_client(None)
+
+
+@pytest.fixture(autouse=True)
+def connected() -> Iterator[None]:
+    with locked_in_memory(), installed("django_shedlock.contrib.sentry"):
+        yield
+
+
+def run(name: str = "nightly", schedule: str | None = YEARLY) -> None:
+    execute(lambda: None, name, schedule=schedule)
+
+
+def test_run_checks_in_and_out(sentry: Noted, settings: Any) -> None:
+    """The first check-in makes the monitor, the second one belongs to it."""
+    settings.SHEDLOCK_GRACE = "150s"
+    schedule = Schedule("30 2 * * mon", "Europe/Berlin")
+    execute(lambda: None, "Shop.nightly", schedule=schedule, lock_at_most_for="90m1s")
+    begun, ended = sentry.sent
+    assert begun["monitor_config"] == {
+        "schedule": {"type": "crontab", "value": "30 2 * * mon"},
+        "timezone": "Europe/Berlin",
+        "checkin_margin": 3,
+        "max_runtime": 92,
+    }
+    assert begun["duration"] is None
+    assert 0 <= ended["duration"] < 200
+    assert "monitor_config" not in ended
+    assert begun["check_in_id"] == ended["check_in_id"]
+    assert {each["environment"] for each in sentry.sent} == {"staging"}
+    assert sentry.take() == [("shop-nightly", "in_progress"), ("shop-nightly", "ok")]
+
+
+def test_zone_of_the_settings_and_a_shorthand(sentry: Noted, settings: Any) -> None:
+    """Sentry knows neither of them; of each duration it wants a minute at least."""
+    settings.SHEDLOCK_GRACE = 0
+    execute(lambda: None, "nightly", schedule="@midnight", lock_at_most_for="30s")
+    assert sentry.sent[0]["monitor_config"] == {
+        "schedule": {"type": "crontab", "value": "0 0 * * *"},
+        "timezone": "America/Chicago",
+        "checkin_margin": 1,
+        "max_runtime": 2,
+    }
+
+
+def test_failed_run_is_an_error(sentry: Noted) -> None:
+    """An exit with status 0 is a success, as in the history."""
+    for raised in (Broken(), SystemExit(3), SystemExit(0)):
+        with pytest.raises(type(raised)), hold(f"job-{raised}", schedule=YEARLY):
+            raise raised
+    assert [status for _, status in sentry.take()[1::2]] == ["error", "error", "ok"]
+
+
+def test_skip_checks_nothing_in(sentry: Noted) -> None:
+    """Neither a held lock nor a tick that was run."""
+    with held_elsewhere("nightly"):
+        run()
+    assert sentry.take() == []
+    run("other")
+    run("other")
+    assert sentry.take() == [("other", "in_progress"), ("other", "ok")]
+
+
+def test_lock_without_a_schedule_checks_nothing_in(sentry: Noted) -> None:
+    """It may be acquired often, and Sentry could not miss it."""
+    run(schedule=None)
+    assert sentry.take() == []
+
+
+def test_lost_lock_is_an_error_at_once(sentry: Noted) -> None:
+    """While the body runs; how it ends then is not told."""
+    with hold("nightly", schedule=YEARLY) as lock:
+        sentry.take()
+        force_release("nightly")
+        with pytest.raises(LockLost):
+            lock.extend()
+        assert sentry.take() == [("nightly", "error")]
+    assert sentry.take() == []
+
+
+def test_extension_keeps_the_check_in_open(
+    sentry: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a short lease that is kept alive is no timeout; not more than Sentry takes."""
+    with hold("nightly", schedule=YEARLY) as lock:
+        lock.extend()
+        assert sentry.take() == [("nightly", "in_progress")]
+        monkeypatch.setattr(apps, "PAUSE", 0)
+        lock.extend()
+        assert "monitor_config" not in sentry.sent[0]
+        assert sentry.take() == [("nightly", "in_progress")]
+    assert sentry.take() == [("nightly", "ok")]
+    with hold("other") as lock:
+        lock.extend()
+    assert sentry.take() == []
+
+
+def test_async_jobs_and_runs_in_one_another(sentry: Noted) -> None:
+    """Each run has a check-in of its own."""
+
+    @scheduler_lock("inner", schedule=YEARLY)
+    async def inner() -> None:
+        raise Broken("on purpose")
+
+    @scheduler_lock("outer", schedule=YEARLY)
+    async def outer() -> None:
+        with pytest.raises(Broken):
+            await inner()
+
+    asyncio.run(outer())
+    assert len({each["check_in_id"] for each in sentry.sent}) == 2
+    assert sentry.take() == [
+        *(("outer", "in_progress"), ("inner", "in_progress")),
+        *(("inner", "error"), ("outer", "ok")),
+    ]
+
+
+def test_runs_in_threads(sentry: Noted) -> None:
+    """Each thread's run closes its own check-in."""
+    names = iter([f"job-{number}" for number in range(8)])
+    meeting = threading.Barrier(8, timeout=PATIENCE)
+    run_threads(8, lambda: execute(meeting.wait, next(names), schedule=YEARLY))
+    keys = [(each["monitor_slug"], each["check_in_id"]) for each in sentry.sent]
+    assert len(keys) == 16
+    assert len(set(keys)) == 8
+
+
+def test_without_the_sdk_set_up_nothing_is_kept() -> None:
+    """A project may call init() in some of its processes only."""
+    before = len(apps._open)
+    with hold("nightly", schedule=YEARLY):
+        assert len(apps._open) == before
+
+
+def test_transport_that_raises_breaks_no_job(sentry: Noted) -> None:
+    """Nor is a check-in that was never made closed."""
+    sentry.error = Broken("no network")
+    done: list[str] = []
+    execute(lambda: done.append("done"), "nightly", schedule=YEARLY)
+    assert done == ["done"]
+    assert sentry.take() == []

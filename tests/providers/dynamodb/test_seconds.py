@@ -1,0 +1,137 @@
+"""
+The clock, which has whole seconds.
+
+Whatever moment of its second an acquisition was, the lease lasts from that moment on.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockState
+from django_shedlock.providers.dynamodb import SECOND, DynamoDBLockProvider
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+
+NOON = 1_800_000_000
+
+
+class Date:
+    """The second that replies tell; the header is all that knows it."""
+
+    def __init__(self) -> None:
+        self.second = NOON
+
+    def tell(self, parsed: Any, **_: Any) -> None:
+        header = formatdate(self.second, usegmt=True)
+        parsed["ResponseMetadata"]["HTTPHeaders"]["date"] = header
+
+
+@pytest.fixture
+def date(locks: DynamoDBLockProvider) -> Date:
+    date = Date()
+    locks.clients.get().meta.events.register("after-call.dynamodb", date.tell)
+    return date
+
+
+def is_free(locks: DynamoDBLockProvider) -> bool:
+    """Return whether it can be acquired; it is left as it was."""
+    return status_of(locks, "job").refusal(configure().start, None) is None
+
+
+def test_clock_is_that_of_the_reply(locks: DynamoDBLockProvider, date: Date) -> None:
+    """This host's has no part in it."""
+    assert locks.clock() == locks.now().timestamp() == NOON
+    take_from(locks, configure())
+    assert status_of(locks, "job").locked_at.timestamp() == NOON
+
+
+@pytest.mark.parametrize(
+    ("lease", "last"), [(SECOND, 1), (MINUTE, 60), (1.5 * SECOND, 2), (1.1 * SECOND, 2)]
+)
+def test_lease_lasts_through_its_second(
+    locks: DynamoDBLockProvider, date: Date, lease: timedelta, last: int
+) -> None:
+    """Acquired at its end, the lease is over at the end of that one; never before."""
+    take_from(locks, configure(lock_at_most_for=lease))
+    date.second += last
+    assert not is_free(locks)
+    assert status_of(locks, "job").state is LockState.RUNNING
+    date.second += 1
+    assert is_free(locks)
+    assert status_of(locks, "job").state is LockState.EXPIRED
+
+
+def test_extension_lasts_through_its_second(
+    locks: DynamoDBLockProvider, date: Date
+) -> None:
+    """Also one to the very second in which the former lease ends."""
+    lock = take_from(locks, configure(lock_at_most_for=MINUTE))
+    date.second += 60
+    for _ in range(2):
+        assert locks.extend(lock, SECOND)
+        date.second += 1
+        assert not is_free(locks)
+    date.second += 1
+    assert is_free(locks)
+    assert not locks.extend(lock, SECOND)
+
+
+def test_released_lock_is_free_at_once(locks: DynamoDBLockProvider, date: Date) -> None:
+    """In the second of its acquisition, too."""
+    for _ in range(2):
+        assert locks.release(take_from(locks, configure()))
+        assert is_free(locks)
+        assert status_of(locks, "job").state is LockState.FREE
+
+
+def test_operator_releases_at_once(locks: DynamoDBLockProvider, date: Date) -> None:
+    """Nothing is left of a second."""
+    take_from(locks, configure(lock_at_least_for=MINUTE))
+    assert locks.replace(status_of(locks, "job"), ZERO)
+    assert is_free(locks)
+
+
+@pytest.mark.parametrize("released_after", [0, 1, 59, 60])
+def test_lock_is_kept_through_its_second(
+    locks: DynamoDBLockProvider, date: Date, released_after: int
+) -> None:
+    """Whenever it was released, also in that very second."""
+    configuration = LockConfiguration("job", 2 * MINUTE, MINUTE)
+    lock = take_from(locks, configuration)
+    date.second += released_after
+    assert locks.release(lock)
+    date.second = NOON + 60
+    assert not is_free(locks)
+    assert status_of(locks, "job").state is LockState.HELD_AT_LEAST
+    date.second += 1
+    assert is_free(locks)
+
+
+def test_holder_relies_on_no_part_of_a_second(
+    locks: DynamoDBLockProvider, date: Date
+) -> None:
+    """What it learns of its lease has passed at the end of the second."""
+    lock = take_from(locks, configure(lock_at_most_for=MINUTE))
+    for passed in (0, 30, 60):
+        date.second = NOON + passed
+        status = locks.lease_of(lock)
+        assert status is not None
+        real_end = NOON + 61
+        assert date.second + 1 + status.remaining.total_seconds() <= real_end
+    assert locks.lease_of(Lock(locks, configure("other"))) is None
+
+
+def test_waiting_caller_is_told_a_second(
+    locks: DynamoDBLockProvider, date: Date
+) -> None:
+    """In the last one, so that it does not ask again and again."""
+    take_from(locks, configure(lock_at_most_for=MINUTE))
+    date.second += 60
+    holder: Any = try_from(locks, configure())
+    assert holder.remaining == SECOND

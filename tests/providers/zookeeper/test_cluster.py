@@ -1,0 +1,163 @@
+"""What three members promise when some of them are gone, and a new leader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.proxies import proxy
+from tests.support.standstills import gone
+from tests.support.waiting import wait_for
+from tests.support.zookeeper_fixtures import paths
+from tests.support.zookeeper_servers import (
+    ZooKeeperServer,
+    zookeeper_servers,
+)
+
+BY = timedelta(minutes=5)
+
+
+@pytest.fixture(scope="session")
+def ensemble(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[ZooKeeperServer]]:
+    """Run three members for all of these tests: a start is what costs."""
+    with zookeeper_servers(tmp_path_factory.mktemp("ensemble"), 3) as running:
+        yield running
+
+
+@pytest.fixture
+def servers(ensemble: list[ZooKeeperServer]) -> Iterator[list[ZooKeeperServer]]:
+    """Return them, with the leader first; let all be there again afterwards."""
+    leader = wait_for(lambda: leader_of(ensemble))
+    yield sorted(ensemble, key=lambda each: each is not leader)
+    restart(ensemble)
+
+
+def restart(servers: list[ZooKeeperServer]) -> None:
+    for server in servers:
+        if server.process.poll() is not None:
+            server.start()
+    for server in servers:
+        wait_for(server.mode, pause=0.05)
+
+
+def leader_of(servers: list[ZooKeeperServer]) -> ZooKeeperServer | None:
+    return next((each for each in servers if each.mode() == "leader"), None)
+
+
+@contextmanager
+def locks_of(
+    hosts: list[str], path: str | None = None, **options: Any
+) -> Iterator[ZooKeeperLockProvider]:
+    options = {"timeout": "9s", "path": path or next(paths), **options}
+    provider = ZooKeeperLockProvider("default", hosts=",".join(hosts), **options)
+    yield provider
+    provider.clients.close()
+
+
+def addresses(servers: list[ZooKeeperServer]) -> list[str]:
+    return [server.address for server in servers]
+
+
+def acquired(locks: ZooKeeperLockProvider, name: str = "job") -> Any:
+    """Return the lock or its holder, or nothing while there is no leader."""
+    try:
+        return try_from(locks, configure(name))
+    except LockProviderError:
+        return None
+
+
+def released(locks: ZooKeeperLockProvider, lock: Lock) -> bool:
+    try:
+        return locks.release(lock)
+    except LockProviderError:
+        return False
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
+    """The others elect another one; locks are held as before, and can be acquired."""
+    with locks_of(addresses(servers)) as locks:
+        held = take_from(locks, configure())
+        token = held.fencing_token or 0
+        with gone(servers[:1], killed=killed):
+            holder = wait_for(lambda: acquired(locks))
+            assert isinstance(holder, LockHolder)
+            assert holder.locked_by == held.locked_by
+            assert isinstance(wait_for(lambda: acquired(locks, "other")), Lock)
+            assert wait_for(lambda: released(locks, held))
+            again = wait_for(lambda: acquired(locks))
+            assert isinstance(again, Lock)
+            assert (again.fencing_token or 0) > token
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_two_members_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
+    """The third gives no lock; when they come back the lock is held as before."""
+    with locks_of(addresses(servers), timeout="1500ms") as locks:
+        held = wait_for(lambda: acquired(locks))
+        assert isinstance(held, Lock)
+        with gone(servers[1:], killed=killed):
+            for name in ("job", "new"):
+                with pytest.raises(LockProviderError, match=f"{name!r} in ZooKeeper"):
+                    try_from(locks, configure(name))
+            with pytest.raises(LockProviderError, match="'job' in ZooKeeper"):
+                locks.extend(held, MINUTE)
+            if killed:
+                restart(servers)
+        assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
+        assert wait_for(lambda: acquired(locks, "new"))
+        assert wait_for(lambda: released(locks, held))
+
+
+def test_member_that_is_cut_off(servers: list[ZooKeeperServer]) -> None:
+    """A client that reaches only one of the members uses that."""
+    with ExitStack() as stack:
+        networks = [stack.enter_context(proxy(server.port)) for server in servers]
+        ways = [f"127.0.0.1:{network.port}" for network in networks]
+        with locks_of(ways, timeout="3s") as locks:
+            held = wait_for(lambda: acquired(locks))
+            with networks[0].cut(), networks[1].cut():
+                assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
+                assert wait_for(lambda: released(locks, held))
+                assert isinstance(wait_for(lambda: acquired(locks)), Lock)
+            with ExitStack() as cuts:
+                for network in networks:
+                    cuts.enter_context(network.cut())
+                with pytest.raises(LockProviderError, match="'job' in ZooKeeper"):
+                    try_from(locks, configure())
+
+
+def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
+    """Its clock may have been behind, so the lease lasts as much longer."""
+    hosts, path = addresses(servers), next(paths)
+    with (
+        locks_of(hosts, path, clocks_apart="1h") as careful,
+        locks_of(hosts, path, clocks_apart="1ms") as trusting,
+    ):
+        names = ("held", "released", "kept")
+        taken = {name: take_from(careful, configure(name)) for name in names}
+        taken["released"].release()
+        for name in ("held", "kept"):
+            entry, version, now = careful.read(name)
+            assert entry is not None
+            ended = replace(entry, lock_until=now - BY.total_seconds())
+            assert careful.write(name, ended, version)
+        assert not status_of(careful, "held").remaining
+        servers[0].end()
+        wait_for(lambda: leader_of(servers))
+        assert isinstance(wait_for(lambda: acquired(careful, "held")), LockHolder)
+        assert isinstance(wait_for(lambda: acquired(careful, "released")), Lock)
+        assert isinstance(wait_for(lambda: acquired(trusting, "kept")), Lock)
+        assert careful.extend(taken["held"], MINUTE)

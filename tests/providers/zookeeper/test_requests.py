@@ -1,0 +1,333 @@
+"""What is sent to ZooKeeper, what it keeps, and what a lost answer changes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_shedlock.durations import LONGEST
+from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
+from tests.support.forks import assert_child_connects_anew, forked
+from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.redis_servers import free_port
+from tests.support.zookeeper_fixtures import PATIENT, paths
+from tests.support.zookeeper_servers import ZooKeeperServer
+
+NAMES = ["grün", "a/b", "*", "a b", ".", "..", "a%2Fb", "日本/:", "😀", "zookeeper"]
+A_DAY_AHEAD = """
+import django
+from django.conf import settings
+
+settings.configure()
+django.setup()
+
+from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
+
+provider = ZooKeeperLockProvider("default", hosts={hosts!r}, timeout="4m")
+print(provider.clock(), provider.read("job")[2])
+"""
+
+
+def client_of(locks: ZooKeeperLockProvider) -> Any:
+    """Return the client of this process, once it is connected."""
+    client, connected = locks.clients.get()
+    assert connected.wait(240)
+    return client
+
+
+@contextmanager
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
+    """Collect the round trips."""
+    trips: list[None] = []
+    ask: Callable[..., Any] = ZooKeeperLockProvider._ask
+
+    def spy(self: ZooKeeperLockProvider, send: Any) -> Any:
+        trips.append(None)
+        return ask(self, send)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ZooKeeperLockProvider, "_ask", spy)
+        yield trips
+
+
+def test_round_trips(
+    locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two for a change, one for a lock that is held, and few for all locks."""
+    take_from(locks, configure("other"))  # makes the nodes of all
+    taken: list[Lock] = []
+    for trips, call in (
+        (2, lambda: taken.append(take_from(locks, configure()))),
+        (1, lambda: try_from(locks, configure())),
+        (2, lambda: locks.extend(taken[0], MINUTE)),
+        (2, lambda: locks.release(taken[0])),
+        (3, lambda: [*locks.statuses()]),
+        (1, lambda: [*locks.read_all(["job", "other"])]),
+        (1, locks.clock),
+    ):
+        with asked(monkeypatch) as sent:
+            call()
+        assert len(sent) == trips
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_names_are_taken_literally(locks: ZooKeeperLockProvider, name: str) -> None:
+    """Whatever characters they have."""
+    take_from(locks, configure(name))
+    take_from(locks, configure("job"))
+    assert [s.name for s in locks.statuses()] == sorted([name, "job"])
+    assert set(locks.names()) == {name, "job"}
+    assert status_of(locks, name).remaining
+
+
+@pytest.mark.parametrize(
+    "value", [b"", None, b"[]", b"no JSON", b'{"locked_by": 1}', b"gr\xfcn"], ids=repr
+)
+def test_unreadable_record(locks: ZooKeeperLockProvider, value: bytes | None) -> None:
+    """It is told, and neither lost nor taken for a free lock."""
+    take_from(locks, configure("other"))
+    client_of(locks).create(f"{locks.root}/locks/job", value)
+    broken, other = locks.statuses()
+    assert broken.unreadable
+    assert not other.unreadable
+    with pytest.raises(LockProviderError, match="'job'.*can't be read"):
+        try_from(locks, configure())
+    assert client_of(locks).get(f"{locks.root}/locks/job")[0] == value
+
+
+@pytest.mark.parametrize("node", ["a%2fb", "gr%FC", "a b"])
+def test_node_that_is_no_locks(locks: ZooKeeperLockProvider, node: str) -> None:
+    """No lock has such a node, so it is left out, and hides no lock."""
+    take_from(locks, configure("a/b"))
+    client_of(locks).create(f"{locks.root}/locks/{node}", b"{}")
+    [status] = locks.statuses()
+    assert status.name == "a/b"
+    assert status.remaining
+
+
+class LostAnswer:
+    """The answer to what ZooKeeper has done, on a connection that broke before."""
+
+    exception = None
+
+    def __init__(self, answer: Any):
+        self.wait = answer.wait
+
+    def get_nowait(self) -> Any:
+        from kazoo.exceptions import ConnectionLoss
+
+        raise ConnectionLoss
+
+
+@contextmanager
+def lost_answers(
+    monkeypatch: pytest.MonkeyPatch, most: float = 1
+) -> Iterator[list[None]]:
+    """Lose the answers of so many changes, which are made nevertheless."""
+    from kazoo.client import TransactionRequest
+
+    commit: Callable[..., Any] = TransactionRequest.commit_async
+    lost: list[None] = []
+
+    def lose(self: Any) -> Any:
+        answer = commit(self)
+        if len(lost) >= most:
+            return answer
+        lost.append(None)
+        return LostAnswer(answer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionRequest, "commit_async", lose)
+        yield lost
+    assert lost
+
+
+def test_lost_answers(
+    locks: ZooKeeperLockProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change is sent again, and the record tells that it was made already."""
+    with lost_answers(monkeypatch):
+        lock = take_from(locks, configure())
+    token = lock.fencing_token
+    with lost_answers(monkeypatch):
+        assert locks.extend(lock, 2 * MINUTE)
+    with lost_answers(monkeypatch):
+        assert locks.release(lock)
+    take_from(locks, configure())
+    assert status_of(locks).fencing_token == (token or 0) + 1
+    with lost_answers(monkeypatch):
+        assert locks.replace(status_of(locks), ZERO)
+    assert isinstance(try_from(locks, configure()), Lock)
+
+
+def test_all_answers_lost(
+    running_zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it was done, and the error says so."""
+    where = {"hosts": running_zookeeper.address, "path": next(paths)}
+    locks = ZooKeeperLockProvider("default", **where, **PATIENT)
+    take_from(locks, configure("other"))
+    locks._timeout = 0.3
+    with lost_answers(monkeypatch, float("inf")):
+        with pytest.raises(LockProviderError, match="'job' in ZooKeeper") as failure:
+            try_from(locks, configure())
+    assert failure.value.is_uncertain
+    locks._timeout = 240
+    assert isinstance(try_from(locks, configure()), LockHolder)
+    locks.clients.close()
+
+
+def test_server_that_hangs(
+    running_zookeeper: ZooKeeperServer, locks: ZooKeeperLockProvider
+) -> None:
+    """The error comes in time, says that nobody knows, and leaves the lock as it is."""
+    lock = take_from(locks, configure())
+    locks._timeout = 0.3
+    with running_zookeeper.paused():
+        with pytest.raises(LockProviderError, match="'job' in ZooKeeper") as failure:
+            locks.extend(lock, MINUTE)
+    assert failure.value.is_uncertain
+    locks._timeout = 240
+    assert locks.release(lock)
+
+
+def test_nobody_listens() -> None:
+    """Then it is certain that nothing was done."""
+    where = {"hosts": f"127.0.0.1:{free_port()}", "timeout": "100ms"}
+    locks = ZooKeeperLockProvider("default", **where)
+    with pytest.raises(LockProviderError, match="'job' in ZooKeeper") as failure:
+        try_from(locks, configure())
+    assert not failure.value.is_uncertain
+    locks.clients.close()
+
+
+def test_client_that_gave_up(locks: ZooKeeperLockProvider) -> None:
+    """As kazoo's does after a refused login: a new one is made in its place."""
+    client_of(locks).stop()
+    locks._timeout = 0.1
+    with pytest.raises(LockProviderError, match="'job' in ZooKeeper"):
+        try_from(locks, configure())
+    locks._timeout = 240
+    assert isinstance(try_from(locks, configure()), Lock)
+
+
+def test_record_that_was_created_again(locks: ZooKeeperLockProvider) -> None:
+    """Its versions begin anew, but what was read before overwrites none of it."""
+    old = take_from(locks, configure())
+    entry, version, _ = locks.read("job")
+    assert entry is not None
+    client_of(locks).delete(f"{locks.root}/locks/job")
+    new = take_from(locks, configure())
+    assert locks.read("job")[1][0] == version[0]
+    assert not locks.write("job", entry, version)
+    assert not locks.release(old)
+    assert locks.release(new)
+
+
+def test_token_grows_over_a_deleted_record(locks: ZooKeeperLockProvider) -> None:
+    """It begins with the number of the store's newest change."""
+    tokens = []
+    for _ in range(3):
+        for _ in range(2):
+            lock = take_from(locks, configure())
+            tokens.append(lock.fencing_token or 0)
+            assert locks.release(lock)
+        client_of(locks).delete(f"{locks.root}/locks/job")
+    assert tokens == sorted(set(tokens))
+
+
+def test_nodes_that_were_deleted(locks: ZooKeeperLockProvider) -> None:
+    """They are made again, as a deleted record is."""
+    take_from(locks, configure())
+    client_of(locks).delete(locks.root, recursive=True)
+    assert [*locks.statuses()] == []
+    assert take_from(locks, configure()).release()
+
+
+def test_chroot(running_zookeeper: ZooKeeperServer) -> None:
+    """It is made, and all nodes are below it."""
+    chroot = next(paths)
+    hosts = f"{running_zookeeper.address}/{chroot}/deep"
+    locks = ZooKeeperLockProvider("default", hosts=hosts, **PATIENT)
+    take_from(locks, configure("a/b"))
+    node = f"/{chroot}/deep/shedlock/locks/a%2Fb"
+    assert client_of(locks).exists(node)
+    assert locks.record_of("a/b") == f"its node '{node}' in ZooKeeper"
+    locks.clients.close()
+
+
+def test_login(running_zookeeper: ZooKeeperServer) -> None:
+    """What a user makes is that user's alone; a refusal is no lock that is held."""
+    where = {"hosts": running_zookeeper.address, "path": next(paths), **PATIENT}
+    login = {"auth_data": [("digest", "shop:s3cret")]}
+    ours = ZooKeeperLockProvider("default", **where, **login)
+    theirs = ZooKeeperLockProvider("default", **where)
+    lock = take_from(ours, configure())
+    with pytest.raises(LockProviderError, match="'job' in ZooKeeper.*NoAuth") as no:
+        try_from(theirs, configure())
+    assert not no.value.is_uncertain
+    assert ours.release(lock)
+    ours.clients.close()
+    theirs.clients.close()
+
+
+def test_record_that_may_not_be_changed(locks: ZooKeeperLockProvider) -> None:
+    """It is an error, too, and is not tried for ever."""
+    from kazoo.security import READ_ACL_UNSAFE
+
+    lock = take_from(locks, configure())
+    client_of(locks).set_acls(f"{locks.root}/locks/job", READ_ACL_UNSAFE)
+    with pytest.raises(LockProviderError, match="'job' in ZooKeeper.*NoAuth"):
+        locks.release(lock)
+
+
+def test_missing_certificate() -> None:
+    """A lock's error names it, as the check does; nothing was sent."""
+    tls = {"use_ssl": True, "ca": "/no/such.pem"}
+    locks = ZooKeeperLockProvider("default", hosts="127.0.0.1:1", **tls)
+    with pytest.raises(LockProviderError, match="'job' in Zoo.*/no/such.pem") as no:
+        try_from(locks, configure())
+    assert not no.value.is_uncertain
+
+
+def test_forked_child_connects_anew(locks: ZooKeeperLockProvider) -> None:
+    """It uses none of its parent's connections."""
+    assert_child_connects_anew(locks)
+    ours, _ = locks.clients.get()
+    assert forked(lambda: locks.clients.get()[0] is not ours)
+
+
+def test_clock_of_a_host_that_is_wrong(running_zookeeper: ZooKeeperServer) -> None:
+    """What counts is the time of a write, which the server tells."""
+    if not shutil.which("faketime"):
+        pytest.skip("faketime is not installed")
+    script = A_DAY_AHEAD.format(hosts=running_zookeeper.address)
+    command = ["faketime", "-f", "+1d", sys.executable, "-c", script]
+    told = subprocess.check_output(command)
+    for moment in map(float, told.split()):
+        assert abs(moment - time.time()) < 600
+
+
+def test_lease_below_a_millisecond() -> None:
+    """ZooKeeper tells whole ones."""
+    locks = ZooKeeperLockProvider("default", hosts="127.0.0.1:1")
+    with pytest.raises(InvalidLockConfiguration, match="too short"):
+        try_from(locks, LockConfiguration("job", timedelta(microseconds=999)))
+
+
+def test_longest_lease(locks: ZooKeeperLockProvider) -> None:
+    """It may be as long as any lock's."""
+    take_from(locks, LockConfiguration("job", LONGEST))
+    assert isinstance(try_from(locks, configure()), LockHolder)

@@ -1,0 +1,92 @@
+"""ZooKeeper servers of the tests' own: a single one, and an ensemble of three."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.redis_servers import free_port
+from tests.support.standstills import ServerProcess
+from tests.support.waiting import wait_for
+
+JAR = Path("/usr/share/java/zookeeper.jar")
+MISSING = f"{JAR} or java is missing: install Debian's package libzookeeper-java"
+JAVA = (
+    *("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-cp", str(JAR), "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
+)
+SETTINGS = """
+tickTime=200
+initLimit=300
+syncLimit=30
+maxSessionTimeout=40000
+maxClientCnxns=0
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+forceSync=no
+"""
+"""Quick to elect a leader; its data need not outlive the machine."""
+
+
+class ZooKeeperServer(ServerProcess):
+    """One member on loopback, that keeps its data in a folder."""
+
+    def __init__(self, folder: Path, number: int):
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.among_servers = f"server.{number}=127.0.0.1:{free_port()}:{free_port()}"
+        self._folder = folder
+        folder.mkdir()
+        (folder / "myid").write_text(str(number))
+
+    def configure(self, *members: str) -> None:
+        """Let these be the members, or none, for a single server."""
+        place = f"dataDir={self._folder}\nclientPort={self.port}\n"
+        settings = SETTINGS + place + "\n".join(members)
+        (self._folder / "zoo.cfg").write_text(settings)
+
+    def start(self) -> None:
+        """Start it; it may wait for others before it answers."""
+        self.process = subprocess.Popen(
+            [*JAVA, str(self._folder / "zoo.cfg")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def mode(self) -> str:
+        """Return ``leader``, ``follower``, ``standalone``; or ``""`` if it is none."""
+        with suppress(OSError):
+            with socket.create_connection(("127.0.0.1", self.port), 5) as asking:
+                asking.sendall(b"srvr")
+                told = asking.makefile().read()
+            return told.partition("Mode: ")[2].partition("\n")[0]
+        return ""
+
+
+def needs_zookeeper() -> None:
+    """Skip a test where it is missing; in ``.ci/run`` a skip is a failure."""
+    if not JAR.exists() or shutil.which("java") is None:
+        pytest.skip(MISSING)
+
+
+@contextmanager
+def zookeeper_servers(folder: Path, count: int) -> Iterator[list[ZooKeeperServer]]:
+    """Run an ensemble of so many members."""
+    needs_zookeeper()
+    servers = [ZooKeeperServer(folder / f"m{n}", n) for n in range(1, count + 1)]
+    members = [server.among_servers for server in servers if len(servers) > 1]
+    with ExitStack() as ends:
+        for server in servers:
+            server.configure(*members)
+            server.start()
+            ends.callback(server.end)
+        for server in servers:
+            wait_for(server.mode, pause=0.05)
+        yield servers

@@ -1,0 +1,209 @@
+"""Bodies in processes that are forked from this one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_shedlock.wrapper.forks import Forks
+from tests.support.runs import is_alive
+from tests.support.waiting import PATIENCE, wait_for
+
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+AT_ONCE = timedelta(0)
+LATE = timedelta(seconds=PATIENCE)
+
+
+class Bodies:
+    """Bodies that write their names into a folder, and go on until they may end."""
+
+    def __init__(self, folder: Path, forks: Forks):
+        self.folder, self.forks = folder, forks
+
+    def add(
+        self, key: str, name: str = "", body: Callable[[], None] | None = None
+    ) -> None:
+        self.forks.add(key, partial(self._run, name or key, body or self._wait))
+
+    def let_end(self, name: str) -> None:
+        """Let the body of this name end."""
+        (self.folder / f"{name} may end").touch()
+
+    def wait_for(self, *names: str) -> None:
+        """Wait until these have begun, and no others."""
+        self.turn_until(lambda: self.begun() == [*names])
+
+    def turn_until(self, condition: Callable[[], Any]) -> None:
+        """Let the forks wait again and again, as a beat does."""
+
+        def turn() -> Any:
+            self.forks.wait(0)
+            return condition()
+
+        wait_for(turn)
+
+    def begun(self) -> list[str]:
+        """Return those that have begun, in their order."""
+        log = self.folder / "begun"
+        return log.read_text().split() if log.exists() else []
+
+    def _run(self, name: str, body: Callable[[], None]) -> None:
+        with (self.folder / "begun").open("a") as log:
+            print(name, file=log)
+        self._name = name
+        body()
+
+    def _wait(self) -> None:
+        wait_for((self.folder / f"{self._name} may end").exists)
+
+
+@pytest.fixture
+def bodies(tmp_path: Path) -> Iterator[Bodies]:
+    forks = Forks(2)
+    with forks.handling_signals():
+        yield Bodies(tmp_path, forks)
+        forks.end(AT_ONCE)
+
+
+def test_so_many_run_at_once(bodies: Bodies) -> None:
+    """The others begin in their order, as soon as there is room."""
+    for name in ("one", "two", "three", "four"):
+        bodies.add(name)
+    bodies.turn_until(lambda: sorted(bodies.begun()) == ["one", "two"])
+    bodies.forks.wait(0)
+    assert len(bodies.begun()) == 2
+    bodies.let_end("two")
+    bodies.turn_until(lambda: bodies.begun()[2:] == ["three"])
+    bodies.let_end("one")
+    bodies.turn_until(lambda: bodies.begun()[3:] == ["four"])
+
+
+def test_same_key_waits_for_the_end(bodies: Bodies) -> None:
+    """And the newest of those that wait is the one that counts."""
+    bodies.add("job", "first")
+    bodies.wait_for("first")
+    bodies.add("job", "second")
+    bodies.add("job", "third")
+    bodies.add("other")
+    bodies.wait_for("first", "other")
+    bodies.let_end("first")
+    bodies.wait_for("first", "other", "third")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    """Return a file with what the children log, too."""
+    file = tmp_path / "log"
+    handler = logging.FileHandler(file)
+    logger = logging.getLogger("django_shedlock")
+    logger.addHandler(handler)
+    yield file
+    logger.removeHandler(handler)
+    handler.close()
+
+
+def test_body_that_fails_is_logged(bodies: Bodies, log: Path) -> None:
+    """Others go on."""
+    bodies.add("job", "failing", body=lambda: print(1 // 0))
+    bodies.wait_for("failing")
+    bodies.add("job", "next")
+    bodies.wait_for("failing", "next")
+    error = log.read_text()
+    assert "job failed." in error
+    assert "ZeroDivisionError" in error
+
+
+def test_children_share_no_connection(bodies: Bodies) -> None:
+    """The parent closes its own before each fork."""
+    connection.ensure_connection()
+    bodies.add("job")
+    bodies.wait_for("job")
+    assert connection.connection is None
+
+
+def tidy_up(file: Path) -> None:
+    try:
+        time.sleep(PATIENCE)
+    finally:
+        file.touch()
+
+
+def test_end_is_told(bodies: Bodies) -> None:
+    """A body that gets SIGTERM may tidy up, and end() waits for that."""
+    file = bodies.folder / "tidied up"
+    bodies.add("job", body=partial(tidy_up, file))
+    bodies.wait_for("job")
+    bodies.forks.end(LATE)
+    assert file.exists()
+
+
+def go_on(folder: Path, on_sigterm: Any = signal.SIG_IGN) -> None:
+    signal.signal(signal.SIGTERM, on_sigterm)
+    child = subprocess.Popen(["sh", "-c", 'trap "" TERM; sleep 1000'])
+    (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+    while child.poll() is None:
+        time.sleep(PATIENCE)
+
+
+def pids(bodies: Bodies) -> list[int]:
+    file = bodies.folder / "pids"
+    bodies.turn_until(lambda: file.exists() and len(file.read_text().split()) == 2)
+    return [int(pid) for pid in file.read_text().split()]
+
+
+def test_what_goes_on_is_killed(bodies: Bodies) -> None:
+    """With all that it has started, when the grace is over."""
+    bodies.add("job", body=partial(go_on, bodies.folder))
+    stubborn = pids(bodies)
+    bodies.forks.end(AT_ONCE)
+    wait_for(lambda: not any(map(is_alive, stubborn)))
+
+
+def tell_parent(number: int, frame: object) -> None:
+    os.kill(os.getppid(), signal.SIGTERM)
+
+
+def test_another_signal_ends_the_grace(bodies: Bodies) -> None:
+    """Somebody who asks twice does not want to wait."""
+    bodies.add("job", body=partial(go_on, bodies.folder, tell_parent))
+    stubborn = pids(bodies)
+    bodies.forks.end(LATE)
+    wait_for(lambda: not any(map(is_alive, stubborn)))
+
+
+def test_signal_ends_a_wait(bodies: Bodies) -> None:
+    """Also one that came just before; and nothing starts after it."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    bodies.add("job")
+    bodies.forks.wait(PATIENCE)
+    assert bodies.forks.is_ending
+    bodies.forks.wait(0)
+    assert bodies.begun() == []
+
+
+def test_no_process_can_be_started(
+    bodies: Bodies, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The body waits for a better time."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", refuse)
+        bodies.add("job")
+        bodies.forks.wait(0)
+    assert "No process can be started for 'job': no room" in caplog.text
+    bodies.wait_for("job")
+
+
+def refuse() -> int:
+    raise BlockingIOError("no room")
