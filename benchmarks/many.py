@@ -30,7 +30,7 @@ class Peak:
         self._settings = settings
         self._is_over = threading.Event()
         self._watcher = threading.Thread(target=self._watch)
-        self.threads = self.connections = 0
+        self.threads = self.connections = self._looks = 0
 
     def __enter__(self) -> Peak:
         from django.db import connections
@@ -43,7 +43,14 @@ class Peak:
             while self._count(connection):  # the server may end them a moment later
                 time.sleep(PAUSE)
         self._watcher.start()
+        self.look()  # it is connected
         return self
+
+    def look(self) -> None:
+        """Wait until all has been counted once more."""
+        seen = self._looks
+        while self._looks < seen + 2:  # the next one may have begun before
+            time.sleep(PAUSE)
 
     def __exit__(self, *error: object) -> None:
         self._is_over.set()
@@ -55,6 +62,7 @@ class Peak:
                 self.connections = max(self.connections, self._count(connection))
                 # All but this one.
                 self.threads = max(self.threads, threading.active_count() - 1)
+                self._looks += 1
 
     def _count(self, connection: Any) -> int:
         [others] = connection.execute(
@@ -102,7 +110,8 @@ def in_threads(settings: dict[str, Any]) -> dict[str, Row]:
                 everybody.wait(LONGEST)
                 if is_kept:
                     beat_now(lock)
-                time.sleep(5 * PAUSE)
+                peak.look()
+                everybody.wait(LONGEST)
         connections.close_all()
 
     rows: dict[str, Row] = {}

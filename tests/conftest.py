@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import flushing, once
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
@@ -16,6 +17,12 @@ from tests.support.waiting import wait_for, wait_for_servers
 # Else each of hundreds of processes compiles all of the package and the tests anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A machine may stand still in the middle of an example.
+settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 collect_ignore_glob = ["apps/*"]
 if os.environ.get("SHEDLOCK_TEST_MODELS") == "no":  # another run has them

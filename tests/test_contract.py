@@ -12,7 +12,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.test.contract import harness
 from django_shedlock.test.contract.faults import OF_A_LOCK, FaultContract
-from django_shedlock.test.contract.races import RaceContract
+from django_shedlock.test.contract.races import RaceContract, overlaps
 from tests.providers import test_memory
 from tests.support import broken_contract as broken
 
@@ -45,12 +45,6 @@ FOUND = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody wait long for what will never be."""
-    monkeypatch.setattr(harness, "PATIENCE", 1)
-
-
 def run(backend: type[LockProvider], name: str, **options: Any) -> None:
     """Run a test of the contract for this provider."""
     bases = (test_memory.TestMemoryLockProvider,)
@@ -61,9 +55,13 @@ def run(backend: type[LockProvider], name: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize(("backend", "name"), FOUND)
-def test_broken_rule_is_found(backend: type[LockProvider], name: str) -> None:
+def test_broken_rule_is_found(
+    backend: type[LockProvider], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The test passes with the provider that breaks no rule, and fails with this."""
     run(MemoryLockProvider, name)
+    # What will never be needs no patience; what will be may take its time.
+    monkeypatch.setattr(harness, "PATIENCE", 1)
     with pytest.raises((AssertionError, ExceptionGroup, pytest.fail.Exception)):
         run(backend, name)
 
@@ -104,6 +102,26 @@ def test_lost_step_is_found(folder: Path, tmp_path: Path) -> None:
     counter.write_text("0")
     with pytest.raises(AssertionError):
         Races().test_processes_never_overlap(provider, options, counter)
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["1 10 20", "2 19 29"], [("2", "1")]),
+        (["1 10 20", "2 21 31"], []),
+        (["1 10 20", "1", "2 19 29"], []),
+        (["2 19 29", "1 10 20"], [("1", "2")]),
+        (["2 21 31", "1 22 20"], []),
+    ],
+    ids=["overlap", "expired", "released", "written late", "began too late"],
+)
+def test_overlap_is_found(
+    tmp_path: Path, lines: list[str], found: list[tuple[str, str]]
+) -> None:
+    """Two that began in each other's leases; who was held up until its end did not."""
+    journal = tmp_path / "journal"
+    journal.write_text("\n".join(lines))
+    assert overlaps(journal) == found
 
 
 def test_hidden_failure_is_found() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration, format_seconds, parse_duration
@@ -79,7 +79,6 @@ def test_format_seconds_cuts_the_fraction() -> None:
     assert format_seconds(timedelta(seconds=65, milliseconds=999)) == "1m5s"
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(min_value=0, max_value=10**12))
 def test_format_and_parse_agree(milliseconds: int) -> None:
     """What is formatted is parsed to the same duration."""

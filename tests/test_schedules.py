@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from django.test import override_settings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from django_shedlock import (
@@ -128,7 +128,6 @@ def tell(chance: random.Random) -> None:
         run_scheduled(chance.randrange, lambda: Story(chance).tell())
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_any_schedule(seed: int) -> None:
     """There are never two bodies, each lock is released once, and nothing is left."""

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.history import Acquisition, stale_writes, violations
@@ -170,7 +170,6 @@ MUTATIONS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 30))
 def test_valid_history_passes(chance: random.Random, count: int) -> None:
     """Stalls, failures, releases by force and ticks that are caught up are allowed."""
@@ -182,7 +181,6 @@ def test_valid_history_passes(chance: random.Random, count: int) -> None:
 
 
 @pytest.mark.parametrize(("mutate", "sentence"), MUTATIONS)
-@settings(deadline=None)
 @given(chance=st.randoms(use_true_random=False), count=st.integers(2, 30))
 def test_one_violation_is_found(
     mutate: Callable[[History, random.Random], list[Acquisition]],

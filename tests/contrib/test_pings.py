@@ -248,6 +248,7 @@ def test_pings_that_wait_have_a_bound(
 ) -> None:
     """A worker whose service is away for days needs no more memory."""
     monkeypatch.setattr(apps, "MOST_WAITING", 3)
+    monkeypatch.setattr(apps, "AT_EXIT", PATIENCE)
     web.answers.clear()
     run("nightly")
     run("nightly")

@@ -80,7 +80,7 @@ def incident() -> None:
     be_overdue("overdue")
     take("lost").release()
     add_run("lost", RunOutcome.LOST)
-    take("running")
+    take("running", lock_at_most_for=HOUR)
     take("free").release()
 
 

@@ -10,8 +10,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.queue_workers import Workers
-from tests.support.redis_servers import free_port
 from tests.support.waiting import PATIENCE, wait_for
 
 WSGI = (

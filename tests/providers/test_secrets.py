@@ -121,7 +121,7 @@ QUICK: dict[str, dict[str, Any]] = {
 
 @pytest.mark.filterwarnings("ignore:Unknown option")
 @pytest.mark.parametrize("kind", ["redis", "mongodb"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(one=passwords, two=passwords)
 @example(one=f"a:{SECRET}@b", two=f"x:{SECRET}")
 def test_no_password_of_a_url_is_told(kind: str, one: str, two: str) -> None:
@@ -132,7 +132,7 @@ def test_no_password_of_a_url_is_told(kind: str, one: str, two: str) -> None:
             assert SECRET not in text, url
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(one=passwords, two=passwords)
 def test_no_password_of_etcd_is_told(one: str, two: str) -> None:
     """It is an option there; in a URL it is refused."""
@@ -142,7 +142,7 @@ def test_no_password_of_etcd_is_told(one: str, two: str) -> None:
             assert SECRET not in text, url
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(one=passwords, two=passwords)
 @example(one=SECRET, two=SECRET)
 def test_no_key_of_dynamodb_is_told(one: str, two: str) -> None:
@@ -154,7 +154,7 @@ def test_no_key_of_dynamodb_is_told(one: str, two: str) -> None:
             assert SECRET not in text, url
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(one=passwords, two=passwords)
 def test_no_password_of_zookeeper_is_told(one: str, two: str) -> None:
     """It is an option there, too; among the hosts it is refused."""

@@ -18,7 +18,7 @@ from django_shedlock.providers.servers import Clients
 from tests.support.dynamodb_fixtures import LOGIN
 from tests.support.forks import forked, thread_inside
 from tests.support.locks import configure, try_from
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 from tests.support.threads import run_threads
 from tests.support.waiting import wait_for
 

@@ -88,7 +88,7 @@ def test_gaps_of_days_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(steps) < 10
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
+@settings(max_examples=30)
 @given(
     minute=st.sampled_from(["0", "*/25", "5,50", "59", "10-12"]),
     hour=st.sampled_from(["*", "0,23", "*/9", "6"]),
@@ -227,7 +227,7 @@ def test_only_blanks_and_tabs_part_fields(
         Schedule(f"0{blank}0 * * *")
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     field=st.lists(
         st.sampled_from(
@@ -401,7 +401,7 @@ EXPRESSIONS = [
 ]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=80)
+@settings(max_examples=80)
 @given(
     expression=st.sampled_from(EXPRESSIONS),
     zone=st.sampled_from(sorted(CHANGES)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from django_shedlock.schedules.cron import Schedule
@@ -217,7 +217,6 @@ def test_change_after_a_clock_was_wrong_counts_from_now_on() -> None:
     assert wrong.registered(HOURLY, at(9, 30), future).due_at == at(10)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     registrations=st.lists(
         st.tuples(st.booleans(), st.timedeltas(timedelta(0), 60 * HOUR)), max_size=40
@@ -437,7 +436,6 @@ def test_late_start_consumes_no_tick_to_come(trigger: Trigger) -> None:
         assert begun.decide(*start(schedule=NIGHTLY), next_night).is_allowed, hours
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     late=st.lists(st.floats(0, 0.9), min_size=40, max_size=40),
     took=st.timedeltas(timedelta(0), SECOND),
@@ -477,7 +475,6 @@ def test_message_of_a_wrong_clock_is_decided_by_the_stores() -> None:
     assert ahead.tick == at(10)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.timedeltas(-15 * SECOND, timedelta(0)), min_size=50, max_size=50))
 def test_hosts_whose_clocks_differ_run_each_tick_once(early: list[timedelta]) -> None:
     """Clocks that are ahead by up to the allowance: one run for each of 50 ticks."""

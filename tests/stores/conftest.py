@@ -15,8 +15,9 @@ from tests.support.dynamodb_fixtures import LOGIN, dynamodb
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of
 from tests.support.mongodb_fixtures import mongodb
+from tests.support.ports import free_port
 from tests.support.redis_fixtures import running_redis, server
-from tests.support.redis_servers import PATIENT, free_port
+from tests.support.redis_servers import PATIENT
 from tests.support.zookeeper_fixtures import paths, running_zookeeper
 
 __all__ = ["dynamodb", "mongodb", "running_etcd", "running_redis"]

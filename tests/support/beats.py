@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -136,7 +137,8 @@ def write_and_wait(folder: Path) -> None:
     """Be a job that goes on until it is told to end, and then tidies up."""
     try:
         _write(folder)  # the test sends its signal as soon as it sees that
-        signal.pause()
+        while True:  # a signal just before a pause() is handled after the next one
+            time.sleep(PAUSE)
     finally:
         (folder / "tidied up").touch()
 

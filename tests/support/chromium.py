@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 QUIET = (
@@ -47,7 +48,8 @@ def chromium(
     options.binary_location = str(shutil.which("chromium"))
     for argument in (*QUIET, f"--user-data-dir={profile}", "--lang=en-US"):
         options.add_argument(argument)
-    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    driver_path = shutil.which("chromedriver")
+    service = webdriver.ChromeService(executable_path=driver_path, port=free_port())
     driver = webdriver.Chrome(options=options, service=service)
     try:
         driver.set_script_timeout(PATIENCE)

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from tests.support.certificates import Certificate
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 from tests.support.standstills import ServerProcess
 from tests.support.waiting import PATIENCE, wait_for
 

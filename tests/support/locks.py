@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
@@ -67,6 +68,30 @@ def pause(
     lock.locked_by = Pause("alice", "the mail server moves").identity()
     assert provider.acquire(lock) is None
     return lock
+
+
+def answer(locks: LockProvider, name: str = "job") -> object:
+    """Return the new lock or its holder, or nothing while the store is not there."""
+    try:
+        return try_from(locks, configure(name))
+    except LockProviderError:
+        return None
+
+
+def is_ours(lock: Lock) -> bool:
+    """Acquire the lock, if it was not yet; an earlier try may have lost its answer."""
+    try:
+        return lock.provider.acquire(lock) is None
+    except LockProviderError:
+        return False
+
+
+def is_released(lock: Lock) -> bool:
+    """Release the lock, if it was not yet; an earlier try may have lost its answer."""
+    try:
+        return lock.release()
+    except LockProviderError:
+        return False
 
 
 def take(name: str = "job", **durations: timedelta) -> Lock:

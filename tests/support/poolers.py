@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from django.db import connections
 
 from tests.support.bridges import bridge
 from tests.support.guardian import guarded_folder, remove
+from tests.support.ports import free_port
 from tests.support.servers import answers, use
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -43,7 +43,7 @@ def pgbouncer(mode: str, size: int) -> Iterator[None]:
     folder = guarded_folder("shedlock_pooler_")
     folder.chmod(0o755)
     before = connections["default"].settings_dict.copy()
-    port = _free_port()
+    port = free_port()
     file = folder / "pgbouncer.ini"
     # Over a bridge, since another user's process may not reach the server's socket.
     with bridge() as to_server:
@@ -72,9 +72,3 @@ def _configuration(server: dict[str, Any], **values: Any) -> str:
         if server[key]
     )
     return CONFIGURATION.format(server=given, **values, user=user)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 import yaml
 
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE, wait_for
 
 
@@ -98,10 +98,3 @@ def prometheus(
     finally:
         process.kill()
         process.wait(PATIENCE)
-
-
-def free_port() -> int:
-    """Return a port on which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,21 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.standstills import ServerProcess
 from tests.support.waiting import PATIENCE, wait_for
 
 PATIENT = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
 """Options of a provider that waits for a slow machine."""
 MISSING = "redis-server is missing: install Debian's packages redis-server, {}"
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on, nor on 10,000 above it."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            port = int(listening.getsockname()[1])
-        if port < 55000:  # a cluster's nodes talk to each other 10,000 above
-            return port
 
 
 class RedisServer(ServerProcess):

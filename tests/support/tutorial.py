@@ -194,6 +194,11 @@ class Adoption(Tutorial):
         printed = "".join(output for _, output in map(end, self._beats))
         self.digests = re.findall("Sends the digest of (.+)", printed)
         self.runs = self._history()
+        if self.runs[0]["outcome"] != "succeeded":
+            # The signal has ended a run, too; the page goes on from a success.
+            trigger = "python manage.py shedlock trigger billing.send_digest"
+            status, output = self._call(trigger)
+            assert status == 0, output
         return None
 
     def _history(self) -> Any:

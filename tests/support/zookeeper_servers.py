@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 from tests.support.standstills import ServerProcess
 from tests.support.waiting import wait_for
 

@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
 AT_ONCE = timedelta(0)
 LATE = timedelta(seconds=PATIENCE)
+PAUSE = 0.05
+"""Seconds between two looks for a signal."""
 
 
 class Bodies:
@@ -133,9 +135,11 @@ def test_children_share_no_connection(bodies: Bodies) -> None:
     assert connection.connection is None
 
 
-def tidy_up(file: Path) -> None:
+def tidy_up(file: Path, begun: Path) -> None:
     try:
-        time.sleep(PATIENCE)
+        begun.touch()
+        while True:  # a signal just before a long wait is handled after it
+            time.sleep(PAUSE)
     finally:
         file.touch()
 
@@ -143,8 +147,9 @@ def tidy_up(file: Path) -> None:
 def test_end_is_told(bodies: Bodies) -> None:
     """A body that gets SIGTERM may tidy up, and end() waits for that."""
     file = bodies.folder / "tidied up"
-    bodies.add("job", body=partial(tidy_up, file))
-    bodies.wait_for("job")
+    begun = bodies.folder / "can tidy up"
+    bodies.add("job", body=partial(tidy_up, file, begun))
+    bodies.turn_until(begun.exists)
     bodies.forks.end(LATE)
     assert file.exists()
 

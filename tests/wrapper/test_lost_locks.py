@@ -146,7 +146,7 @@ def test_loss_is_written_while_the_child_still_tidies_up(quick: Runner) -> None:
 def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
     """After the grace there is no more asking."""
     script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
-    running = quick.start("job", "--grace", "500ms", *sh(script))
+    running = quick.start("job", "--grace", "3s", *sh(script))
     child = int(first_line(running))
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
@@ -156,7 +156,7 @@ def test_child_that_does_not_end_is_killed(quick: Runner) -> None:
 def test_grandchild_that_does_not_end_is_killed(quick: Runner) -> None:
     """That its parent has ended saves nothing that goes on without the lock."""
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
-    running = quick.start("job", "--grace", "500ms", *with_child(stubborn))
+    running = quick.start("job", "--grace", "3s", *with_child(stubborn))
     grandchild = int(first_line(running))
     run("release", "job", "--force")
     assert running.wait(PATIENCE) == 123
@@ -240,7 +240,7 @@ def test_all_groups_end_when_the_wrapper_is_killed(
     """So does what has lost its parent."""
     stubborn = shlex.quote("trap '' TERM; echo $$; exec sleep 600")
     script = f"(timeout 600 sh -c {stubborn} &); exec sleep 600"
-    running = interpreter.start("job", "--grace", "500ms", *sh(script))
+    running = interpreter.start("job", "--grace", "3s", *sh(script))
     orphan = int(first_line(running))
     running.kill()
     assert wait_for(lambda: not is_alive(orphan))
@@ -250,7 +250,7 @@ def test_killed_wrapper_leaves_time_to_tidy_up(interpreter: InterpreterRunner) -
     """The command gets SIGTERM, and what ignores that is killed after the grace."""
     stubborn = "trap '' TERM; echo $$; exec sleep 600"
     script = f"trap 'echo tidy; exit' TERM; sh -c {shlex.quote(stubborn)} & wait"
-    running = interpreter.start("job", "--grace", "500ms", *sh(script))
+    running = interpreter.start("job", "--grace", "3s", *sh(script))
     grandchild = int(first_line(running))
     running.kill()
     assert first_line(running) == "tidy"

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -316,7 +317,8 @@ def test_second_signal_ends_a_release_that_hangs(runner: Runner) -> None:
     def is_ended() -> bool:
         # Again and again: one that comes just before a wait is noticed after it.
         if running.poll() is None:
-            running.send_signal(signal.SIGINT)
+            with suppress(ProcessLookupError):  # it may just have ended
+                running.send_signal(signal.SIGINT)
         return running.poll() is not None
 
     wait_for(is_ended, pause=0.2)

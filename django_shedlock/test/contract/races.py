@@ -101,15 +101,19 @@ def run_jobs(
 
 def overlaps(journal: Path) -> list[tuple[str, str]]:
     """Return each worker that began within another one's lease, with that one."""
-    running: dict[str, float] = {}
+    running: dict[str, tuple[float, float]] = {}
     found = []
     for line in journal.read_text().splitlines():
         worker, *moments = line.split()
         if moments:
             begun, lease_end = map(float, moments)
-            ends = running.items()
-            found += [(worker, other) for other, end in ends if begun < end - DRIFT]
-            running[worker] = lease_end
+            found += [
+                (worker, other)
+                for other, (other_begun, other_end) in running.items()
+                # One that stood still since it acquired writes late, and began nothing.
+                if begun < other_end - DRIFT and other_begun < lease_end - DRIFT
+            ]
+            running[worker] = begun, lease_end
         else:
             del running[worker]
     return found

@@ -275,8 +275,8 @@ def test_list_shows_the_next_tick(viewer: Client) -> None:
     be_overdue("a.late")
     be_on_time("b.quick")
     late, quick, unplanned = cells(viewer.get(reverse(LIST)), "next_expected")
-    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d-06:00", late)
-    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d-06:00", quick)
+    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d-0[56]:00", late)
+    assert re.fullmatch(r"in \d+h\w* \d\d:\d\d-0[56]:00", quick)
     assert unplanned == "-"
     assert list(told(viewer.get(reverse(LIST)))) == ["a.late"]
     with override_settings(SHEDLOCK_GRACE="30d"):

@@ -20,6 +20,7 @@ from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, Notice
 from tests.support.locks import add_run, take
 from tests.support.notices import pass_time
+from tests.support.waiting import PATIENCE
 from tests.support.web import Web, serving
 
 pytestmark = pytest.mark.django_db
@@ -36,6 +37,7 @@ LOCMEM = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setattr(webhooks, "PAUSE", 0)
+    monkeypatch.setattr(webhooks, "TIMEOUT", PATIENCE)
     with serving() as server:
         yield server
 
@@ -133,6 +135,7 @@ def test_critical_finding_outweighs_a_webhook_that_fails(
     with serving() as web:
         url = web.url
     monkeypatch.setattr(webhooks, "PAUSE", 0)
+    monkeypatch.setattr(webhooks, "TIMEOUT", PATIENCE)
     settings.CACHES = LOCMEM
     settings.SHEDLOCK_PROVIDERS = BROKEN
     status, error = call(f"{url}/secret")

@@ -16,7 +16,7 @@ from django_shedlock.providers.entries import Entry
 from django_shedlock.test import LockProviderContract
 from django_shedlock.test.contract.harness import Options
 from tests.support.dynamodb_fixtures import LOGIN
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 
 OVER = 2
 """Seconds after which a lease is over, whatever moments of their seconds they were."""

@@ -30,12 +30,14 @@ from tests.support.locks import (
     MINUTE,
     configure,
     force_release,
+    is_ours,
+    is_released,
     status_of,
     take_from,
     try_from,
 )
+from tests.support.ports import free_port
 from tests.support.proxies import proxy
-from tests.support.redis_servers import free_port
 from tests.support.waiting import wait_for
 
 Reply = Callable[[Callable[[], Any]], Any]
@@ -382,7 +384,7 @@ def test_server_that_stands_still(dynamodb: dict[str, Any]) -> None:
             with pytest.raises(LockProviderError, match="'job' in DynamoDB") as raised:
                 locks.acquire(lock)
             assert raised.value.is_uncertain
-        assert wait_for(lambda: is_ours(locks, lock))
+        assert wait_for(lambda: is_ours(lock))
         assert wait_for(lambda: is_released(lock))
         locks.clients.close()
 
@@ -405,20 +407,6 @@ def test_server_that_is_killed(dynamodb: dict[str, Any]) -> None:
 def is_answered(locks: DynamoDBLockProvider) -> bool:
     try:
         return bool(locks.clock())
-    except LockProviderError:
-        return False
-
-
-def is_ours(locks: DynamoDBLockProvider, lock: Lock) -> bool:
-    try:
-        return locks.acquire(lock) is None
-    except LockProviderError:
-        return False
-
-
-def is_released(lock: Lock) -> bool:
-    try:
-        return lock.release()
     except LockProviderError:
         return False
 

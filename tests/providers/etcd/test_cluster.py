@@ -15,7 +15,14 @@ from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.providers.etcd.test_contract import end_lease
 from tests.support.etcd_servers import EtcdServer, etcd_servers, members_of
-from tests.support.locks import configure, take_from, try_from
+from tests.support.locks import (
+    answer,
+    configure,
+    is_ours,
+    is_released,
+    take_from,
+    try_from,
+)
 from tests.support.proxies import proxy
 from tests.support.standstills import gone
 from tests.support.waiting import wait_for
@@ -38,14 +45,6 @@ def urls(servers: list[EtcdServer]) -> list[str]:
     return [server.url for server in servers]
 
 
-def acquired(locks: EtcdLockProvider, name: str = "job") -> object:
-    """Return the lock or its holder, or nothing while there is no leader."""
-    try:
-        return try_from(locks, configure(name))
-    except LockProviderError:
-        return None
-
-
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
 def test_one_member_gone(servers: list[EtcdServer], *, killed: bool) -> None:
     """Whichever it is, locks are held as before, and others can be acquired."""
@@ -53,13 +52,12 @@ def test_one_member_gone(servers: list[EtcdServer], *, killed: bool) -> None:
         held = take_from(locks, configure())
         token = held.fencing_token
         with gone(servers[:1], killed=killed):
-            assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
-            other = wait_for(lambda: acquired(locks, "other"))
-            assert isinstance(other, Lock)
-            assert locks.release(other)
-            assert locks.release(held)
-            again = wait_for(lambda: acquired(locks))
-            assert isinstance(again, Lock)
+            assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+            other, again = Lock(locks, configure("other")), Lock(locks, configure())
+            assert wait_for(lambda: is_ours(other))
+            assert wait_for(lambda: is_released(other))
+            assert wait_for(lambda: is_released(held))
+            assert wait_for(lambda: is_ours(again))
             assert token is not None
             assert (again.fencing_token or 0) > token
 
@@ -78,16 +76,10 @@ def test_two_members_gone(servers: list[EtcdServer], *, killed: bool) -> None:
             if killed:
                 for server in servers[1:]:
                     server.start(members_of(servers))
-        assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
-        assert isinstance(wait_for(lambda: acquired(locks, "new")), Lock)
-        assert wait_for(lambda: released(locks, held))
-
-
-def released(locks: EtcdLockProvider, lock: Lock) -> bool:
-    try:
-        return locks.release(lock)
-    except LockProviderError:
-        return False
+        assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+        new = Lock(locks, configure("new"))
+        assert wait_for(lambda: is_ours(new))
+        assert wait_for(lambda: is_released(held))
 
 
 def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
@@ -98,16 +90,17 @@ def test_member_that_is_cut_off(servers: list[EtcdServer]) -> None:
         with locks_of(ways, timeout="3s") as locks:
             held = take_from(locks, configure())
             with networks[0].cut(), networks[1].cut():
-                assert isinstance(acquired(locks), LockHolder)
-                assert locks.release(held)
-                assert isinstance(acquired(locks), Lock)
+                assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+                assert wait_for(lambda: is_released(held))
+                again = Lock(locks, configure())
+                assert wait_for(lambda: is_ours(again))
         with locks_of(ways, timeout="600ms") as locks, ExitStack() as cuts:
             for network in networks:
                 cuts.enter_context(network.cut())
             with pytest.raises(LockProviderError, match="'job' in etcd"):
                 try_from(locks, configure())
     with locks_of(urls(servers)) as locks:
-        assert isinstance(acquired(locks), LockHolder)
+        assert isinstance(answer(locks), LockHolder)
 
 
 def test_restart_keeps_locks(tmp_path: Path) -> None:
@@ -116,7 +109,7 @@ def test_restart_keeps_locks(tmp_path: Path) -> None:
         held = take_from(locks, configure())
         server.end()
         server.start(members_of([server]))
-        assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
+        assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
         end_lease(locks, "job")
-        assert isinstance(acquired(locks), Lock)
+        assert isinstance(answer(locks), Lock)
         assert not locks.release(held)

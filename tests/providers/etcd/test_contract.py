@@ -18,7 +18,7 @@ from django_shedlock.test import LockProviderContract
 from django_shedlock.test.contract.harness import Options
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 
 
 def known(provider: EtcdLockProvider, name: str) -> tuple[Known, Known]:

@@ -22,7 +22,7 @@ from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
 from tests.support.forks import assert_child_connects_anew, forked
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tests.providers.etcd.test_cluster import locks_of
 from tests.support.certificates import Certificate, certificate
 from tests.support.etcd_servers import EtcdServer, etcd_servers
 from tests.support.locks import configure, take_from, try_from
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 from tests.support.threads import run_threads
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")

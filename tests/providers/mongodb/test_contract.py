@@ -13,7 +13,7 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.test import LockProviderContract
 from django_shedlock.test.contract.harness import Options, status_of
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
 
 MILLISECOND = timedelta(milliseconds=1)
 

@@ -26,9 +26,17 @@ from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from tests.support.forks import assert_child_connects_anew
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    is_ours,
+    is_released,
+    status_of,
+    take_from,
+    try_from,
+)
+from tests.support.ports import free_port
 from tests.support.proxies import proxy
-from tests.support.redis_servers import free_port
 from tests.support.waiting import wait_for
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -365,21 +373,15 @@ def test_network_that_is_cut(mongodb: dict[str, Any]) -> None:
         options = {**mongodb, "url": url, "timeout": "500ms"}
         locks = MongoLockProvider("default", **options)
         lock = Lock(locks, configure())
-        assert list(locks.statuses()) == []
+        warm = Lock(locks, configure("warm"))
+        assert wait_for(lambda: is_ours(warm))
         with network.cut():
             with pytest.raises(LockProviderError, match="'job' in MongoDB") as raised:
                 locks.acquire(lock)
             assert raised.value.is_uncertain
-        assert wait_for(lambda: is_ours(locks, lock))
-        assert locks.release(lock)
+        assert wait_for(lambda: is_ours(lock))
+        assert wait_for(lambda: is_released(lock))
         locks.clients.close()
-
-
-def is_ours(locks: MongoLockProvider, lock: Lock) -> bool:
-    try:
-        return locks.acquire(lock) is None
-    except LockProviderError:
-        return False
 
 
 def test_nobody_listens() -> None:

@@ -13,7 +13,8 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.test import LockProviderContract
 from django_shedlock.test.contract.harness import Options, status_of
-from tests.support.redis_servers import PATIENT, RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_servers import PATIENT, RedisServer
 
 
 def shift(provider: Any, name: str, by: timedelta) -> None:

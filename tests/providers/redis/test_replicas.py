@@ -22,6 +22,7 @@ from tests.providers.redis.test_requests import SCHEDULE, SCHEDULED, lost_answer
 from tests.support.locks import (
     LEASE,
     MINUTE,
+    answer,
     configure,
     force_release,
     status_of,
@@ -119,10 +120,22 @@ def cut_off(servers: list[RedisServer]) -> Iterator[tuple[RedisLockProvider, Pro
     """Let a single replica confirm, until its network is cut."""
     master, replica, other = servers
     other.end()
-    options: Any = {"wait_replicas": 1, "wait_timeout": "200ms"}
+    options: Any = {"wait_replicas": 1, "wait_timeout": "4m"}
     with proxy(master.port) as network, locks_on(master, **options) as locks:
         follow(replica, network.port)
         yield locks, network
+
+
+@contextmanager
+def cut(locks: RedisLockProvider, network: Proxy) -> Iterator[None]:
+    """Cut the replica off, for which nobody waits long then."""
+    patient = locks.server._wait
+    locks.server._wait = (*patient[:2], 200)
+    try:
+        with network.cut():
+            yield
+    finally:
+        locks.server._wait = patient
 
 
 def extend_by_hand(lock: Lock) -> None:
@@ -149,7 +162,7 @@ def test_fail_over_after_an_unconfirmed_extension(
         believed = lock.lease_end
         assert lock.refresh()
         confirmed = lock.lease_end
-        with network.cut():
+        with cut(locks, network):
             with pytest.raises(LockProviderError, match=r"'job'.* 0 of 1 replicas"):
                 extend(lock)
             assert lock.refresh()  # asks the master, which has the extension
@@ -187,7 +200,7 @@ def test_lost_answer_confirms_nothing(
         locks.register("tick", SCHEDULE)
         shift(locks, "tick", timedelta(days=2))
         assert take_from(locks, configure("warm")).release()
-        with network.cut():
+        with cut(locks, network):
             for wanted in (configure(), replace(SCHEDULED, name="tick")):
                 with lost_answers(monkeypatch, 1):
                     with pytest.raises(LockProviderError, match="0 of 1 replicas"):
@@ -204,7 +217,7 @@ def test_unconfirmed_tick_is_run_later(
         locks.register("job", SCHEDULE)
         shift(locks, "job", timedelta(days=2))
         before = status_of(locks, "job").schedule_state
-        with network.cut():
+        with cut(locks, network):
             lock = Lock(locks, wanted)
             with pytest.raises(LockProviderError, match="0 of 1 replicas"):
                 async_to_sync(locks.aacquire)(lock) if is_async else locks.acquire(lock)
@@ -219,7 +232,7 @@ def test_release_waits_for_no_replica(servers: list[RedisServer]) -> None:
         locks.register("job", SCHEDULE)
         shift(locks, "job", timedelta(days=2))
         lock = take_from(locks, SCHEDULED)
-        with network.cut():
+        with cut(locks, network):
             assert lock.release()
 
 
@@ -291,7 +304,7 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
         locks = RedisLockProvider("default", url=url, socket_timeout=0.5)
         names = [f"job {number}" for number in range(4)]
         for name in names:
-            take_from(locks, configure(name))
+            take_from(locks, configure(name, lock_at_most_for=LEASE))
         with servers[1].paused(), servers[2].paused():
             wait_for(lambda: servers[0].ask("CLUSTER INFO")["cluster_state"] == "fail")
             for name in [*names, "new"]:
@@ -302,10 +315,3 @@ def test_two_of_three_masters_gone(tmp_path: Path) -> None:
         for name in names:
             assert isinstance(wait_for(lambda n=name: answer(locks, n)), LockHolder)
         locks.server.clients.close()
-
-
-def answer(locks: RedisLockProvider, name: str) -> object:
-    try:
-        return try_from(locks, configure(name))
-    except LockProviderError:  # the client's list of servers is older
-        return None

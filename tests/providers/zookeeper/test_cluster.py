@@ -14,7 +14,16 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
-from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
+from tests.support.locks import (
+    MINUTE,
+    answer,
+    configure,
+    is_ours,
+    is_released,
+    status_of,
+    take_from,
+    try_from,
+)
 from tests.support.proxies import proxy
 from tests.support.standstills import gone
 from tests.support.waiting import wait_for
@@ -70,21 +79,6 @@ def addresses(servers: list[ZooKeeperServer]) -> list[str]:
     return [server.address for server in servers]
 
 
-def acquired(locks: ZooKeeperLockProvider, name: str = "job") -> Any:
-    """Return the lock or its holder, or nothing while there is no leader."""
-    try:
-        return try_from(locks, configure(name))
-    except LockProviderError:
-        return None
-
-
-def released(locks: ZooKeeperLockProvider, lock: Lock) -> bool:
-    try:
-        return locks.release(lock)
-    except LockProviderError:
-        return False
-
-
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
 def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
     """The others elect another one; locks are held as before, and can be acquired."""
@@ -92,13 +86,13 @@ def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
         held = take_from(locks, configure())
         token = held.fencing_token or 0
         with gone(servers[:1], killed=killed):
-            holder = wait_for(lambda: acquired(locks))
+            holder = wait_for(lambda: answer(locks))
             assert isinstance(holder, LockHolder)
             assert holder.locked_by == held.locked_by
-            assert isinstance(wait_for(lambda: acquired(locks, "other")), Lock)
-            assert wait_for(lambda: released(locks, held))
-            again = wait_for(lambda: acquired(locks))
-            assert isinstance(again, Lock)
+            other, again = Lock(locks, configure("other")), Lock(locks, configure())
+            assert wait_for(lambda: is_ours(other))
+            assert wait_for(lambda: is_released(held))
+            assert wait_for(lambda: is_ours(again))
             assert (again.fencing_token or 0) > token
 
 
@@ -106,8 +100,8 @@ def test_leader_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
 def test_two_members_gone(servers: list[ZooKeeperServer], *, killed: bool) -> None:
     """The third gives no lock; when they come back the lock is held as before."""
     with locks_of(addresses(servers), timeout="1500ms") as locks:
-        held = wait_for(lambda: acquired(locks))
-        assert isinstance(held, Lock)
+        held = Lock(locks, configure())
+        assert wait_for(lambda: is_ours(held))
         with gone(servers[1:], killed=killed):
             for name in ("job", "new"):
                 with pytest.raises(LockProviderError, match=f"{name!r} in ZooKeeper"):
@@ -116,9 +110,10 @@ def test_two_members_gone(servers: list[ZooKeeperServer], *, killed: bool) -> No
                 locks.extend(held, MINUTE)
             if killed:
                 restart(servers)
-        assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
-        assert wait_for(lambda: acquired(locks, "new"))
-        assert wait_for(lambda: released(locks, held))
+        assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+        new = Lock(locks, configure("new"))
+        assert wait_for(lambda: is_ours(new))
+        assert wait_for(lambda: is_released(held))
 
 
 def test_member_that_is_cut_off(servers: list[ZooKeeperServer]) -> None:
@@ -127,11 +122,12 @@ def test_member_that_is_cut_off(servers: list[ZooKeeperServer]) -> None:
         networks = [stack.enter_context(proxy(server.port)) for server in servers]
         ways = [f"127.0.0.1:{network.port}" for network in networks]
         with locks_of(ways, timeout="3s") as locks:
-            held = wait_for(lambda: acquired(locks))
+            held, again = Lock(locks, configure()), Lock(locks, configure())
+            assert wait_for(lambda: is_ours(held))
             with networks[0].cut(), networks[1].cut():
-                assert isinstance(wait_for(lambda: acquired(locks)), LockHolder)
-                assert wait_for(lambda: released(locks, held))
-                assert isinstance(wait_for(lambda: acquired(locks)), Lock)
+                assert isinstance(wait_for(lambda: answer(locks)), LockHolder)
+                assert wait_for(lambda: is_released(held))
+                assert wait_for(lambda: is_ours(again))
             with ExitStack() as cuts:
                 for network in networks:
                     cuts.enter_context(network.cut())
@@ -157,7 +153,7 @@ def test_lease_of_another_leader(servers: list[ZooKeeperServer]) -> None:
         assert not status_of(careful, "held").remaining
         servers[0].end()
         wait_for(lambda: leader_of(servers))
-        assert isinstance(wait_for(lambda: acquired(careful, "held")), LockHolder)
-        assert isinstance(wait_for(lambda: acquired(careful, "released")), Lock)
-        assert isinstance(wait_for(lambda: acquired(trusting, "kept")), Lock)
+        assert isinstance(wait_for(lambda: answer(careful, "held")), LockHolder)
+        assert isinstance(wait_for(lambda: answer(careful, "released")), Lock)
+        assert isinstance(wait_for(lambda: answer(trusting, "kept")), Lock)
         assert careful.extend(taken["held"], MINUTE)

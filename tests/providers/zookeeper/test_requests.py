@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderErr
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
+from django_shedlock.providers import zookeeper
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
 from tests.support.forks import assert_child_connects_anew, forked
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
-from tests.support.redis_servers import free_port
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE
 from tests.support.zookeeper_fixtures import PATIENT, paths
 from tests.support.zookeeper_servers import ZooKeeperServer
 
@@ -33,6 +36,7 @@ from django.conf import settings
 settings.configure()
 django.setup()
 
+from django_shedlock.providers import zookeeper
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
 
 provider = ZooKeeperLockProvider("default", hosts={hosts!r}, timeout="4m")
@@ -179,12 +183,14 @@ def test_all_answers_lost(
     where = {"hosts": running_zookeeper.address, "path": next(paths)}
     locks = ZooKeeperLockProvider("default", **where, **PATIENT)
     take_from(locks, configure("other"))
-    locks._timeout = 0.3
-    with lost_answers(monkeypatch, float("inf")):
+    now = time.monotonic
+    with lost_answers(monkeypatch, float("inf")) as lost, monkeypatch.context() as late:
+        # Its time is over with the first of them, and not before.
+        clock = SimpleNamespace(monotonic=lambda: now() + len(lost) * 2 * PATIENCE)
+        late.setattr(zookeeper, "time", clock)
         with pytest.raises(LockProviderError, match="'job' in ZooKeeper") as failure:
             try_from(locks, configure())
     assert failure.value.is_uncertain
-    locks._timeout = 240
     assert isinstance(try_from(locks, configure()), LockHolder)
     locks.clients.close()
 
