@@ -13,6 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from django_shedlock import Lock, LockLost, aexecute, ahold, current_lock, hold
+from django_shedlock.keepalive import ASK_BEFORE_END
 from django_shedlock.locks.states import LockStatus
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
@@ -95,13 +96,12 @@ def test_store_that_hangs_delays_no_cancellation(
     monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
 
     async def main() -> None:
-        async with ahold("job"):
+        async with ahold("job") as lock:
+            end_own_count(lock, after=ASK_BEFORE_END)
             try:
-                end_own_count(current_lock(), after=SOON)
+                assert await asyncio.to_thread(asked.wait, PATIENCE)
+                end_own_count(lock)
                 await for_ever()
-            except asyncio.CancelledError:
-                assert asked.is_set()
-                raise
             finally:
                 go_on.set()
 
@@ -270,12 +270,15 @@ def test_loss_just_before_it_is_watched_cancels(
 def test_reentered_body_under_a_plain_lock_is_cancelled() -> None:
     """A sync body's lock without keep-alive is watched while an async one runs."""
 
+    async def lose() -> None:
+        force_release("job")
+        end_own_count(current_lock(), after=SOON)
+        await for_ever()
+
     async def inner() -> None:
-        await aexecute(for_ever, "job")
+        await aexecute(lose, "job")
 
     with hold("job", lock_at_most_for="1h"):
-        end_own_count(current_lock(), after=SOON)
-        force_release("job")
         with pytest.raises(LockLost):
             asyncio.run(asyncio.wait_for(inner(), PATIENCE))
 

@@ -62,7 +62,8 @@ TWO_PROVIDERS = {
 
 
 @pytest.fixture(autouse=True)
-def in_memory() -> Iterator[None]:
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(executor, "INTERRUPTION_TIMEOUT", PATIENCE)
     with locked_in_memory():
         yield
 

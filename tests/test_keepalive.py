@@ -32,7 +32,7 @@ from django_shedlock import (
     keepalive,
     threads,
 )
-from django_shedlock.clocks import Backoff
+from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.keepalive import (
     ASK_BEFORE_END,
     late_releases,
@@ -201,9 +201,10 @@ def test_a_new_lock_with_a_short_lease_is_not_made_to_wait(
         pauses.append(pause)
         return wait(pause)
 
+    monkeypatch.setattr(threads, "LONGEST_WAIT", float("inf"))
     monkeypatch.setattr(heartbeat._changed, "wait", waiting)
     with hold("long", lock_at_most_for="100h", keep_alive=True):
-        wait_for(lambda: pauses)
+        wait_for(lambda: pauses[-1:] > [THIRD.total_seconds()])
         with hold("short", lock_at_most_for=LEASE, keep_alive=True):
             wait_for(lambda: pauses[-1] <= THIRD.total_seconds())
 
@@ -486,7 +487,7 @@ def test_end_of_the_lease_is_told_while_the_store_hangs(
     monkeypatch.setattr(MemoryLockProvider, "extend", hang)
     monkeypatch.setattr(MemoryLockProvider, "status", lambda *_: None)
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
-        with lock.watched_by(lambda: woken.append(time.monotonic())):
+        with lock.watched_by(lambda: woken.append(uptime())):
             beat_now(lock)
             assert beating.wait(PATIENCE)
             deadline = end_own_count(lock, after=SOON)
@@ -764,22 +765,31 @@ def test_async_body_may_release_early() -> None:
     """A body that gives its lock back goes on without it."""
 
     async def body() -> str:
-        end_own_count_soon()
-        assert await current_lock().arelease()
-        await asyncio.sleep(0.4)
+        lock = current_lock()
+        assert await lock.arelease()
+        end_own_count(lock)
+        await asyncio.to_thread(wait_for, lambda: lock not in lease_ends.entries)
+        await asyncio.sleep(0)  # where a cancellation would strike
         return "done"
 
     assert asyncio.run(aexecute(body, "job", lock_at_most_for=LEASE)).value == "done"
 
 
-def refuse_releases(monkeypatch: pytest.MonkeyPatch, times: int) -> list[Lock]:
-    """Let the store refuse so many releases; return those it was asked for."""
+def refuse_releases(
+    monkeypatch: pytest.MonkeyPatch, times: int, go_on: threading.Event | None = None
+) -> list[Lock]:
+    """
+    Let the store refuse so many releases; return those it was asked for.
+
+    The others it carries out once the test lets it ``go_on``.
+    """
     real, asked = MemoryLockProvider.release, []
 
     def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
         asked.append(lock)
         if len(asked) <= times:
             raise LockProviderError("the store is down")
+        assert go_on is None or go_on.wait(PATIENCE)
         return real(self, lock, **options)
 
     monkeypatch.setattr(MemoryLockProvider, "release", release)
@@ -795,10 +805,12 @@ def test_refused_release_is_tried_again(
     def receiver(*, released: bool, exception: Any, **kwargs: Any) -> None:
         outcomes.append((released, exception))
 
-    asked = refuse_releases(monkeypatch, 3)
+    go_on = threading.Event()
+    asked = refuse_releases(monkeypatch, 3, go_on)
     with received_by(lock_released, receiver):
         assert execute(lambda: 7, "job", lock_at_most_for=LEASE).value == 7
         assert is_held("job")
+        go_on.set()
         wait_for(lambda: not is_held("job"))
         wait_for(lambda: not late_releases.entries)
     assert len(asked) == 4

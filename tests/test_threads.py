@@ -275,12 +275,18 @@ class Due(float):
 
 
 @pytest.fixture
-def full(timetable: Timetable) -> Timetable:
-    """A timetable with thousands of entries, none of which is due."""
+def full(timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> Iterator[Timetable]:
+    """A timetable with thousands of entries, none of which is due, nor looked for."""
+    monkeypatch.setattr(threads, "LONGEST_WAIT", PATIENCE)
     soon = uptime() + 3600
     for number in range(2000):
         timetable.add(number, Often(), Due(soon + number))
-    return timetable
+    wait_for(lambda: is_idle(timetable))
+    yield timetable
+    monkeypatch.undo()
+    for key in list(timetable.entries):
+        timetable.remove(key)
+    timetable.add("now", lambda: None)  # it looks, and forgets the others
 
 
 def test_thousands_of_entries_are_not_looked_through(full: Timetable) -> None:

@@ -64,7 +64,11 @@ class Deploy:
     def __init__(self, folder: Path, stack: ExitStack):
         self.folder = folder
         self.vendor = connections["default"].vendor
-        self.name = f"test_shedlock_deploy{os.environ.get(SUFFIX_VARIABLE, '')}"
+        # Others of pytest's workers have one of their own at the same time.
+        mine = (SUFFIX_VARIABLE, "PYTEST_XDIST_WORKER")
+        self.name = "".join(
+            ["test_shedlock_deploy", *(os.environ.get(each, "") for each in mine)]
+        )
         if self.vendor == "sqlite":
             self.name = str(folder / "deploy.sqlite3")
         self._stack = stack

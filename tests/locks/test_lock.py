@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -195,7 +196,8 @@ def test_two_threads_release_one_after_the_other(
         with running_threads(1, try_to_release):
             wait_for(lambda: queue.asked == 2)
             go_on.set()
-    assert results == (["failed", True] if first_fails else [True, False])
+    # Whoever was first may write down its result last.
+    assert Counter(results) == Counter(["failed" if first_fails else False, True])
     assert lost == []
     assert not is_held("job")
 

@@ -25,6 +25,7 @@ from django_shedlock.providers import memory  # noqa: E402
 from django_shedlock.providers.entries import Entry  # noqa: E402
 from django_shedlock.providers.memory import MemoryLockProvider  # noqa: E402
 from django_shedlock.threads import Timetable  # noqa: E402
+from tests.support.waiting import PATIENCE  # noqa: E402
 
 
 class CarelessProvider(MemoryLockProvider):
@@ -102,7 +103,11 @@ def explore(setup: Callable[[], Any], *workers: Callable[[Any], None]) -> Any:
     import frontrun
 
     result = frontrun.explore(
-        setup=setup, workers=list(workers), invariant=lambda state: state.is_right()
+        setup=setup,
+        workers=list(workers),
+        invariant=lambda state: state.is_right(),
+        timeout_per_run=PATIENCE,
+        deadlock_timeout=PATIENCE,
     )
     return result.property_holds, result.num_explored
 
@@ -127,7 +132,11 @@ def main() -> None:
     started = SimpleNamespace(Thread=Started, Condition=condition)
     no_connections = SimpleNamespace(close_all=lambda: None)
     with patch.multiple(
-        threads, threading=started, connections=no_connections, Mutex=mutex
+        threads,
+        threading=started,
+        connections=no_connections,
+        Mutex=mutex,
+        LINGER=0.01,
     ):
         for timetable in (Timetable, CarelessTimetable):
             setup = lambda t=timetable: LastWork(t)  # noqa: E731

@@ -78,7 +78,9 @@ def noted_wait(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def is_idle(timetable: Timetable) -> bool:
     """Return whether its thread does nothing, and has no mutex or connection."""
     with timetable._mutex:
-        return not timetable._thread or bool(timetable._changed._waiters)
+        thread = timetable._thread
+        is_there = thread is not None and thread.is_alive()
+        return not is_there or bool(timetable._changed._waiters)
 
 
 @contextmanager
