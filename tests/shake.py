@@ -26,6 +26,8 @@ PAUSES = (10, 60)
 
 STOP_WITH_CHILDREN = {"runuser", "su", "sudo"}
 """When a child has stopped, they stop themselves, and nobody lets them go on."""
+INTERACTIVE = "-i"
+"""A shell with this option goes on by itself when its command has stopped."""
 
 BURNER = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 """Keeps a core busy, until who started it ends."""
@@ -56,7 +58,9 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 def _is_watched(process: psutil.Process) -> bool:
     parent = process.parent()
-    return parent is not None and parent.name() in STOP_WITH_CHILDREN
+    return parent is not None and (
+        parent.name() in STOP_WITH_CHILDREN or INTERACTIVE in parent.cmdline()
+    )
 
 
 def pick(suite: psutil.Process) -> list[psutil.Process]:

@@ -58,6 +58,15 @@ def test_child_of_runuser_is_left_alone(
     assert child not in shake.family(parent)
 
 
+def test_child_of_an_interactive_shell_is_left_alone(
+    tree: list[psutil.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would tell what has stopped amid what its test reads."""
+    parent, child = tree
+    monkeypatch.setattr(shake, "INTERACTIVE", TREE)
+    assert child not in shake.family(parent)
+
+
 def test_each_round_that_fails_counts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
