@@ -28,23 +28,20 @@ def post(address: str, **content: Any) -> None:
     A try that fails is repeated, a redirect is not followed. Raises ``OSError`` unless
     the answer is a success. It shows nothing of the address but the host.
     """
+    import requests  # not before there is something to send
+
     for left in reversed(range(TRIES)):
-        if not (problem := _try(address, content)):
-            return
+        try:
+            answer = requests.post(
+                address, timeout=TIMEOUT, allow_redirects=False, stream=True, **content
+            )
+            answer.close()  # without a look at its body, which may never end
+        except Exception as error:  # of any of its layers; their texts have the path
+            problem = type(error).__name__
+        else:
+            if 200 <= answer.status_code < 300:
+                return
+            problem = f"it answered with the status {answer.status_code}"
         if left:
             time.sleep(PAUSE)
     raise OSError(f"{urlsplit(address).netloc.rpartition('@')[2]}: {problem}")
-
-
-def _try(address: str, content: dict[str, Any]) -> str:
-    import requests  # not before there is something to send
-
-    try:
-        answer = requests.post(
-            address, timeout=TIMEOUT, allow_redirects=False, stream=True, **content
-        )
-        answer.close()  # without a look at its body, which may never end
-    except Exception as error:  # whatever its layers raise; their texts have the path
-        return type(error).__name__
-    status = answer.status_code
-    return "" if 200 <= status < 300 else f"it answered with the status {status}"

@@ -33,8 +33,7 @@ def page_of_lock(alias: str, name: str) -> str:
     from django.contrib.admin.utils import quote  # needs the admin's apps
 
     with suppress(NoReverseMatch):
-        view = "admin:django_shedlock_lockrecord_change"
-        page = reverse(view, args=[quote(name)])
+        page = reverse("admin:django_shedlock_lockrecord_change", args=[quote(name)])
         many = len(provider_aliases()) > 1
         return f"{site}{page}{'?' + urlencode({'provider': alias}) if many else ''}"
     return ""

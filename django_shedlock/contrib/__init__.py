@@ -1,10 +1,20 @@
-"""What connects other software. Here: the name of a lock where others name it."""
+"""What connects other software. Here: what several of its apps need."""
 
+import atexit
 import re
+from collections.abc import Callable
 from hashlib import sha256
+from multiprocessing import parent_process
 
 LONGEST_SLUG = 50
 """Sentry cuts longer ones."""
+
+
+def at_end_of_child(work: Callable[[], object]) -> None:
+    """Call ``work``, once, at the end of a process that a beat has started."""
+    if parent_process() is not None:  # it calls nothing that its parent registered
+        atexit.unregister(work)
+        atexit.register(work)
 
 
 def slug_of(name: str) -> str:

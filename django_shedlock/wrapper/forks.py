@@ -1,5 +1,6 @@
 """Bodies that run in processes of their own, a few at once."""
 
+import atexit
 import os
 import signal
 import sys
@@ -123,6 +124,7 @@ class Forks:
 
 
 def _become(key: str, body: Callable[[], object], mask: set[signal.Signals]) -> None:
+    atexit._clear()  # those of the parent: as multiprocessing does from 3.14 on
     os.setpgid(0, 0)  # so that all that it starts ends with it
     for number in ENDING:
         signal.signal(number, _exit)
@@ -133,6 +135,7 @@ def _become(key: str, body: Callable[[], object], mask: set[signal.Signals]) -> 
         logger.exception("%s failed.", key)
         sys.exit(1)
     finally:
+        atexit._run_exitfuncs()
         private_connections.close_idle()
 
 

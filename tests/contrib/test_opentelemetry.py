@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from django_shedlock import LockLost, execute, hold, scheduler_lock
 from django_shedlock.contrib.opentelemetry import apps
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
 from tests.support.threads import run_threads
@@ -222,6 +229,33 @@ def test_processor_that_raises_breaks_no_job(
         assert execute(lambda: 7, "nightly").value == 7
     assert "Lock 'nightly': its run has no span." in caplog.text
     assert traces.spans == ()
+
+
+class Written(SpanExporter):
+    """Writes the names of spans into a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        with self._file.open("a") as names:
+            names.writelines(f"{called(span)}\n" for span in spans)
+        return SpanExportResult.SUCCESS
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_of_a_beat_exports_its_span(tmp_path: Path) -> None:
+    """The SDK exports many at a time, and its process is forked and ends."""
+
+    def body() -> None:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(Written(tmp_path / "names")))
+        trace.set_tracer_provider(provider)
+        apps.tracer = provider.get_tracer("django_shedlock")
+        execute(lambda: None, "nightly")
+
+    run_in_fork(body)
+    assert (tmp_path / "names").read_text().split() == ["nightly"]
 
 
 def test_jobs_without_locks_have_no_spans(traces: Traces, settings: Any) -> None:

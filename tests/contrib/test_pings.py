@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from django_shedlock import LockLost, checks, execute, hold, scheduler_lock, web
 from django_shedlock.contrib import slug_of
 from django_shedlock.contrib.pings import apps
 from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
 from tests.support.paths import ROOT
@@ -262,6 +264,15 @@ def test_process_that_ends_sends_its_pings(web: Web) -> None:
     """A command that cron started waits for them."""
     subprocess.run([sys.executable, "-c", PROCESS, web.url, "60"], check=True, cwd=ROOT)
     assert [each.path for each in web.sent] == ["/nightly/start", "/nightly"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_of_a_beat_sends_its_pings(web: Web) -> None:
+    """Its process is forked, and ends without what its parent would do at the end."""
+    run("before")
+    assert len(web.paths(2)) == 2
+    run_in_fork(partial(run, "nightly"))
+    assert web.paths(2)[2:] == ["/secret/nightly/start", "/secret/nightly"]
 
 
 def test_process_waits_for_no_server_for_ever(web: Web) -> None:

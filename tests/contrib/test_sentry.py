@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +17,12 @@ from django_shedlock import LockLost, execute, hold, scheduler_lock
 from django_shedlock.contrib.sentry import apps
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
 from tests.support.threads import run_threads
 from tests.support.waiting import PATIENCE
+from tests.support.web import serving
 
 YEARLY = "0 0 1 1 *"
 """A tick that does not come while a test runs."""
@@ -190,6 +193,26 @@ def test_without_the_sdk_set_up_nothing_is_kept() -> None:
     before = len(apps._open)
     with hold("nightly", schedule=YEARLY):
         assert len(apps._open) == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_of_a_beat_checks_in_and_out() -> None:
+    """The SDK sends later, and its process is forked and ends."""
+    with serving() as web:
+        sentry_sdk.init(
+            f"http://key@{web.url.removeprefix('http://')}/1",
+            default_integrations=False,
+            auto_enabling_integrations=False,
+            _experiments={"transport_compression_level": 0},
+        )
+        run_in_fork(run)
+        sentry_sdk.get_client().close()
+        sentry_sdk.get_global_scope().set_client(None)
+        sent = [each.body for each in web.sent if '"type":"check_in"' in each.body]
+    assert [re.findall('"status":"(.+?)"', body) for body in sent] == [
+        ["in_progress"],
+        ["ok"],
+    ]
 
 
 def test_transport_that_raises_breaks_no_job(sentry: Noted) -> None:

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.wrapper.forks import Forks
 from tests.support.locks import configure, status_of, take_from, try_from
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 DEATH = PATIENCE
 """Seconds after which a child that hangs is ended."""
@@ -50,6 +51,19 @@ def forked(work: Callable[[], bool], meanwhile: Callable[[], object] = bool) -> 
     finally:
         _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status) == 0
+
+
+def run_in_fork(body: Callable[[], object]) -> None:
+    """Run the body as a beat does, until its process has ended."""
+    forks = Forks(1)
+
+    def has_ended() -> bool:
+        forks.wait(0)
+        return not forks._running
+
+    with forks.handling_signals():
+        forks.add("job", body)
+        wait_for(has_ended)
 
 
 def assert_child_connects_anew(provider: LockProvider) -> None:

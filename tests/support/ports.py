@@ -8,12 +8,9 @@ import socket
 import tempfile
 from pathlib import Path
 from random import SystemRandom
-from typing import IO
 
 PORTS = range(12_000, 22_000)
 """Below those that kernels give out by themselves, also with 10,000 added."""
-
-_claims: list[IO[str]] = []
 
 
 def free_port() -> int:
@@ -27,13 +24,12 @@ def free_port() -> int:
     folder.mkdir(exist_ok=True)
     while True:
         port = SystemRandom().choice(PORTS)  # tests may have seeded the other one
-        claim = (folder / str(port)).open("w")
+        claim = os.open(folder / str(port), os.O_CREAT | os.O_WRONLY)  # until the end
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for each in (port, port + 10_000):
                 socket.create_server(("127.0.0.1", each)).close()
         except OSError:
-            claim.close()
+            os.close(claim)
         else:
-            _claims.append(claim)
             return port

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -133,6 +134,16 @@ def test_children_share_no_connection(bodies: Bodies) -> None:
     bodies.add("job")
     bodies.wait_for("job")
     assert connection.connection is None
+
+
+def test_functions_of_atexit(bodies: Bodies) -> None:
+    """A body's process calls those that the body has registered, and no others."""
+    ours, theirs = bodies.folder / "ours", bodies.folder / "theirs"
+    atexit.register(ours.touch)
+    bodies.add("job", body=partial(atexit.register, theirs.touch))
+    bodies.turn_until(lambda: theirs.exists() and not bodies.forks._running)
+    atexit.unregister(ours.touch)
+    assert not ours.exists()
 
 
 def tidy_up(file: Path, begun: Path) -> None:

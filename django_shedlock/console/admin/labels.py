@@ -118,19 +118,14 @@ def outcome_badge(outcome: str) -> SafeString:
     return badge(outcome, str(OUTCOMES[RunOutcome(outcome)]))
 
 
-def short_name(name: str) -> str:
-    """Return the name; of a command in ``CRONJOBS`` without the call around it."""
-    namespace, _, entry = name.partition("cron:")
-    command = COMMAND.fullmatch(entry)
-    if command is None or not f".{namespace}".endswith("."):
-        return name
-    options = f"({command['options']})" if command["options"] else ""
-    return f"{namespace}cron:{command['name']}{options}"
-
-
 def lock_name(name: str) -> SafeString:
-    """Return the name, which may be broken at its points."""
-    parts = ((part,) for part in short_name(name).split("."))
+    """Return the name, without the call around a command of an entry of CRONJOBS."""
+    namespace, _, entry = name.partition("cron:")
+    command, short = COMMAND.fullmatch(entry), name
+    if command is not None and f".{namespace}".endswith("."):
+        options = f"({command['options']})" if command["options"] else ""
+        short = f"{namespace}cron:{command['name']}{options}"
+    parts = ((part,) for part in short.split("."))  # it may be broken at its points
     broken = format_html_join(mark_safe(".<wbr>"), "{}", parts)
     return format_html('<bdi title="{}">{}</bdi>', name, broken)
 

@@ -83,8 +83,13 @@ class Beat(base.Subcommand):
                 "With SHEDLOCK_ENABLED = False each host would run each job."
             )
         self.provider: LockProvider = provider
-        self.verbosity: int = verbosity
-        self.catches_up: bool = not no_catch_up
+        self.catch_up: Any = not no_catch_up and partial(
+            CatchUp(self.stdout, self.stderr, self.style).run,
+            provider,
+            include_expired=[],
+            verbosity=verbosity,
+            dry_run=False,
+        )
         self.scheduled: list[tuple[str, Schedule, Starter]] = [
             (job.name, job.schedule, job.start)
             for job in named_jobs(provider.alias)
@@ -100,23 +105,22 @@ class Beat(base.Subcommand):
         self.due: list[datetime] = []
         self.is_away: bool = False
         self.forks: Forks = Forks(jobs)
-        forks = self.forks
         looks_at = asks_at = -math.inf
-        with forks.handling_signals():
+        with self.forks.handling_signals():
             try:
-                while not forks.is_ending:
+                while not self.forks.is_ending:
                     if uptime() >= asks_at:
                         asks_at = uptime() + ASK
                         with self._tolerating():
                             if uptime() >= looks_at:
                                 self._look()
                                 looks_at = uptime() + LOOK
-                            if self.catches_up:
+                            if self.catch_up:
                                 self._ask()
-                    forks.wait(min(asks_at - uptime(), self._start_due()))
+                    self.forks.wait(min(asks_at - uptime(), self._start_due()))
                 self.write("Ends its jobs.")
             finally:
-                forks.end(grace)
+                self.forks.end(grace)
 
     @contextmanager
     def _tolerating(self) -> Iterator[None]:
@@ -144,14 +148,14 @@ class Beat(base.Subcommand):
         self.due = list(map(min, self.due or following, following))
         if is_first:
             self._tell()
-        if self.catches_up:
+        if self.catch_up:
             grace = default_duration(conf.GRACE)
             # What has expired waits for an operator.
             if is_first or any(
                 status.may_catch_up(grace) and status.state is not LockState.EXPIRED
                 for status in self.provider.statuses(LockQuery(overdue_by=grace))
             ):
-                self.forks.add(CatchUp.name, self._catch_up)
+                self.forks.add("The beat's catch-up", self.catch_up)
             Trail(self.provider).note_catch_up()
 
     def _tell(self) -> None:
@@ -188,8 +192,3 @@ class Beat(base.Subcommand):
     def _carry_out(self, request: int) -> None:
         for _, answer in carry_out_requests(self.provider, request):
             self.write(printable(answer.detail))
-
-    def _catch_up(self) -> None:
-        command = CatchUp(self.stdout, self.stderr, self.style)
-        options: Any = {"verbosity": self.verbosity, "dry_run": False}
-        command.run(self.provider, include_expired=[], **options)

@@ -104,8 +104,7 @@ class Check(base.Subcommand):
             raise base.WrongCall("--mail-admins needs an address in ADMINS.")
         if webhook and find_spec("requests") is None:
             raise base.WrongCall("--webhook needs django-shedlock[pings].")
-        if grace is None:
-            grace = default_duration(conf.GRACE)
+        grace = default_duration(conf.GRACE) if grace is None else grace
         search = Search(grace, held_for, tuple(ignore), acknowledged=True)
         found = search.verdict(aliases)
         findings = [each for each in found if not each.acknowledged]

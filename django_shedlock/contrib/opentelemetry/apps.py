@@ -8,6 +8,7 @@ from django.apps import AppConfig
 from opentelemetry import trace
 
 from django_shedlock import signals
+from django_shedlock.contrib import at_end_of_child
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import RunOutcome
@@ -47,13 +48,12 @@ def span_around(lock: Lock) -> AbstractContextManager[Any]:
         signals.logger.exception("Lock %r: its run has no span.", lock.name)
         return nullcontext()
     _spans[lock] = span
+    at_end_of_child(getattr(trace.get_tracer_provider(), "force_flush", bool))
     # It ends with the release, which tells how, and what it may show of an exception.
     return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
 
-def note_skip(
-    *, configuration: LockConfiguration, provider: Any, **kwargs: Any
-) -> None:
+def note_skip(*, configuration: Any, provider: Any, **kwargs: Any) -> None:
     """Note a skip as an event of the current span, or as a span without one."""
     attributes = _attributes(configuration, provider)
     current = trace.get_current_span()

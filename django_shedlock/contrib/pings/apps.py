@@ -12,7 +12,7 @@ from django.apps import AppConfig
 
 from django_shedlock import conf, signals
 from django_shedlock.clocks import uptime
-from django_shedlock.contrib import slug_of
+from django_shedlock.contrib import at_end_of_child, slug_of
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import is_success
@@ -85,6 +85,7 @@ def _ping(name: str, address: str, ending: str = "", text: str = "") -> None:
     path = parts.path.rstrip("/") + ending if ending else parts.path
     send = partial(_send, name, parts._replace(path=path).geturl(), text)
     _hosts[parts.netloc].add(object(), send)
+    at_end_of_child(flush)
 
 
 def _send(name: str, address: str, text: str) -> None:

@@ -5,16 +5,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import sentry_sdk
 from django.apps import AppConfig
 from sentry_sdk.crons import MonitorStatus, capture_checkin
 
 from django_shedlock import signals
 from django_shedlock.clocks import uptime
-from django_shedlock.contrib import slug_of
-from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.contrib import at_end_of_child, slug_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import is_success
-from django_shedlock.schedules.cron import SHORTHANDS, Schedule
+from django_shedlock.schedules.cron import SHORTHANDS
 
 if TYPE_CHECKING:
     from sentry_sdk.types import MonitorConfig
@@ -56,24 +56,21 @@ def check_in(*, lock: Lock, **kwargs: Any) -> None:
     if (schedule := lock.configuration.schedule) is None:
         return
     slug, now = slug_of(lock.name), uptime()
-    monitor = monitor_of(lock.configuration, schedule)
-    key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
-    if key is not None:
-        _open[lock] = CheckIn(slug, key, now, now)
-
-
-def monitor_of(lock: LockConfiguration, schedule: Schedule) -> "MonitorConfig":
-    """Return the monitor: late after the lock's grace, too long after its lease."""
-    return {
+    # It is late after the lock's grace, and runs too long after its lease.
+    monitor: MonitorConfig = {
         "schedule": {
             "type": "crontab",
             "value": SHORTHANDS.get(schedule.expression, schedule.expression),
         },
         "timezone": str(schedule.time_zone),
-        "checkin_margin": max(1, -(-lock.grace // MINUTE)),
+        "checkin_margin": max(1, -(-lock.configuration.grace // MINUTE)),
         # Sentry counts from the beginning of the minute.
-        "max_runtime": 1 - (-lock.lock_at_most_for // MINUTE),
+        "max_runtime": 1 - (-lock.configuration.lock_at_most_for // MINUTE),
     }
+    key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
+    if key is not None:
+        _open[lock] = CheckIn(slug, key, now, now)
+        at_end_of_child(sentry_sdk.flush)
 
 
 def keep_open(*, lock: Lock, **kwargs: Any) -> None:
