@@ -123,7 +123,8 @@ def _locks_here() -> tuple[Lock, ...]:
 @contextmanager
 def activated(lock: Lock) -> Iterator[None]:
     """Make ``lock`` the current one of this thread or task while the body runs."""
-    _held.here.locks = (*_locks_here(), lock)
+    # Without those that were left in another context, as by a dropped generator.
+    _held.here.locks = (*(each for each in _locks_here() if each.is_ours), lock)
     try:
         yield
     finally:

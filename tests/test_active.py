@@ -29,7 +29,7 @@ from django_shedlock import (
     locks_held,
     release_all,
 )
-from django_shedlock.active import Body, activated
+from django_shedlock.active import Body, _locks_here, activated
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
@@ -306,6 +306,26 @@ def ends() -> Iterator[list[BaseException | None]]:
     lock_released.connect(receiver)
     yield receiver.told
     lock_released.disconnect(receiver)
+
+
+def test_dropped_generators_leave_nothing_behind() -> None:
+    """Each is closed in a task of its own, not where its lock was acquired."""
+
+    async def rows() -> AsyncIterator[int]:
+        async with ahold("rows"):
+            yield 1
+            yield 2
+
+    async def main() -> int:
+        for _ in range(3):
+            async for _row in rows():
+                break
+            while locks_held():
+                await asyncio.sleep(0.01)
+        async with ahold("rows"):
+            return len(_locks_here())
+
+    assert asyncio.run(main()) == 1
 
 
 class Part:

@@ -18,7 +18,7 @@ from django_shedlock.fields import DatabaseNow, UTCDateTimeField
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus, UnreadHolder
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.models.records import not_running
+from django_shedlock.models.records import held, not_running
 from django_shedlock.providers.database import statements as sql
 from django_shedlock.providers.database.compound import can_ride, together
 from django_shedlock.providers.database.connections import (
@@ -80,13 +80,15 @@ def acquire(
     by_operator = lock.configuration.start.trigger is Trigger.OPERATOR
     key = lock.name, *address(connection)
     is_recent = time.monotonic() < recent.get(key, -RECENT) + RECENT
-    was_refused = is_recent and not is_again and not by_operator
-    # Most likely it is refused again, and a look costs less than an UPDATE.
-    may_get_it = not was_refused or LOOK(connection, name=lock.name)
-    if may_get_it and _write(ACQUIRE[by_operator], lock, connection):
+    may_look = is_recent and not is_again and not by_operator
+    # Most likely it is refused again, and a look costs less than an UPDATE. If there is
+    # no record, it was deleted, or was another tenant's.
+    seen = LOOK(connection, name=lock.name) if may_look else None
+    is_held = seen is not None and seen[0]
+    if not is_held and _write(ACQUIRE[by_operator], lock, connection):
         recent.pop(key, None)
         return None
-    if was_refused:
+    if seen is not None:
         # Only who asks for the holder needs to read it.
         return UnreadHolder(
             lambda: UNKNOWN if (now := look(lock.name)) is None else now.holder()
@@ -246,10 +248,11 @@ CREATE_FREE = sql.Insert(
 LOOK = sql.Look(
     lambda: (
         LockRecord.objects.filter(name=sql.text("name"))
-        .acquirable()
-        .values_list("name")
+        .annotate(is_held=held())
+        .values_list("is_held")
     )
 )
+"""Tells whether the lock is held, if there is a record."""
 WRITE_NOTHING = sql.Update(
     lambda: (LockRecord.objects.filter(name=""), {"locked_by": ""})
 )

@@ -103,7 +103,12 @@ def run(
                 else _given(caller, path, is_private=is_private)
             ) as connection:
                 is_again, was_sent = was_sent, True
-                return work(connection, is_again)
+                answer = work(connection, is_again)
+            # Found nothing: the caller may look elsewhere since the acquisition.
+            is_here = path is None or is_private or answer or not attempts_left
+            if is_here or search_path_of(caller) == path:
+                return answer
+            is_private, was_sent = True, False
         except Error as error:
             has_no_answer |= may_leave and was_sent and errors.is_lost_reply(error)
             is_late = errors.is_busy(error) and time.monotonic() > give_up_at

@@ -131,6 +131,8 @@ def describe(error: Error) -> str:
     if is_lock_timeout(error):
         holder = "perhaps your own, which called fence()?"
         return f"{what} A transaction keeps its row: {holder}"
+    if not CONFLICTS.isdisjoint(_codes(error)):
+        return f"{what} Another transaction came first: run this one again."
     if may_be_lost_connection(error):
         room = " has its pooler room for one more connection,"
     migrated = "did `python manage.py migrate` run on it?"

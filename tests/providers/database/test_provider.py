@@ -20,6 +20,7 @@ from django.db import (
     OperationalError,
     connection,
     connections,
+    transaction,
 )
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
@@ -326,16 +327,12 @@ def test_holder_of_an_unreachable_store_is_unknown(
 @servers_only
 @committed
 @pytest.mark.usefixtures("remembering")
-def test_record_seen_a_while_ago_is_looked_for(
-    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that was deleted since is made again soon, and not after the lease."""
+def test_record_that_was_deleted_is_made_again(provider: DatabaseLockProvider) -> None:
+    """Also if it was seen just now."""
     take_from(provider, configure())
     try_from(provider, configure())
     LockRecord.objects.all().delete()
-    assert not isinstance(try_from(provider, configure()), Lock)
-    monkeypatch.setattr(acquisition, "RECENT", 0)
-    take_from(provider, configure())
+    assert isinstance(try_from(provider, configure()), Lock)
 
 
 @committed
@@ -550,6 +547,20 @@ def test_conflict_is_tried_again(provider: DatabaseLockProvider) -> None:
     with connection.execute_wrapper(Failing(conflict(), times=3)):
         lock = try_from(provider, configure())
     assert isinstance(lock, Lock)
+
+
+@servers_only
+@committed
+def test_conflict_in_the_callers_transaction_is_named(
+    provider: DatabaseLockProvider,
+) -> None:
+    """Only the caller can do it again: the database is there."""
+    lock = take_from(provider, configure())
+    failing = connection.execute_wrapper(Failing(conflict(), times=1))
+    first = "Another transaction came first: run this one again"
+    with pytest.raises(LockProviderError, match=first):
+        with transaction.atomic(), failing:
+            provider.fence(lock)
 
 
 @committed

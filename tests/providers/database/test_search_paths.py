@@ -10,7 +10,8 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from django_shedlock import LockProviderError, execute, hold
-from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database import DatabaseLockProvider, acquisition
+from django_shedlock.test import force_release
 from tests.support.leases import beat_now, lease_end
 from tests.support.processes import Parent, worker
 from tests.support.waiting import wait_for
@@ -101,6 +102,24 @@ def test_one_process_has_the_lock_of_a_tenant(ours: str, theirs: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_skip_for_one_tenant_is_none_for_another(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is remembered, but another tenant may have none yet."""
+    monkeypatch.setattr(acquisition, "is_of_a_test", lambda connection: False)
+    with worker(hold_on, "acme", mode) as holder:
+        assert holder.heard() == "inside"
+        choose("acme")
+        with MODES[mode]():
+            assert not execute(list, "job").was_executed
+        choose("globex")
+        with MODES[mode]():
+            assert execute(list, "job").was_executed
+        for _ in range(2):
+            holder.send()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_late_release_reaches_the_tenant(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +147,27 @@ def test_release_on_a_new_connection_reaches_the_tenant(mode: str) -> None:
     with hold("job", lock_at_most_for="10m"):
         connection.close()
     assert held() == []
+
+
+def test_body_may_look_elsewhere() -> None:
+    """A job may go through the tenants, and is not lost because of that."""
+    choose("acme")
+    with hold("job", lock_at_most_for="10m") as lock:
+        choose("globex")
+        lock.extend()
+        assert lock.fencing_token == 1
+    assert not lock.is_lost
+    assert held() == []
+    assert outcomes() == {"public": [], "acme": ["succeeded"], "globex": []}
+
+
+def test_loss_is_told_to_a_body_that_looks_elsewhere() -> None:
+    """The release that asks both schemas is no release that is sent again."""
+    choose("acme")
+    with hold("job", lock_at_most_for="10m") as lock:
+        assert force_release("job")
+        choose("globex")
+    assert lock.lost.is_set()
 
 
 def test_broken_transaction_keeps_no_lock() -> None:
