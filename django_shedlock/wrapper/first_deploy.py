@@ -10,6 +10,7 @@ from django_shedlock.clocks import Backoff
 from django_shedlock.executor import unlocked
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.providers import get_provider
+from django_shedlock.signals import logger
 
 
 @contextmanager
@@ -48,6 +49,8 @@ def before_first_migrate(
         if is_ours is None:
             break
         if backoff.is_over:
+            text = "Lock %r not acquired: what stands in for it is held."
+            logger.info(text, configuration.name)
             yield False
             return
         sleep(backoff.pause())

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +274,15 @@ def test_what_stands_in_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     with get_provider().stand_in("migrate") as is_ours:
         assert is_ours is True
     assert told == ["0", "read committed"]
+
+
+def test_skip_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As any other: else a pod that skips prints nothing, and exits with 0."""
+    stands_in = contextmanager(lambda name: iter([False]))
+    monkeypatch.setattr(get_provider(), "stand_in", stands_in)
+    caplog.set_level("INFO", "django_shedlock")
+    with before_first_migrate(make_request("migrate", {})) as goes_on:
+        assert goes_on is False
+    assert "Lock 'migrate' not acquired: what stands in" in caplog.text

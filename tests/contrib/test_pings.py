@@ -43,6 +43,16 @@ with hold("nightly"):
     pass
 """
 """What cron starts: a job, and then the end."""
+FORK = """
+    import os, signal, time
+    time.sleep(0.02)
+    if (child := os.fork()) == 0:
+        signal.alarm(5)
+        import requests
+        requests.post
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
 
 
 @pytest.fixture
@@ -317,3 +327,10 @@ def test_e001_pings_without_their_app_or_library(
     assert "put 'django_shedlock.contrib.pings' into INSTALLED_APPS" in message.msg
     settings.SHEDLOCK_PINGS = {}
     assert checks.check_settings() == []
+
+
+def test_job_that_forks_at_once() -> None:
+    """A thread that still imports requests would leave half of it to the child."""
+    code = PROCESS.replace("    pass", FORK)
+    command = [sys.executable, "-c", code, "http://127.0.0.1:9", "0"]
+    subprocess.run(command, check=True, timeout=PATIENCE, cwd=ROOT)

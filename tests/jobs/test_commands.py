@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core import management
+from django.core import mail, management
 from django.core.management import ManagementUtility, call_command
+from django.core.management.commands import migrate
+from django.db.models.signals import post_migrate
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
@@ -19,7 +22,8 @@ from django_shedlock.checks import check_jobs
 from django_shedlock.contrib.crontab.entries import CrontabEntry
 from django_shedlock.jobs.commands import NEVER_LOCKED
 from django_shedlock.jobs.registry import find_job, registered_jobs
-from django_shedlock.models import LockRun
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider
 from django_shedlock.test import held_elsewhere
 from tests.support.commands import run
 from tests.support.jobs import DAILY, only_jobs_of, ran
@@ -54,6 +58,30 @@ from django_shedlock import scheduler_lock
 @scheduler_lock("sweep by hand")
 class Command(Command):
     pass
+"""
+TYPED = """
+from django.core.management.base import BaseCommand
+from tests.support.jobs import ran
+
+class Typed(type(BaseCommand)):
+    # As django-typer's, whose options are the parameters of a class's own handle().
+    def __new__(mcs, name, bases, attributes):
+        if handle := attributes.pop("handle", None):
+            attributes |= {"typed": staticmethod(handle), "handle": Typed.handle}
+        return super().__new__(mcs, name, bases, attributes)
+
+    def handle(self, *args, **options):
+        self.typed(options["room"])
+
+class Command(BaseCommand, metaclass=Typed):
+    requires_system_checks = []
+
+    def add_arguments(self, parser):
+        for name in self.typed.__code__.co_varnames:
+            parser.add_argument(f"--{name}")
+
+    def handle(room):
+        ran.append(room)
 """
 APPS = ["django_shedlock", "others"]
 LOCKED: dict[str, Any] = {"SHEDLOCK_COMMANDS": {"sweep": {"lock_at_most_for": "10m"}}}
@@ -271,3 +299,73 @@ def test_w020_command_that_is_made_elsewhere() -> None:
 
     assert [m for m in check_jobs() if m.id == "shedlock.W020"] == []
     assert Command.__module__ == __name__
+
+
+def test_metaclass_that_reads_handle(others: Any) -> None:
+    """django-typer makes a command's options of the handle() that its class defines."""
+    others("others", "typed", TYPED)
+    with override_settings(SHEDLOCK_COMMANDS={"typed": {}}):
+        call_command("typed", "--room", "hall")
+        with held_elsewhere("typed"):
+            call_command("typed", "--room", "cellar")
+    assert ran == ["hall"]
+
+
+@pytest.fixture
+def deploying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this be no test, for which ``migrate`` would have no lock."""
+    monkeypatch.delattr(mail, "outbox")
+
+
+@pytest.mark.usefixtures("deploying")
+def test_look_of_migrate_is_never_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A skip has the status 0, which says that everything is applied."""
+    monkeypatch.setattr(migrate.MigrationExecutor, "migration_plan", one_is_missing)
+    with override_settings(SHEDLOCK_COMMANDS={"migrate": {}}):
+        with held_elsewhere("migrate"):
+            call_command("migrate", verbosity=0)  # skipped, or it would fail
+            call_command("migrate", "--plan")
+            with pytest.raises(SystemExit):
+                call_command("migrate", "--check")
+    assert "django_shedlock.0001_initial" in capsys.readouterr().out
+
+
+def one_is_missing(executor: Any, *args: Any, **options: Any) -> list[Any]:
+    return [(executor.loader.get_migration("django_shedlock", "0001_initial"), False)]
+
+
+@pytest.mark.usefixtures("deploying")
+@pytest.mark.parametrize("options", [{"lock_at_least_for": "1m"}, DAILY])
+def test_first_migrate_with_a_lock_that_is_remembered(
+    options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else could make the table that it needs for that."""
+    stands_in = contextmanager(lambda name: iter([True]))
+    monkeypatch.setattr(get_provider(), "stand_in", stands_in)
+    with override_settings(SHEDLOCK_COMMANDS={"migrate": options}):
+        call_command("migrate", verbosity=0)
+    assert not LockRecord.objects.exists()
+
+
+def test_databases_of_tests_are_migrated_without_a_lock() -> None:
+    """It may be in a store of others: a skip would leave the database empty."""
+    with override_settings(SHEDLOCK_COMMANDS={"migrate": {}}):
+        with held_elsewhere("migrate"), assert_runs():
+            call_command("migrate", verbosity=0)
+
+
+@contextmanager
+def assert_runs() -> Iterator[None]:
+    ended: list[Any] = []
+
+    def note(**told: Any) -> None:
+        ended.append(told)
+
+    post_migrate.connect(note)
+    try:
+        yield
+    finally:
+        post_migrate.disconnect(note)
+    assert ended

@@ -28,8 +28,8 @@ LONGEST_NAME = 60
 """Of a lock in the subject of a mail."""
 MOST_MAILED = 100
 """Findings in one mail."""
-LONGEST_POST = 8000
-"""Characters: of more than 40,000, to which escapes may make them, Slack keeps none."""
+LONGEST_POST = 2000
+"""Characters, with escapes: Discord refuses more, and Rocket.Chat more than 5000."""
 
 
 class Check(base.Subcommand):
@@ -165,9 +165,9 @@ def _address(text: str) -> str:
 
 
 def _post(address: str, subject: str, text: str) -> None:
-    text = f"{subject}\n\n{text}"[:LONGEST_POST]
-    # Escaped, since a name could call all people of the channel, as <!here> does.
-    post(address, json={"text": escape(text, quote=False)})
+    # A name could call all people of the channel, as <!here> does, or @here.
+    text = escape(f"{subject}\n\n{text}", quote=False).replace("@", "@\u200b")
+    post(address, json={"text": text[:LONGEST_POST]})
 
 
 def _composed(changes: Changes) -> tuple[str, str]:

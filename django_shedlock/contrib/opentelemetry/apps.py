@@ -12,6 +12,7 @@ from django_shedlock.contrib import at_end_of_child
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import RunOutcome
+from django_shedlock.providers import UnlockedProvider
 
 tracer: trace.Tracer = trace.get_tracer("django_shedlock")
 _spans: WeakKeyDictionary[Lock, trace.Span] = WeakKeyDictionary()
@@ -33,7 +34,8 @@ class OpenTelemetryConfig(AppConfig):
 
 def span_around(lock: Lock) -> AbstractContextManager[Any]:
     """Begin the span of a run; return what makes it the parent of its body's spans."""
-    if lock in _spans:  # the body goes into its own lock once more
+    # The body goes into its own lock once more, or no signal tells its end.
+    if lock in _spans or isinstance(lock.provider, UnlockedProvider):
         return nullcontext()
     tick = {} if lock.tick is None else {"shedlock.tick": lock.tick.isoformat()}
     attributes = {

@@ -4,6 +4,7 @@ import atexit
 from collections import defaultdict
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib import import_module
 from typing import Any
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
@@ -82,6 +83,8 @@ def _ping(name: str, address: str, ending: str = "", text: str = "") -> None:
     if len(_hosts[parts.netloc].entries) >= MOST_WAITING:
         signals.logger.warning("Lock %r: no ping, since %d wait.", name, MOST_WAITING)
         return
+    # Imported by the thread while the job forks, it would stay half of itself there.
+    import_module("requests")
     path = parts.path.rstrip("/") + ending if ending else parts.path
     send = partial(_send, name, parts._replace(path=path).geturl(), text)
     _hosts[parts.netloc].add(object(), send)

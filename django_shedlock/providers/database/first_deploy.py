@@ -64,7 +64,7 @@ def stand_in(using: str, name: str) -> Iterator[bool | None]:
         return
     what = "the database's own lock stands in"
     if caller.vendor not in ACQUIRE:
-        what = "and this database has none to stand in, it is not locked"
+        what = "it is not locked: this database has no lock that could stand in"
     connection = copy_of(caller)
     try:
         if caller.vendor in ACQUIRE:

@@ -99,6 +99,25 @@ def test_name_calls_nobody(web: Web) -> None:
     assert "<" not in text
 
 
+def test_name_calls_nobody_in_other_chats(web: Web) -> None:
+    """Discord, Mattermost and Rocket.Chat take a plain @everyone, @all or @here."""
+    fail("import:@everyone")
+    call(web.url)
+    [text] = texts(web)
+    assert "@everyone" not in text
+    assert "@\u200beveryone" in text
+
+
+def test_many_findings_fit_into_every_chat(web: Web) -> None:
+    """Discord answers 400 to more than 2000 characters, each time."""
+    for number in range(30):
+        fail(f"import:<{number}>")
+    call(web.url)
+    [text] = texts(web)
+    assert text.startswith("shedlock: 30 new: ")
+    assert len(text) <= 2000
+
+
 def test_post_has_an_end(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chat refuses long texts; all findings count as told."""
     monkeypatch.setattr(check, "LONGEST_POST", 100)
