@@ -1,13 +1,21 @@
-"""Cancel the body of an async job when its lock is lost."""
+"""Cancel the body of an async job: when its lock is lost, and when a signal comes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from functools import partial
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
+
+from asgiref.sync import async_to_sync
 
 from django_shedlock.exceptions import LockLost
 from django_shedlock.locks.lock import Lock
+
+T = TypeVar("T")
 
 _guarded: WeakKeyDictionary[asyncio.Task[Any], set[Lock]] = WeakKeyDictionary()
 
@@ -57,3 +65,48 @@ async def cancelled_when_lost(lock: Lock) -> AsyncIterator[None]:
             if has_cancelled:
                 task.uncancel()
             guarded.discard(lock)
+
+
+def run_async(function: Callable[[], Awaitable[T]]) -> T:
+    """
+    Return what the coroutine function returns, called by sync code.
+
+    Its loop is in another thread, which this one serves. If a handler of SIGTERM raises
+    here, the coroutine is cancelled, and that is raised after its end: else nobody
+    would serve the release of its lock.
+    """
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    if not callable(handler) or current_thread() is not main_thread():
+        return async_to_sync(function)()
+    raised: list[BaseException] = []
+    cancel: Callable[[], object] = bool  # it has not begun
+
+    async def run() -> T:
+        nonlocal cancel
+        task: Any = asyncio.current_task()
+        cancel = partial(task.get_loop().call_soon_threadsafe, task.cancel)
+        if raised:
+            raise asyncio.CancelledError
+        return await function()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            raised.append(error)
+            with suppress(RuntimeError):  # its loop is closed
+                cancel()
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        return async_to_sync(run)()
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        if raised:
+            raise raised[0] from None
+
+
+def is_ending(exception: BaseException | None) -> bool:
+    """Return whether the handler of a signal has raised it, to end the process."""
+    codes = {128 + signal.SIGTERM, 128 + signal.SIGINT}
+    return isinstance(exception, SystemExit) and exception.code in codes

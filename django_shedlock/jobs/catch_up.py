@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from django_shedlock import conf
+from django_shedlock.cancellation import is_ending
 from django_shedlock.clocks import aware
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import default_duration
@@ -141,6 +142,8 @@ def _run(name: str, start: Starter) -> tuple[Result, BaseException | None]:
     except (Exception, SystemExit) as error:  # the other overdue jobs must run, too
         if is_success(error):
             return Result.SUCCEEDED, None
+        if is_ending(error):
+            raise
         logger.exception("The overdue job of lock %r failed.", name)
         return Result.FAILED, error
     return Result.SUCCEEDED if was_executed else Result.SKIPPED, None

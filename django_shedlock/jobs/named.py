@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from asgiref.sync import async_to_sync, iscoroutinefunction
+from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.management import CommandError, call_command
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
+from django_shedlock.cancellation import run_async
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.executor import aexecute_request, execute_request
 from django_shedlock.jobs import registry
@@ -110,7 +111,7 @@ def run_locked(
     task = partial(function, *args, **kwargs)
     if iscoroutinefunction(function):
         # If the coroutine's own loop acquires the lock, its loss cancels the coroutine.
-        return async_to_sync(aexecute_request)(task, request).was_executed
+        return run_async(partial(aexecute_request, task, request)).was_executed
     return execute_request(task, request).was_executed
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, get_start_method, set_start_method
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
@@ -21,6 +21,8 @@ from django_shedlock.threads import closing
 from django_shedlock.wrapper.launcher import SIGNALLED
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
+FIRST = 1
+"""The number of the first process, as in a container."""
 
 
 class Forks:
@@ -45,6 +47,8 @@ class Forks:
     def handling_signals(self) -> Iterator[None]:
         """Handle the signals while the body runs, in the main thread."""
         before = {each: signal.signal(each, self._handle) for each in ENDING}
+        # Where its parent ignored it, nobody could see a child end.
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
             yield
         finally:
@@ -72,8 +76,16 @@ class Forks:
             os.read(self._woken, 1)
         for key, process in list(self._running.items()):
             if not process.is_alive():
+                if (number := -(process.exitcode or 0)) > 0:  # as for want of memory
+                    logger.error("%s was killed by signal %d.", key, number)
                 process.close()
                 del self._running[key]
+        if os.getpid() == FIRST:  # orphans of bodies have become its own
+            ours = {process.pid for process in self._running.values()}
+            how = (os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            with suppress(ChildProcessError):
+                while (ended := os.waitid(*how)) and ended.si_pid not in ours:
+                    os.waitpid(ended.si_pid, 0)
 
     def end(self, grace: timedelta) -> None:
         """
@@ -108,9 +120,8 @@ class Forks:
         # Nor take a signal for its parent's before it has handlers of its own.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
-            process: Any = get_context("fork").Process(
-                target=_become, args=(key, body, mask)
-            )
+            given = (key, body, mask, get_start_method(allow_none=True))
+            process: Any = get_context("fork").Process(target=_become, args=given)
             process.start()
             with suppress(OSError):  # the child was faster
                 os.setpgid(process.pid, process.pid)
@@ -123,8 +134,15 @@ class Forks:
         del self._waiting[key]
 
 
-def _become(key: str, body: Callable[[], object], mask: set[signal.Signals]) -> None:
+def _become(
+    key: str,
+    body: Callable[[], object],
+    mask: set[signal.Signals],
+    start_method: str | None,
+) -> None:
     atexit._clear()  # those of the parent: as multiprocessing does from 3.14 on
+    # multiprocessing has set "fork" for all that the body starts.
+    set_start_method(start_method, force=True)
     os.setpgid(0, 0)  # so that all that it starts ends with it
     for number in ENDING:
         signal.signal(number, _exit)
@@ -140,5 +158,8 @@ def _become(key: str, body: Callable[[], object], mask: set[signal.Signals]) -> 
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
+    # Once: who signals this process and the beat must not interrupt what tidies up.
+    for each in ENDING:
+        signal.signal(each, lambda *_: None)
     # An exception, so that the body releases its lock.
     sys.exit(SIGNALLED + number)

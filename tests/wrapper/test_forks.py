@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import ctypes
 import logging
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
+from multiprocessing import get_start_method, set_start_method
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from django_shedlock.jobs.named import run_locked
+from django_shedlock.locks.configuration import LockRequest
+from django_shedlock.locks.states import LockState
+from django_shedlock.providers import get_provider
+from django_shedlock.wrapper import forks
 from django_shedlock.wrapper.forks import Forks
+from django_shedlock.wrapper.launcher import PR_SET_CHILD_SUBREAPER
 from tests.support.runs import is_alive
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -144,6 +154,103 @@ def test_functions_of_atexit(bodies: Bodies) -> None:
     bodies.turn_until(lambda: theirs.exists() and not bodies.forks._running)
     atexit.unregister(ours.touch)
     assert not ours.exists()
+
+
+def test_how_processes_are_started_is_kept(bodies: Bodies) -> None:
+    """A body's pool must not fork, where the project wants no forks."""
+    before, file = get_start_method(allow_none=True), bodies.folder / "method"
+    set_start_method("spawn", force=True)
+    try:
+        bodies.add("job", body=lambda: print(file.write_text(get_start_method())))
+        bodies.turn_until(lambda: file.exists() and not bodies.forks._running)
+    finally:
+        set_start_method(before, force=True)
+    assert file.read_text() == "spawn"
+
+
+def test_sigchld_that_is_ignored(tmp_path: Path) -> None:
+    """As a parent may have left it; still a job's next run follows its last."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        forks = Forks(1)
+        with forks.handling_signals():
+            bodies = Bodies(tmp_path, forks)
+            for name in ("first", "second"):
+                bodies.add("job", name, body=bool)
+                bodies.turn_until(lambda: not forks._running)
+                assert bodies.begun()[-1] == name
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_two_signals_interrupt_once(bodies: Bodies) -> None:
+    """`pkill -f "shedlock beat"` tells the body, and so does the beat."""
+    begun, tidying = bodies.folder / "begun tidying", bodies.folder / "tidied"
+
+    def work() -> None:
+        try:
+            wait_for(lambda: False)
+        finally:
+            begun.touch()
+            time.sleep(10 * PAUSE)
+            tidying.touch()
+
+    bodies.add("job", body=work)
+    bodies.wait_for("job")
+    bodies.forks._send(signal.SIGTERM)
+    bodies.turn_until(begun.exists)
+    bodies.forks._send(signal.SIGTERM)
+    bodies.turn_until(lambda: not bodies.forks._running)
+    assert tidying.exists()
+
+
+def test_coroutine_gets_the_signal(bodies: Bodies) -> None:
+    """It is cancelled, tidies up, and releases its lock."""
+    file = bodies.folder / "tidied up"
+
+    async def work() -> None:
+        try:
+            (bodies.folder / "ready").touch()
+            await asyncio.sleep(PATIENCE)
+        finally:
+            file.touch()
+
+    bodies.add("job", body=partial(run_locked, LockRequest("job"), work))
+    bodies.turn_until((bodies.folder / "ready").exists)
+    bodies.forks.end(LATE)
+    assert file.exists()
+    assert get_provider().status("job").state is LockState.FREE
+
+
+def test_body_that_is_killed_is_logged(
+    bodies: Bodies, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the host has no memory left: nobody else would tell."""
+    bodies.add("job", body=lambda: os.kill(os.getpid(), signal.SIGKILL))
+    bodies.turn_until(lambda: caplog.messages)
+    assert caplog.messages == ["job was killed by signal 9."]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it has subreapers")
+def test_first_process_of_a_container(
+    bodies: Bodies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orphans of bodies become its own, and stay zombies until it waits for them."""
+    libc, file = ctypes.CDLL(None), bodies.folder / "pid"
+
+    def work() -> None:
+        file.write_text(str(subprocess.Popen(["true"]).pid))
+
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        with monkeypatch.context() as patch:
+            bodies.add("job", body=work)
+            bodies.turn_until(file.exists)
+            patch.setattr(forks, "FIRST", os.getpid())
+            orphan = int(file.read_text())
+            bodies.turn_until(lambda: not Path(f"/proc/{orphan}").exists())
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def tidy_up(file: Path, begun: Path) -> None:

@@ -15,6 +15,7 @@ from django.db import Error
 from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock import conf
+from django_shedlock.cancellation import is_ending
 from django_shedlock.clocks import aware
 from django_shedlock.console.links import command
 from django_shedlock.console.operators import performing
@@ -178,7 +179,7 @@ def carry_out_requests(
         raised = answer.error
         if raised is not None and not is_success(raised):
             # The other requests are carried out, unless this is an interruption.
-            if not isinstance(raised, Exception | SystemExit):
+            if is_ending(raised) or not isinstance(raised, Exception | SystemExit):
                 raise raised
             logger.error("The job of lock %r failed.", request.name, exc_info=raised)
         yield request, answer

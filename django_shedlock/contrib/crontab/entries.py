@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from asgiref.sync import async_to_sync, iscoroutinefunction
+from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 from django.conf import settings
 from django.core import management
@@ -18,6 +18,7 @@ from django.utils.functional import cached_property
 from django.utils.module_loading import import_string
 
 from django_shedlock import conf
+from django_shedlock.cancellation import run_async
 from django_shedlock.contrib.crontab import locked_command, parse_command
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.jobs import registry
@@ -215,10 +216,11 @@ class CrontabEntry:
         return run_locked(request, self.function, *self.args, **self.kwargs)
 
     def _call(self) -> None:
-        function = self.function
-        if iscoroutinefunction(function):
-            function = async_to_sync(function)
-        function(*self.args, **self.kwargs)
+        call = partial(self.function, *self.args, **self.kwargs)
+        if iscoroutinefunction(self.function):
+            run_async(call)
+        else:
+            call()
 
 
 def entries_as_jobs() -> Iterator[NamedJob]:

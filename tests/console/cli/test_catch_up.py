@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
@@ -93,6 +95,23 @@ def test_overdue_job_runs_once_for_all_its_ticks(jobs: Jobs) -> None:
     assert run("catch-up").endswith(": ran.\n")
     assert run("catch-up") == ""
     assert ran == ["report"]
+
+
+def test_nothing_starts_after_a_signal() -> None:
+    """Its handler raises SystemExit in the job that runs, and the process ends."""
+    ended = []
+
+    @scheduler_lock("ended", **DAILY)
+    def end() -> None:
+        ended.append(1)
+        sys.exit(128 + signal.SIGTERM)
+
+    run("catch-up")
+    for name in ("ended", "fetch", "report"):
+        make_late(name)
+    with pytest.raises(SystemExit):
+        run("catch-up")
+    assert (ended, ran) == ([1], [])
 
 
 def test_dry_run_changes_nothing() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -140,6 +142,21 @@ def test_failure_is_written() -> None:
     assert only_row().detail == (
         "The job of lock 'failing' failed with ZeroDivisionError: by nobody"
     )
+
+
+def test_nothing_starts_after_a_signal() -> None:
+    """Its handler raises SystemExit in the job that runs, and the process ends."""
+
+    @scheduler_lock("ended")
+    def end() -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    ask("ended")
+    ask("report")
+    with pytest.raises(SystemExit):
+        carry_out()
+    assert ran == []
+    assert [request.name for request in Trail(get_provider()).requests()] == ["report"]
 
 
 @pytest.mark.each_store
