@@ -245,7 +245,7 @@ def test_first_process_of_a_container(
     try:
         with monkeypatch.context() as patch:
             bodies.add("job", body=work)
-            bodies.turn_until(file.exists)
+            bodies.turn_until(lambda: file.exists() and file.read_text())
             patch.setattr(forks, "FIRST", os.getpid())
             orphan = int(file.read_text())
             bodies.turn_until(lambda: not Path(f"/proc/{orphan}").exists())
