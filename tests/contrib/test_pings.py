@@ -47,7 +47,7 @@ FORK = """
     import os, signal, time
     time.sleep(0.02)
     if (child := os.fork()) == 0:
-        signal.alarm(5)
+        signal.alarm(60)
         import requests
         requests.post
         os._exit(0)

@@ -186,9 +186,11 @@ def test_sigchld_that_is_ignored(tmp_path: Path) -> None:
 def test_two_signals_interrupt_once(bodies: Bodies) -> None:
     """`pkill -f "shedlock beat"` tells the body, and so does the beat."""
     begun, tidying = bodies.folder / "begun tidying", bodies.folder / "tidied"
+    ready = bodies.folder / "ready"
 
     def work() -> None:
         try:
+            ready.touch()
             wait_for(lambda: False)
         finally:
             begun.touch()
@@ -196,7 +198,7 @@ def test_two_signals_interrupt_once(bodies: Bodies) -> None:
             tidying.touch()
 
     bodies.add("job", body=work)
-    bodies.wait_for("job")
+    bodies.turn_until(ready.exists)
     bodies.forks._send(signal.SIGTERM)
     bodies.turn_until(begun.exists)
     bodies.forks._send(signal.SIGTERM)
