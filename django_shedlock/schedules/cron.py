@@ -217,7 +217,7 @@ def _parse(expression: str) -> Sequence[str]:
                 )
             if first == last:
                 # With a step cronsim would take the end of the field, too.
-                parts[index] = match["first"]
+                parts[index] = f"{match['first']},{match['last']}"
     return [",".join(parts) for parts in fields]
 
 

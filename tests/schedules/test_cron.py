@@ -148,6 +148,7 @@ weekday:1-7/6
 """
 """Shorthands, or one field each: the others are 0, or a star for days."""
 READ_BY_NONE = """
+0-SUN SUN-0 1-jan hour:5-fri day:1-jan month:1-mon weekday:1-jan weekday:jan-1
 @Daily @DAILY @every @reboots 60 99 -1 +5 */+5 ,1 1, 1,,2 1- 5-* */ /5 / - , */0 */-1 ?
 L 1-5/ 1-10/0 1-10/-1 1--3 5a 0x5 1e1 5,7x \N{ARABIC-INDIC DIGIT THREE}
 \N{FULLWIDTH DIGIT FIVE} '5' "5" \\5 _ H @ ~ 0-60 */* 5/15 0/5 5/1 jan mon hour:24
