@@ -333,4 +333,4 @@ def test_job_that_forks_at_once() -> None:
     """A thread that still imports requests would leave half of it to the child."""
     code = PROCESS.replace("    pass", FORK)
     command = [sys.executable, "-c", code, "http://127.0.0.1:9", "0"]
-    subprocess.run(command, check=True, timeout=PATIENCE, cwd=ROOT)
+    assert subprocess.run(command, timeout=PATIENCE, cwd=ROOT).returncode == 0
