@@ -32,7 +32,7 @@ class ShedLock {
                 long began = System.nanoTime();
                 int found = send(
                     connection, LOCK, "60000 milliseconds", "java",
-                    isPair ? "java" : "held");
+                    isPair ? "java" : "held 1");
                 if (isPair) {
                     found += send(
                         connection, UNLOCK, "0 milliseconds", "0 milliseconds",

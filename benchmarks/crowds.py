@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import statistics
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -14,18 +14,19 @@ from threading import Barrier, Thread
 from typing import Any
 
 from benchmarks import raw
+from benchmarks.databases import add_records, set_up
 from benchmarks.tables import Row, show
 
+BY_HAND = {"by hand": "default", "by hand, prepared": "prepared"}
 RAW = "raw psycopg, prepared"
-DJANGO = {"Django's cursor": "default", "Django's cursor, prepared": "prepared"}
 OURS = {"execute()": "default", "execute(), prepared": "prepared"}
 """The ways that Django's connections go, each with its alias."""
-WAYS = (RAW, *DJANGO, *OURS)
+WAYS = (*BY_HAND, RAW, *OURS)
 LOCKS = (1, 16)
 START = 240
 """Seconds for which processes wait for each other."""
-TURNS = 3
-"""How often each way comes, so that a slow moment slows none of them alone."""
+TURNS = 5
+"""How often each way comes, of which the median counts: a moment may be slow."""
 
 
 def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -35,10 +36,11 @@ def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, 
     crowds = [count for count in options.processes if count <= room() // 2]
     for locks, processes in product(LOCKS, crowds):
         rates = crowd(settings, processes, locks, options.seconds)
+        base, *_ = rates.values()
         for way, rate in rates.items():
-            row = {"a second": rate, "ratio": rate / rates[RAW]}
+            row = {"a second": rate, "ratio": rate / base}
             throughput[title(processes, locks, way)] = row
-    show("acquisitions", throughput)
+    show("acquisitions (ratio to those by hand)", throughput)
     counts = sorted({min(waiters, room()) for waiters in options.waiters})
     handover = {f"{count} waiters on one lock": wait(count) for count in counts}
     show("from the release to the next holder (ms)", handover)
@@ -56,37 +58,42 @@ def crowd(
     """Return each way's acquisitions a second, of all processes together."""
     from django_shedlock import execute
 
-    for number in range(locks):
-        execute(list, f"crowd {number}", lock_at_most_for="1m", history=False)
+    add_records("crowd ", locks)
+    names = [f"crowd {number}" for number in range(1, locks + 1)]
+    for name in names:
+        execute(list, name, lock_at_most_for="1m", history=False)
     context = multiprocessing.get_context("spawn")
     barrier, counts = context.Barrier(processes), context.Queue()
     started = [
         context.Process(
             target=work,
-            args=(settings, f"crowd {number % locks}", seconds, barrier, counts),
+            args=(settings, names[number % locks], seconds, barrier, counts),
+            daemon=True,
         )
         for number in range(processes)
     ]
     for process in started:
         process.start()
-    total: Counter[str] = Counter()
-    for _ in started:
-        total.update(counts.get(timeout=START + len(WAYS) * seconds))
+    found = [counts.get(timeout=START + len(WAYS) * seconds) for _ in started]
     for process in started:
-        process.join()
-    if any(process.exitcode for process in started):
+        process.join(START)
+    if any(process.exitcode != 0 for process in started):
         raise RuntimeError(f"{processes} processes: one failed, see above")
-    return {way: total[way] / seconds for way in WAYS}
+    return {
+        way: statistics.median(
+            sum(turns) * TURNS / seconds
+            for turns in zip(*(each[way] for each in found), strict=True)
+        )
+        for way in WAYS
+    }
 
 
 def work(
     settings: dict[str, Any], name: str, seconds: float, barrier: Any, counts: Any
 ) -> None:
-    """Acquire and release in each way in turn, and report how often each worked."""
-    from benchmarks.databases import set_up
-
+    """Acquire and release in each way in turn, and report how often in each turn."""
     set_up(settings)
-    total = dict.fromkeys(WAYS, 0)
+    total: dict[str, list[int]] = {way: [] for way in WAYS}
     try:
         for way in WAYS * TURNS:
             with ExitStack() as stack:
@@ -96,8 +103,10 @@ def work(
                 acquire()
                 barrier.wait(START)
                 end = time.monotonic() + seconds / TURNS
+                acquired = 0
                 while time.monotonic() < end:
-                    total[way] += acquire()
+                    acquired += acquire()
+                total[way].append(acquired)
     except BaseException:
         barrier.abort()
         raise
@@ -117,7 +126,10 @@ def acquirer(
 
     from django.db import connections
 
+    from benchmarks.by_hand import HandWritten
     from django_shedlock import execute
+
+    me = str(os.getpid())
 
     def pair() -> bool:
         result = execute(
@@ -128,21 +140,10 @@ def acquirer(
     stack.callback(connections.close_all)
     if way in OURS:
         return pair
-    me = str(os.getpid())
-    send: Callable[..., Any]
-    if way == RAW:
-        connection = stack.enter_context(raw.connect(settings))
-        send = partial(connection.execute, prepare=True)
-    else:
-        send = connections[DJANGO[way]].cursor().execute
-
-    def raw_pair() -> bool:
-        found = send(raw.ACQUIRE, (raw.A_MINUTE, me, name)).rowcount
-        if found:
-            send(raw.RELEASE, (name, me))
-        return bool(found)
-
-    return raw_pair
+    if way in BY_HAND:
+        return partial(HandWritten(BY_HAND[way], me).pair, name)
+    connection = stack.enter_context(raw.connect(settings))
+    return partial(raw.pair, connection, name, prepare=True, me=me)
 
 
 def room() -> int:

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import django
 
+from benchmarks.redis_locks import KEYS
+
 NAME = "shedlock_benchmark" + os.environ.get("SHEDLOCK_TEST_SUFFIX", "")
 """Not a test database's name: to those the library keeps no connection."""
 PREPARED = {"server_side_binding": True, "prepare_threshold": 2}
 """Django's own options for statements that the server prepares."""
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+    "handlers": {
+        "file": {
+            "class": "logging.FileHandler",
+            "filename": os.devnull,
+            "formatter": "line",
+        }
+    },
+    "root": {"level": "INFO", "handlers": ["file"]},
+}
+"""What most projects configure: refusals are logged, and who holds the lock."""
 
 
 @contextmanager
@@ -44,20 +61,29 @@ def postgres(
     locks on the Redis server of that URL, if there is one.
     """
     import psycopg
-
-    from tests.support.stores import parse_url, start_postgres
+    from psycopg.conninfo import conninfo_to_dict
 
     with ExitStack() as stack:
         if not url:
+            from tests.support.stores import start_postgres
+
             folder.mkdir()
-            server = start_postgres(folder)
+            try:
+                server = start_postgres(folder)
+            except ImportError:
+                raise SystemExit("No server to start: give --url.") from None
             stack.callback(server.stop)
             url = server.get_uri()
             with psycopg.connect(url, autocommit=True) as admin:
                 admin.execute("ALTER SYSTEM SET max_connections = 300")
             server.stop()
             server.start()
-        settings = {**parse_url(url), "NAME": NAME}
+        parts = conninfo_to_dict(url)
+        settings = {
+            key.upper(): str(parts.get(key) or "")
+            for key in ("host", "port", "user", "password")
+        }
+        settings["NAME"] = NAME
         admin = stack.enter_context(psycopg.connect(url, autocommit=True))
         admin.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {NAME}")
@@ -65,7 +91,7 @@ def postgres(
         set_up(settings, redis)
         from django.core.management import call_command
 
-        call_command("migrate", verbosity=0)
+        call_command("migrate", run_syncdb=True, verbosity=0)
         yield settings
 
 
@@ -82,11 +108,13 @@ def set_up(settings: dict[str, Any], redis: str | None = None) -> None:
     if redis:
         providers["redis"] = {
             "BACKEND": "django_shedlock.providers.redis.RedisLockProvider",
-            "OPTIONS": {"url": redis, "prefix": "shedlock-benchmark:"},
+            "OPTIONS": {"url": redis, "prefix": KEYS, "retention": "1h"},
         }
     django_settings.configure(
-        INSTALLED_APPS=["django_shedlock"],
+        INSTALLED_APPS=["django_shedlock", "benchmarks"],
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         USE_TZ=True,
+        LOGGING=LOGGING,
         DATABASES={
             "default": {**postgresql, "OPTIONS": {}},
             "prepared": {**postgresql, "OPTIONS": PREPARED},
@@ -94,3 +122,25 @@ def set_up(settings: dict[str, Any], redis: str | None = None) -> None:
         SHEDLOCK_PROVIDERS=providers,
     )
     django.setup()
+
+
+def add_records(prefix: str, count: int, lease: timedelta = timedelta(0)) -> None:
+    """
+    Add so many records to the tables of this package and of the hand-written locks.
+
+    Their names are the prefix and a number from 1 on, and their leases begin now.
+    """
+    from django.db import ProgrammingError, connection
+
+    with connection.cursor() as cursor:
+        for table in ("shedlock", "hand_written_lock"):
+            cursor.execute(
+                f"INSERT INTO {table} (name, lock_until, locked_at, locked_by) "  # noqa: S608
+                "SELECT %s || number, now() + %s, now(), 'nobody' "
+                "FROM generate_series(1, %s) AS number ON CONFLICT DO NOTHING",
+                [prefix, lease, count],
+            )
+            cursor.execute(f"VACUUM ANALYZE {table}")
+        with suppress(ProgrammingError):  # only some users may
+            # Else the server still writes the new records while the locks are timed.
+            cursor.execute("CHECKPOINT")

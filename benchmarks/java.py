@@ -56,7 +56,8 @@ def start(settings: dict[str, Any], jdbc: str) -> subprocess.Popen[str]:
 
     execute(list, "java", lock_at_most_for="1m", history=False)
     host, port = settings["HOST"] or "127.0.0.1", settings["PORT"] or 5432
-    url = f"jdbc:postgresql://{host}:{port}/{settings['NAME']}"
+    database = f"{host}:{port}/{settings['NAME']}"
+    url = f"jdbc:postgresql://{database}?connectTimeout=10&socketTimeout=10"
     # With Django's columns, which have a time zone, Java's own has to be UTC.
     # The password is in the environment, since anybody can see a command line.
     return subprocess.Popen(  # noqa: S603

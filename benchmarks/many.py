@@ -17,6 +17,8 @@ THREADS = (1, 4, 16)
 FEW = 10
 PAUSE = 0.1
 """Seconds between two looks."""
+SHORT = 6
+"""Seconds of the leases of several threads."""
 LONGEST = 60
 """Seconds for which threads wait for each other."""
 NEAR = 0.15
@@ -29,7 +31,7 @@ class Peak:
     def __init__(self, settings: dict[str, Any]):
         self._settings = settings
         self._is_over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
         self.threads = self.connections = self._looks = 0
 
     def __enter__(self) -> Peak:
@@ -40,8 +42,8 @@ class Peak:
         connections.close_all()
         private_connections.close_idle()
         with raw.connect(self._settings) as connection:
-            while self._count(connection):  # the server may end them a moment later
-                time.sleep(PAUSE)
+            # The server may end them a moment later.
+            wait_for(lambda: not self._count(connection))
         self._watcher.start()
         self.look()  # it is connected
         return self
@@ -49,8 +51,7 @@ class Peak:
     def look(self) -> None:
         """Wait until all has been counted once more."""
         seen = self._looks
-        while self._looks < seen + 2:  # the next one may have begun before
-            time.sleep(PAUSE)
+        wait_for(lambda: self._looks >= seen + 2)  # the next one may have begun before
 
     def __exit__(self, *error: object) -> None:
         self._is_over.set()
@@ -70,6 +71,15 @@ class Peak:
             "WHERE datname = current_database() AND backend_type = 'client backend'"
         ).fetchone()
         return int(others)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return when the condition is true; raise TimeoutError if that takes too long."""
+    end = time.monotonic() + LONGEST
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"Not after {LONGEST} s.")
+        time.sleep(PAUSE)
 
 
 def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Row]:
@@ -97,7 +107,6 @@ def in_threads(settings: dict[str, Any]) -> dict[str, Row]:
     from django.db import connection, connections, transaction
 
     from django_shedlock import hold
-    from tests.support.leases import beat_now
 
     atomic: Callable[[], AbstractContextManager[Any]] = transaction.atomic
     ways = [("plain", nullcontext, False), ("keep_alive", nullcontext, True)]
@@ -106,10 +115,10 @@ def in_threads(settings: dict[str, Any]) -> dict[str, Row]:
     def work(number: int, block: Any, is_kept: bool) -> None:
         # The barrier, so that all have their locks at once.
         with connection.cursor(), block():
-            with hold(f"of {number}", keep_alive=is_kept) as lock:
+            with hold(f"of {number}", lock_at_most_for=SHORT, keep_alive=is_kept):
                 everybody.wait(LONGEST)
                 if is_kept:
-                    beat_now(lock)
+                    time.sleep(SHORT / 2)  # a third of it is over, so it was extended
                 peak.look()
                 everybody.wait(LONGEST)
         connections.close_all()

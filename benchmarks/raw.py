@@ -1,43 +1,25 @@
-"""The statements of a lock, sent by psycopg alone: what everything is compared with."""
+"""The hand-written statements, sent by psycopg alone: the least that a lock costs."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from benchmarks.tables import Ways
 
-A_MINUTE = timedelta(minutes=1)
 ACQUIRE = """
-    UPDATE shedlock SET lock_until = clock_timestamp() + %s,
-        lock_at_least_until = clock_timestamp(), locked_at = clock_timestamp(),
-        locked_by = %s, released_at = NULL, fencing_token = fencing_token + 1
+    UPDATE hand_written_lock SET lock_until = clock_timestamp() + interval '1 minute',
+        locked_at = clock_timestamp(), locked_by = %s
     WHERE name = %s AND lock_until <= clock_timestamp()
 """
 RELEASE = """
-    UPDATE shedlock SET lock_until = clock_timestamp(),
-        released_at = clock_timestamp()
+    UPDATE hand_written_lock SET lock_until = clock_timestamp()
     WHERE name = %s AND locked_by = %s
 """
-RELEASE_SOON = f"""
-    {RELEASE} AND set_config('synchronous_commit', 'off', true) = 'off'
+RELEASE_AS_OURS = f"""
+    {RELEASE} AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'
 """
-BEGIN = """
-    INSERT INTO shedlock_run (name, provider, locked_by, host, pid, fencing_token,
-        started, outcome, exception_type, exception_message, exception_traceback,
-        skips, trigger, operator, reason)
-    SELECT name, 'default', locked_by, 'here', 1, fencing_token,
-        clock_timestamp(), 'running', '', '', '', 0, 'scheduler', '', ''
-    FROM shedlock
-    WHERE name = %s AND set_config('synchronous_commit', 'off', true) = 'off'
-    RETURNING id
-"""
-FINISH = """
-    UPDATE shedlock_run SET outcome = 'succeeded', exception_type = '',
-        exception_message = '', exception_traceback = '',
-        finished = clock_timestamp(), duration = %s
-    WHERE id = %s AND set_config('synchronous_commit', 'off', true) = 'off'
-"""
+"""Does not wait for the disk, like this package's release."""
 
 
 def conninfo(settings: dict[str, Any]) -> dict[str, Any]:
@@ -59,35 +41,22 @@ def connect(settings: dict[str, Any]) -> Any:
     return psycopg.connect(**conninfo(settings), autocommit=True)
 
 
-def pairs(settings: dict[str, Any]) -> Ways:
-    """Return the statements alone: two, and four with those of the history."""
-    raw = connect(settings)
+def pair(
+    connection: Any, name: str, *, prepare: bool, release: str = RELEASE, me: str = "me"
+) -> bool:
+    """Acquire and release; return whether the lock was free."""
+    acquired = connection.execute(ACQUIRE, (me, name), prepare=prepare).rowcount
+    if acquired:
+        connection.execute(release, (name, me), prepare=prepare)
+    return bool(acquired)
 
-    def pair(*, prepare: bool) -> None:
-        raw.execute(ACQUIRE, (A_MINUTE, "me", "raw"), prepare=prepare)
-        raw.execute(RELEASE, ("raw", "me"), prepare=prepare)
 
-    def with_history(*, prepare: bool) -> None:
-        raw.execute(ACQUIRE, (A_MINUTE, "me", "raw"), prepare=prepare)
-        [row] = raw.execute(BEGIN, ("raw",), prepare=prepare).fetchone()
-        raw.execute(RELEASE_SOON, ("raw", "me"), prepare=prepare)
-        raw.execute(FINISH, (A_MINUTE, row), prepare=prepare)
-
+def pairs(settings: dict[str, Any], name: str, *, prepare: bool) -> Ways:
+    """Return the pair with a durable release, and with one like this package's."""
+    way = partial(pair, connect(settings), name, prepare=prepare)
     return {
-        "raw psycopg, prepared": lambda: pair(prepare=True),
-        "raw psycopg, not prepared": lambda: pair(prepare=False),
-        "raw with history, prepared": lambda: with_history(prepare=True),
-        "raw with history, not prepared": lambda: with_history(prepare=False),
-    }
-
-
-def tries(settings: dict[str, Any]) -> Ways:
-    """Return the UPDATE alone, which matches no row."""
-    raw = connect(settings)
-    values = (A_MINUTE, "me", "held")
-    return {
-        "raw psycopg, prepared": lambda: raw.execute(ACQUIRE, values, prepare=True),
-        "raw psycopg, not prepared": lambda: raw.execute(
-            ACQUIRE, values, prepare=False
+        "raw psycopg": way,
+        "raw psycopg, release as durable as ours": partial(
+            way, release=RELEASE_AS_OURS
         ),
     }

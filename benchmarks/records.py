@@ -86,18 +86,20 @@ def fill(records: int) -> None:
         f"numbers AS (SELECT {number} AS number "
         f"FROM {crossed}) SELECT {{}} FROM numbers WHERE number < {records}"
     )
+    run = name.replace("import:", "web-1:7:")
     added = [
         (
-            "shedlock (name, lock_until, locked_at, locked_by, released_at)",
-            f"{name}, %s, %s, 'web-1:7:0', %s",
-            [ago, ago, ago],
+            "shedlock (name, lock_until, locked_at, locked_by, released_at, last_run, "
+            "outcome, started_at, ended_at, succeeded_at, usual)",
+            f"{name}, %s, %s, {run}, %s, {run}, 'succeeded', %s, %s, %s, 60",
+            [ago] * 6,
         ),
         (
-            "shedlock_run (name, provider, locked_by, host, started, finished, "
+            "shedlock_run (name, provider, locked_by, host, started, ended, "
             "duration, outcome, exception_type, exception_message, "
-            "exception_traceback, skips, {trigger}, operator, reason)",
-            f"{name}, 'default', 'web-1:7:0', 'web-1', %s, %s, {{minute}}, "
-            "'succeeded', '', '', '', 0, '', '', ''",
+            "exception_traceback, {trigger}, operator, reason)",
+            f"{name}, 'default', {run}, 'web-1', %s, %s, {{minute}}, "
+            "'succeeded', '', '', '', '', '', ''",
             [ago, ago],
         ),
     ]
@@ -117,6 +119,8 @@ def fill(records: int) -> None:
 
 def need_somebody(records: int) -> None:
     """Let some jobs be overdue, killed, hung or failing."""
+    from django.db.models import F
+
     from django_shedlock.fields import DatabaseNow
     from django_shedlock.locks.states import RunOutcome
     from django_shedlock.models import LockRecord, LockRun
@@ -130,22 +134,15 @@ def need_somebody(records: int) -> None:
     LockRecord.objects.filter(name__in=some(0)).update(
         schedule=str(DAILY), due_at=DatabaseNow() - hour
     )
-    LockRecord.objects.filter(name__in=some(1)).update(released_at=None)
+    goes_on = {"released_at": None, "open_run": F("locked_by")}
+    LockRecord.objects.filter(name__in=some(1)).update(**goes_on)
     LockRecord.objects.filter(name__in=some(2)).update(
-        released_at=None, lock_until=DatabaseNow() + hour
+        **goes_on, lock_until=DatabaseNow() + hour
     )
-    LockRun.objects.bulk_create(
-        LockRun(
-            name=name,
-            provider="default",
-            locked_by="web-1:7:0",
-            host="web-1",
-            started=DatabaseNow() - hour,
-            finished=DatabaseNow() - hour,
-            outcome=RunOutcome.FAILED,
-            exception_type="ValueError",
-        )
-        for name in some(3)
+    failed = RunOutcome.FAILED.value
+    LockRecord.objects.filter(name__in=some(3)).update(outcome=failed, failures=1)
+    LockRun.objects.filter(name__in=some(3)).update(
+        outcome=failed, exception_type="ValueError", exception_message="no such rate"
     )
 
 

@@ -7,22 +7,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from benchmarks.tables import Row, Ways, compare
 
+KEYS = f"shedlock-benchmark:{uuid4().hex}:"
+"""How this run's keys begin, so that none of an earlier run is in its way."""
 HELD = "held"
+HELD_FOR = timedelta(hours=1)
+"""The longest that a run's keys are left over if it is killed."""
 LEASE = timedelta(minutes=1)
+PAIR = "a pair in Redis"
+BY_REDIS_PY, PROVIDER = "redis-py Lock", "the provider alone"
 
 
 def measure(
     settings: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, dict[str, Row]]:
     """Return and print each way's times, compared with redis-py's lock."""
+    with connect(options.redis) as client, held_by_both(client):
+        tables = {PAIR: pairs(client), "a failed try in Redis": tries(client)}
+        return compare(tables, options.rounds, options.in_a_row)
+
+
+def connect(url: str) -> Any:
+    """Return a client that waits as long for an answer as the provider's does."""
     from redis import Redis
 
-    with Redis.from_url(options.redis) as client, held_by_both(client):
-        tables = {"a pair in Redis": pairs(client), "a failed try": tries(client)}
-        return compare(tables, options.rounds, options.in_a_row)
+    from django_shedlock.providers.redis_server import TIMEOUT
+
+    limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+    return Redis.from_url(url, **limits)
+
+
+def redis_lock(client: Any, name: str, lease: timedelta = LEASE) -> Any:
+    """Return redis-py's lock, which fails at once if somebody holds it."""
+    return client.lock(KEYS + name, timeout=lease.total_seconds(), blocking=False)
 
 
 def make_lock(name: str, lease: timedelta = LEASE) -> Any:
@@ -37,19 +57,19 @@ def make_lock(name: str, lease: timedelta = LEASE) -> Any:
 @contextmanager
 def held_by_both(client: Any) -> Iterator[None]:
     """Hold one lock of redis-py and one of this package."""
-    lock = make_lock(HELD, timedelta(hours=9))
+    lock = make_lock(HELD, HELD_FOR)
     lock.provider.acquire(lock)
-    with client.lock(HELD, timeout=9 * 3600):
+    with redis_lock(client, f"{HELD} by redis-py", HELD_FOR):
         yield
     lock.provider.release(lock)
 
 
 def pairs(client: Any) -> Ways:
     """Return the ways to acquire and release."""
-    from django_shedlock import hold, scheduler_lock
+    from django_shedlock import hold
 
     def theirs() -> None:
-        with client.lock("job", timeout=60):
+        with redis_lock(client, "job of redis-py"):
             pass
 
     def by_provider() -> None:
@@ -61,16 +81,7 @@ def pairs(client: Any) -> Ways:
         with hold("hold", lock_at_most_for="1m", provider="redis", history=False):
             pass
 
-    @scheduler_lock("decorated", lock_at_most_for="1m", provider="redis", history=False)
-    def decorated() -> None:
-        pass
-
-    return {
-        "redis-py Lock": theirs,
-        "the provider alone": by_provider,
-        "hold()": held,
-        "decorator": decorated,
-    }
+    return {BY_REDIS_PY: theirs, PROVIDER: by_provider, "hold()": held}
 
 
 def tries(client: Any) -> Ways:
@@ -80,7 +91,7 @@ def tries(client: Any) -> Ways:
     options: Any = {"lock_at_most_for": "1m", "provider": "redis", "history": False}
 
     def theirs() -> None:
-        client.lock(HELD, timeout=60).acquire(blocking=False)
+        redis_lock(client, f"{HELD} by redis-py").acquire()
 
     def by_provider() -> None:
         lock = make_lock(HELD)
@@ -94,8 +105,8 @@ def tries(client: Any) -> Ways:
             raise AssertionError("somebody holds it")
 
     return {
-        "redis-py Lock": theirs,
-        "the provider alone": by_provider,
+        BY_REDIS_PY: theirs,
+        PROVIDER: by_provider,
         "execute()": skip,
-        "hold(), whose error tells the holder": ask,
+        "hold(), whose error names the holder": ask,
     }

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
-from benchmarks import java, raw
+from benchmarks import java, raw, redis_locks
 from benchmarks.tables import LeftOut, Prepared, Way
 
 Pair = tuple[Way | LeftOut, Way | LeftOut]
 """A way to acquire and release, and one that fails to acquire."""
 NOT_INSTALLED = LeftOut("not installed")
-HELD = "held"
+FREE, HELD = "free 1", "held 1"
 
 
 def ways(
@@ -33,7 +33,7 @@ def ways(
         "select_for_update(skip_locked)": select_for_update(connection),
         "django-pglock": measured(lambda: advisory_lock(stack)),
         "dislock": measured(lambda: dislock(settings, connection)),
-        "redis-py Lock": measured(lambda: redis_lock(options.redis, stack)),
+        redis_locks.BY_REDIS_PY: measured(lambda: redis_lock(options.redis, stack)),
         "Java's ShedLock, its statements": java.ways(
             settings, options.jdbc, 2 * options.rounds, stack
         ),
@@ -44,21 +44,23 @@ def select_for_update(connection: Any) -> Pair:
     """Lock a row for one transaction."""
     from django.db import transaction
 
-    from django_shedlock.models import LockRecord
+    from benchmarks.models import HandWrittenLock
 
     def found(name: str) -> bool:
         with transaction.atomic():
-            rows = LockRecord.objects.select_for_update(skip_locked=True)
+            rows = HandWrittenLock.objects.select_for_update(skip_locked=True)
             return rows.filter(name=name).first() is not None
 
     @contextmanager
     def locked() -> Iterator[None]:
         # Only for a moment: while it is open, no update can reuse the room of a row.
         with connection.transaction():
-            connection.execute(f"SELECT FROM shedlock WHERE name = '{HELD}' FOR UPDATE")
+            connection.execute(
+                "SELECT FROM hand_written_lock WHERE name = %s FOR UPDATE", [HELD]
+            )
             yield
 
-    return lambda: found("raw"), Prepared(lambda: found(HELD), around=locked)
+    return lambda: found(FREE), Prepared(lambda: found(HELD), around=locked)
 
 
 def advisory_lock(stack: ExitStack) -> Pair:
@@ -110,16 +112,15 @@ def dislock(settings: dict[str, Any], connection: Any) -> Pair:
 
 def redis_lock(url: str | None, stack: ExitStack) -> Pair:
     """Return redis-py's lock: a key with a time to live."""
-    from redis import Redis
-
     if not url:
         reason = LeftOut("no server: give --redis")
         return reason, reason
-    client = stack.enter_context(Redis.from_url(url))
-    stack.enter_context(client.lock(HELD, timeout=9 * 3600))
+    client = stack.enter_context(redis_locks.connect(url))
+    lock = redis_locks.redis_lock
+    stack.enter_context(lock(client, HELD, redis_locks.HELD_FOR))
 
     def pair() -> None:
-        with client.lock("job", timeout=60):
+        with lock(client, FREE):
             pass
 
-    return pair, lambda: client.lock(HELD, timeout=60).acquire(blocking=False)
+    return pair, lambda: lock(client, HELD).acquire()

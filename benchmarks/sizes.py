@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
 from benchmarks import raw
+from benchmarks.databases import add_records
 from benchmarks.tables import Row, Ways, interleaved, show
-from benchmarks.ways import add_records
 
 UPDATES = 1000
 RAW, OURS, HISTORY, PREPARED = "raw", "hold()", "with history", "prepared"
@@ -22,7 +20,7 @@ def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, 
     """Return and print the effect of many records, updates and names."""
     costs = among(settings, options)
     show("a pair among other records (median in ms, ratio to the first row)", costs)
-    updates = {table: {"HOT in %": share} for table, share in heap_only_updates()}
+    updates = {"shedlock": {"HOT in %": heap_only_updates()}}
     show("updates that touch no index", updates)
     memory = {f"{options.names:,} names": {"kB": memory_of(options.names)}}
     show("memory that stays", memory)
@@ -31,13 +29,17 @@ def measure(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, 
 
 def among(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Row]:
     """Return the medians among 1, 10, 100 and so on records."""
-    add_records()
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE shedlock, hand_written_lock")
+    add_records("free ", 1)
     measured = ways(settings)
     powers = (10**power for power in range(9))
     fewer = takewhile(lambda count: count < options.records, powers)
     costs: dict[str, Row] = {}
     for count in (*fewer, options.records):
-        fill(count)
+        add_records("other ", count)
         times = interleaved(measured, options.rounds, options.in_a_row)
         row: Row = {way: statistics.median(each) * 1000 for way, each in times.items()}
         first = next(iter(costs.values()), row)
@@ -51,8 +53,9 @@ def among(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Ro
 
 def ways(settings: dict[str, Any]) -> Ways:
     """Return what is measured among the records."""
+    connection = raw.connect(settings)
     return {
-        RAW: next(iter(raw.pairs(settings).values())),
+        RAW: lambda: raw.pair(connection, "free 1", prepare=True),
         OURS: lambda: pair("default", history=False),
         PREPARED: lambda: pair("prepared", history=False),
         HISTORY: lambda: pair("default", history=True),
@@ -67,45 +70,24 @@ def pair(alias: str, *, history: bool) -> None:
         pass
 
 
-def fill(count: int) -> None:
-    """Fill the table up to this number of records."""
-    from django.db import ProgrammingError, connection
+def heap_only_updates() -> float:
+    """Return the share of updates of records that changed no index, in percent."""
+    from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO shedlock (name, lock_until, locked_at, locked_by) "
-            "SELECT 'other ' || number, now(), now(), 'nobody' "
-            "FROM generate_series(1, %s) AS number ON CONFLICT DO NOTHING",
-            [count],
+            "SELECT pg_stat_reset_single_table_counters('shedlock'::regclass)"
         )
-        cursor.execute("VACUUM ANALYZE shedlock")
-        with suppress(ProgrammingError):  # only some users may
-            # Else the server still writes the new records while the locks are timed.
-            cursor.execute("CHECKPOINT")
-
-
-def heap_only_updates() -> Iterator[tuple[str, float]]:
-    """Yield the share of updates that changed no index, in percent, of each table."""
-    from django.db import connection
-
-    tables = ("shedlock", "shedlock_run")
-    with connection.cursor() as cursor:
-        for table in tables:
-            cursor.execute(
-                "SELECT pg_stat_reset_single_table_counters(%s::regclass)", [table]
-            )
         for _ in range(UPDATES):
             pair("default", history=True)
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute("SELECT pg_stat_clear_snapshot()")
-        for table in tables:
-            cursor.execute(
-                "SELECT coalesce(100.0 * n_tup_hot_upd / nullif(n_tup_upd, 0), 100) "
-                "FROM pg_stat_user_tables WHERE relname = %s",
-                [table],
-            )
-            [share] = cursor.fetchone()
-            yield table, float(share)
+        cursor.execute(
+            "SELECT 100.0 * n_tup_hot_upd / n_tup_upd "
+            "FROM pg_stat_user_tables WHERE relname = 'shedlock'"
+        )
+        [share] = cursor.fetchone()
+    return float(share)
 
 
 def memory_of(names: int) -> float:

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+WARM_UP = 2
+"""How often each way runs before it is measured."""
 LEFT_OUT = "left out"
 """The key of the reason why a row has no numbers."""
 
@@ -85,8 +87,7 @@ def interleaved(ways: Ways, rounds: int, in_a_row: int) -> dict[str, list[float]
     """
     chance = random.Random(1)  # noqa: S311
     measured = {name: way for name, way in ways.items() if not isinstance(way, LeftOut)}
-    for way in measured.values():
-        way()
+    for way in [*measured.values()] * WARM_UP:
         way()
     times: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(rounds):
@@ -116,11 +117,13 @@ def show(title: str, rows: dict[str, Row]) -> None:
     print(f"\n{title}\n{'':{width}} {heads}")
     for name, row in rows.items():
         cells = (f"{cell(row.get(key)):>{wide}}" for key, wide in widths.items())
-        print(f"{name:{width}} " + row.get(LEFT_OUT, " ".join(cells)).rstrip())
+        reason = row.get(LEFT_OUT)
+        line = " ".join(cells) if reason is None else f" {reason}"
+        print(f"{name:{width}} {line}".rstrip())
 
 
-def cell(number: float | None) -> str:
-    """Return the number as it is printed."""
-    if number is None:
-        return ""
-    return str(number) if isinstance(number, int) else f"{number:.2f}"
+def cell(value: float | str | None) -> str:
+    """Return a number or a word as it is printed."""
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "" if value is None else str(value)
