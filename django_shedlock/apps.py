@@ -15,13 +15,12 @@ from django.utils.translation import pgettext_lazy
 from django_shedlock import conf, signals
 
 RECORDED = {
-    signals.lock_acquired: "record_start",
+    signals.lock_acquired: "record_abandoned",
     signals.lock_lost: "record_loss",
-    signals.lock_not_acquired: "count_skip",
     signals.lock_released: "record_end",
 }
-CHECKS = "checks.check_settings checks.check_cachalot checks.check_providers"
-CHECKS += " checks.check_jobs contrib.celery.apps.check_celery"
+CHECKS = "checks.check_settings checks.check_cachalot checks.check_tenants"
+CHECKS += " checks.check_providers checks.check_jobs contrib.celery.apps.check_celery"
 CHECKS += " contrib.crontab.checks.check_crontab"
 
 load_of_django: Callable[[str, str], BaseCommand] = management.load_command_class
@@ -49,7 +48,6 @@ class ShedLockConfig(AppConfig):
         management.load_command_class = load_command_class
         for signal, receiver in RECORDED.items():
             signal.connect(late(f"history.recording.{receiver}"))
-        signals.new_run = late("history.recording.new_run")
         # django-crontab runs checks at each tick: one wrong job would stop the others.
         if sys.argv[1:3] != ["crontab", "run"]:
             for check in CHECKS.split():

@@ -61,6 +61,24 @@ def check_cachalot(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+def check_tenants(**kwargs: Any) -> list[CheckMessage]:
+    """Refuse a table of locks for each tenant's schema: there is one for a database."""
+    tenant_apps = getattr(settings, "TENANT_APPS", ())
+    names = {"django_shedlock", "django_shedlock.apps.ShedLockConfig"}
+    if names.isdisjoint(tenant_apps):
+        return []
+    return [
+        Error(
+            "TENANT_APPS has django_shedlock, so each tenant's schema would get a "
+            "table of locks. A lock inside a transaction, a heartbeat and a late "
+            "release use connections that look for the table in one schema only.",
+            hint='Move "django_shedlock" to SHARED_APPS, and put the tenant into the '
+            'names of its locks, as in "invoices:{tenant}".',
+            id="shedlock.E010",
+        )
+    ]
+
+
 def check_providers(**kwargs: Any) -> list[CheckMessage]:
     """Check that each provider works, and that no two of them share their locks."""
     messages: list[CheckMessage] = []
@@ -196,7 +214,8 @@ def find_too_long(
 def _setting_problem(setting: conf.Setting[Any]) -> str | None:
     try:
         value = setting.value
-        if setting.types == conf.DURATION and parse_duration(value) < ZERO:
+        is_duration = set(conf.DURATION) <= set(setting.types) and value is not None
+        if is_duration and parse_duration(value) < ZERO:
             return f"{setting.name} = {value!r}: it must not be negative."
         if setting.types == conf.FUNCTION and not callable(setting.function):
             return f"{setting.name} = {value!r}: it is no function."

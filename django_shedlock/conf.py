@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from types import NoneType
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
@@ -75,12 +76,13 @@ HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_SCRUB = Setting[Callable[[str], str] | str](
     "SHEDLOCK_HISTORY_SCRUB",
     FUNCTION,
-    "django_shedlock.history.journal.without_secrets",
+    "django_shedlock.history.texts.without_secrets",
 )
-HISTORY_RETENTION = Setting[Duration]("SHEDLOCK_HISTORY_RETENTION", DURATION, "30d")
+HISTORY_RETENTION = Setting[Duration | None](
+    "SHEDLOCK_HISTORY_RETENTION", (*DURATION, NoneType), "30d"
+)
 GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION, "5m")
 SITE_URL = Setting[str]("SHEDLOCK_SITE_URL", (str,), "")
-REQUEST_LIFETIME = Setting[Duration]("SHEDLOCK_REQUEST_LIFETIME", DURATION, "1h")
 COMMANDS = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_COMMANDS", (dict,), {})
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")

@@ -102,7 +102,7 @@ class _Hold(AbstractContextManager[Lock], AbstractAsyncContextManager[Lock]):
         lock = await self._aattempt.__aenter__()
         if isinstance(lock, LockHolder):
             await self._aattempt.__aexit__(None, None, None)
-            raise await sync_to_async(_refusal)(self._name, lock)
+            raise _refusal(self._name, lock)
         return lock
 
     async def __aexit__(self, *error: Any) -> bool | None:
@@ -227,7 +227,7 @@ def attempt(
             provider.check_configuration(configuration)
             backoff = Backoff(request.wait) if request.wait else None
             while True:
-                lock = Lock(provider, configuration, new_run=signals.new_run)
+                lock = Lock(provider, configuration)
                 holder = None
                 if (holder := provider.acquire(lock)) is None or backoff is None:
                     break
@@ -240,6 +240,7 @@ def attempt(
                     body.enter(lock)
                     guard(lock, request.keep_alive)
                     lock_acquired.send_robust(type(lock.provider), lock=lock)
+                    lock.began = time.monotonic()
                     _refuse_if_lost(lock)
                 yield lock
             _leave(body, None)
@@ -277,11 +278,10 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
             provider.check_configuration(configuration)
             backoff = Backoff(request.wait)
             while True:
-                lock = Lock(provider, configuration, new_run=signals.new_run)
+                lock = Lock(provider, configuration)
                 if (holder := await _aacquire(lock)) is None or backoff.is_over:
                     break
-                # In a thread, since it may read the holder.
-                if (pause := await sync_to_async(next_pause)(backoff, holder)) is None:
+                if (pause := next_pause(backoff, holder)) is None:
                     break
                 await asyncio.sleep(pause)
         if holder is None:
@@ -290,6 +290,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
                     body.enter(lock)
                     guard(lock, request.keep_alive, is_async=True)
                     await lock_acquired.asend_robust(type(lock.provider), lock=lock)
+                    lock.began = time.monotonic()
                     _refuse_if_lost(lock)
                 else:
                     guard(lock, is_async=True)
@@ -315,7 +316,6 @@ def unlocked(request: LockRequest) -> Lock:
 
 def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
     """Return the seconds until the next try; ``None`` if waiting is useless."""
-    # The wait first, since the holder may have to be read.
     if backoff.is_over or holder.tick is not None:
         return None
     lease = holder.remaining.total_seconds()
@@ -325,6 +325,7 @@ def next_pause(backoff: Backoff, holder: LockHolder) -> float | None:
 def _refuse_if_lost(lock: Lock) -> None:
     # The store answered late, or a receiver took its time.
     if lock.is_lost:
+        lock.never_began = True
         raise LockLost(
             f"Lock {lock.name!r}: its lease of {lock.configuration.lease} was over "
             "before its job began, so the job did not run. The store or a receiver of "
@@ -334,10 +335,11 @@ def _refuse_if_lost(lock: Lock) -> None:
 
 async def _aacquire(lock: Lock) -> LockHolder | None:
     # Shielded: a cancelled caller would leave a lock behind that nobody releases.
-    acquiring = asyncio.ensure_future(lock.provider.aacquire(lock))
+    acquiring = asyncio.ensure_future(sync_to_async(lock.provider.acquire)(lock))
 
     async def undo(cancellation: BaseException) -> None:
         # The cancellation is what the caller is told.
+        lock.never_began = True
         try:
             if await acquiring is None:
                 await _arelease(lock, cancellation)
@@ -367,6 +369,7 @@ def _release_if_acquired(
         if not error.is_uncertain:
             return
         waits = False
+    lock.never_began = True
     release = partial(lock.provider.release, lock, succeeded=False)
     wait = INTERRUPTION_TIMEOUT if waits else 0
     release_later(lock, release, was_acquired=False, wait=wait)
@@ -418,11 +421,9 @@ async def _arelease(lock: Lock, error: BaseException | None) -> None:
     releasing.add_done_callback(report)  # also if the caller is cancelled
     try:
         await asyncio.shield(releasing)
-    except GeneratorExit:  # the loop was closed, and with it the release
+    except GeneratorExit:  # the loop was closed, perhaps before the release began
         if not loop.is_running():
-            # The collector may not have come to it yet, and another thread would take
-            # a release that has begun for one that goes on.
-            release.close()
+            release.close()  # else Python warns that nobody awaited it
         release_later(lock, partial(lock.release, error))
         raise
     except Exception:  # see report()

@@ -1,13 +1,13 @@
 """Columns that mean the same on every database, and the database's clock."""
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
-from django.db.models.expressions import Col, DurationExpression, TemporalSubtraction
+from django.db.models.expressions import DurationExpression, TemporalSubtraction
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
@@ -31,9 +31,6 @@ class UTCDateTimeField(Instant):
     on ``USE_TZ`` and ``TIME_ZONE``. This column is compared with the database's own
     clock in UTC, so there it is always written and read as UTC. In Python it is what
     a ``DateTimeField`` is: aware with ``USE_TZ``, else naive in ``TIME_ZONE``.
-
-    What other programs wrote is read as the nearest instant that Python can show in
-    every zone: from ``clocks.EARLIEST``, also for what is no instant, to ``LATEST``.
     """
 
     def get_db_prep_value(
@@ -44,50 +41,43 @@ class UTCDateTimeField(Instant):
         value = value if prepared else self.get_prep_value(value)
         if isinstance(value, datetime):
             value = aware(value).astimezone(UTC).replace(tzinfo=None)
+        if isinstance(value, datetime) and connection.vendor == "sqlite":
+            # It compares texts, so each needs its six digits.
+            return value.isoformat(sep=" ", timespec="microseconds")
         return connection.ops.adapt_datetimefield_value(value)
 
     def from_db_value(
         self, value: datetime | None, expression: Any, connection: BaseDatabaseWrapper
     ) -> datetime | None:
-        if value is None:
-            if self.null or not isinstance(expression, Col):
-                return None
-            # MySQL's driver reads a zero date as None, and so does SQLite any word.
-            moment = EARLIEST
-        elif connection.features.supports_timezones:
+        if value is None or connection.features.supports_timezones:
             return value
-        else:
-            # With USE_TZ the backend already called it the connection's zone.
-            moment = aware(value.replace(tzinfo=UTC))
+        # With USE_TZ the backend already called it the connection's zone.
+        moment = aware(value.replace(tzinfo=UTC))
         return moment if settings.USE_TZ else timezone.make_naive(moment)
+
+
+class LockUntilField(UTCDateTimeField):
+    """
+    The end of a lease, which is read as ``clocks.LATEST`` at the latest.
+
+    People pause a job by hand with ``9999-12-31 23:59:59``. East of Greenwich that is
+    in the year 10000, which neither psycopg nor Python can show.
+    """
 
     def select_format(
         self, compiler: SQLCompiler, sql: str, params: Any
     ) -> tuple[str, Any]:
-        # See Note [Instants that no driver can read].
-        return _readable(compiler.connection.vendor, sql, params)
+        if compiler.connection.vendor == "postgresql":
+            sql = f"LEAST({sql}, '{LATEST}')"
+        return sql, params
 
 
-# Note [Instants that no driver can read]
-# psycopg refuses the whole answer if one instant is infinite, or its year is not one
-# of Python's in the session's zone, and Django's converter for SQLite refuses the 31st
-# of February. So the database makes them readable, the 31st of February as the 3rd of
-# March. These functions keep NULL, unlike PostgreSQL's GREATEST.
-READABLE = {
-    "postgresql": (
-        f"TIMESTAMPTZ_SMALLER(TIMESTAMPTZ_LARGER({{}}, '{EARLIEST}'), '{LATEST}')"
-    ),
-    "sqlite": f"MIN(MAX({{}}, '{EARLIEST.date()}'), '{LATEST.date()}')",
-}
-
-
-def _readable(vendor: str, sql: str, parameters: Any) -> tuple[str, Any]:
-    nearest = READABLE.get(vendor, "{}").format(sql)
-    if vendor != "sqlite":
-        return nearest, parameters
-    whole = f"STRFTIME('%%Y-%%m-%%d %%H:%%M:%%S', {nearest}, '+0 days')"
-    # The fraction of a second stays as it is.
-    return f"{whole} || SUBSTR({nearest}, 20, 7)", (*parameters, *parameters)
+def readable(*columns: str) -> models.Q:
+    """Return the condition that every zone can show the instants of these columns."""
+    condition = models.Q()
+    for column in columns:
+        condition &= models.Q(**{f"{column}__range": (EARLIEST, LATEST)})
+    return condition
 
 
 class LockNameField(Text):
@@ -113,41 +103,6 @@ class LockNameField(Text):
         if connection.vendor == "mysql":
             parameters["collation"] = "utf8mb4_bin"
         return parameters
-
-
-class MedianField(LongText):
-    """The median of durations, or those that a database without one has listed."""
-
-    def from_db_value(self, value: Any, *args: Any) -> timedelta | None:
-        if not isinstance(value, str):
-            return value  # type: ignore[no-any-return]
-        found = sorted(int(each) for each in value.split(",") if each)
-        return timedelta(microseconds=found[(len(found) - 1) // 2]) if found else None
-
-
-class Kept(Func):
-    """
-    An expression whose text is kept, for a queryset from which others are made.
-
-    Django compiles an expression anew wherever it stands, and in each queryset.
-    """
-
-    template, arity = "%(expressions)s", 1
-
-    def copy(self) -> Self:
-        # It may get another alias, and so another text.
-        copied = super().copy()
-        vars(copied).pop("kept", None)
-        return copied
-
-    def as_sql(  # type: ignore[override]
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper
-    ) -> Any:
-        kept: dict[Any, Any] = vars(self).setdefault("kept", {})
-        if (key := (connection.alias, connection.vendor)) not in kept:
-            kept[key] = super().as_sql(compiler, connection)
-        sql, parameters = kept[key]
-        return sql, list(parameters)
 
 
 class DatabaseNow(Func):
@@ -223,29 +178,46 @@ class TimeUntil(TemporalSubtraction):
     """
     The time from one instant to another; negative if that is past.
 
-    It is zero for what is no instant.
+    See ``LockUntilField`` for instants that are later than ``LATEST``.
     """
 
     templates: ClassVar[dict[str, str]] = {
-        "postgresql": "({} - {})",
+        "postgresql": f"(LEAST({{}}, '{LATEST}') - {{}})",
         # See Note [No Python in SQLite's statements]. To the millisecond.
         "sqlite": (
-            "COALESCE(CAST(ROUND((JULIANDAY({}) - JULIANDAY({})) * 86400000) "
-            "AS INTEGER) * 1000, 0)"
+            f"CAST(ROUND((JULIANDAY(MIN({{}}, '{LATEST:%Y-%m-%d}')) - JULIANDAY({{}}))"
+            " * 86400000) AS INTEGER) * 1000"
         ),
-        # From a zero date there is no time.
-        "mysql": "COALESCE(-TIMESTAMPDIFF(MICROSECOND, {}, {}), 0)",
+        "mysql": "-TIMESTAMPDIFF(MICROSECOND, {}, {})",
     }
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        vendor = connection.vendor
-        if vendor not in self.templates:
+        template = self.templates.get(connection.vendor)
+        if template is None:
             return super().as_sql(compiler, connection)
-        # See Note [Instants that no driver can read].
         sides: Any = (self.lhs, self.rhs)
-        read = [_readable(vendor, *compiler.compile(side)) for side in sides]
-        (instant, of_instant), (now, of_now) = read
-        return self.templates[vendor].format(instant, now), [*of_instant, *of_now]
+        (instant, of_instant), (now, of_now) = map(compiler.compile, sides)
+        return template.format(instant, now), [*of_instant, *of_now]
+
+
+class ClockMilliseconds(Func):
+    """The milliseconds since 1970 by the database's clock, a whole number."""
+
+    output_field = models.BigIntegerField()
+    arity: Any = 0
+    templates: ClassVar[dict[str, str]] = {
+        "postgresql": "(DATE_PART('epoch', {now}) * 1000)::bigint",
+        "mysql": "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {now}) DIV 1000)",
+        "sqlite": "CAST((JULIANDAY({now}) - 2440587.5) * 86400000 AS INTEGER)",
+        # By construction, not tried.
+        "oracle": "TRUNC((CAST({now} AS DATE) - DATE '1970-01-01') * 86400000)",
+    }
+
+    def as_sql(  # type: ignore[override]
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        now, parameters = compiler.compile(DatabaseNow())
+        return self.templates[connection.vendor].format(now=now), parameters
 
 
 def storable(text: str) -> str:

@@ -164,7 +164,7 @@ def guard(
         keep_alive = lock.provider.keeps_alive
     if keep_alive:
         beat = Beat(lock)
-        lock.provider.heartbeat.add(lock, beat, uptime() + beat.interval)
+        lock.provider.heartbeats.add(lock, beat, uptime() + beat.interval)
     if (keep_alive or is_async) and lock not in lease_ends.entries:
         lease = lock.configuration.lock_at_most_for
         notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
@@ -174,6 +174,6 @@ def guard(
 
 def unguard(lock: Lock) -> None:
     """Extend its lease no more, and tell nobody of its end."""
-    for timetable in (lock.provider.heartbeat, lease_ends):
+    for timetable in (lock.provider.heartbeats, lease_ends):
         if lock in timetable.entries:
             timetable.remove(lock)

@@ -49,8 +49,6 @@ STARTS = {
 }
 """The level at which a start is logged, by its ``Trigger``, and a remark."""
 
-new_run: Any = None
-"""Returns what the history writes of the run of a ``lock``, if anything."""
 around_body: Callable[[Any], AbstractContextManager[Any]] = nullcontext
 """Returns what is entered around each body that runs under a lock, in its context."""
 
@@ -75,7 +73,7 @@ def log_acquired(*, lock: Any, **kwargs: Any) -> None:
 @receiver(lock_not_acquired)
 def log_not_acquired(*, configuration: Any, holder: Any, **kwargs: Any) -> None:
     """Log at INFO that a job is skipped, and who holds its lock or has run its tick."""
-    if logger.isEnabledFor(logging.INFO):  # reading the holder costs a statement
+    if logger.isEnabledFor(logging.INFO):
         logger.info("Lock %r not acquired: %s.", configuration.name, holder.reason)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import flushing, once
+from tests.support import flushing, once, settling
 from tests.support.stores import REQUIRED, chosen_store, missing_reason
 from tests.support.waiting import wait_for, wait_for_servers
 
@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "mariadb_only: about MySQL and MariaDB")
     statements.install()
     flushing.install()
+    settling.install()
 
 
 @pytest.hookimpl(tryfirst=True)  # so that -m knows the marks
@@ -87,6 +88,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Iterator[None]:
+    # What its locks still write has to come before its tables are emptied.
+    settling.wait_until_settled()
     yield
     # A late release may have waited for the test's transaction until now. The next test
     # may change the settings by which its thread closes its connection.
@@ -141,15 +144,21 @@ def patient_connections() -> None:
 
 
 @pytest.fixture(autouse=True)
+def prune_nothing_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no run delete old ones, unless a test asks for that."""
+    from django_shedlock.history import recording
+
+    monkeypatch.setattr(recording, "PRUNING_SHARE", 0)
+
+
+@pytest.fixture(autouse=True)
 def forget_memory() -> Iterator[None]:
     """Give each test providers of its own, no locks in memory, and room for labels."""
     from django_shedlock.console.monitoring.health import checks
     from django_shedlock.contrib.prometheus import receivers
-    from django_shedlock.history.recording import skips
     from django_shedlock.keepalive import late_releases
     from django_shedlock.providers import forget_providers
 
-    skips.forget()
     checks.forget()
     receivers._known.clear()
     forget_providers(setting="SHEDLOCK_PROVIDERS")

@@ -553,3 +553,20 @@ def test_what_cron_mails(
     assert ("(shedlock.W008)" in done.stdout) == is_mailed
     assert ("System check identified" in done.stdout) == is_mailed
     assert is_mailed or line[0] == "shedlock" or not done.stdout
+
+
+@pytest.mark.parametrize(
+    "entry", ["django_shedlock", "django_shedlock.apps.ShedLockConfig"]
+)
+def test_e010_a_table_for_each_tenant(settings: Any, entry: str) -> None:
+    """E010 refuses the app in TENANT_APPS, and names the way to go."""
+    settings.SHARED_APPS = ["django_tenants", "django_shedlock"]
+    assert found(run_checks(), "E010") == []
+    settings.TENANT_APPS = ["shop", "django_shedlock.contrib.prometheus"]
+    assert found(run_checks(), "E010") == []
+    settings.TENANT_APPS = ["shop", entry]
+    [message] = found(run_checks(), "E010")
+    assert message.id == "shedlock.E010"
+    assert message.is_serious()
+    assert "SHARED_APPS" in str(message.hint)
+    assert "invoices:{tenant}" in str(message.hint)

@@ -25,12 +25,11 @@ from django_shedlock.console.monitoring import (
     health,
     notices,
     search,
-    summaries,
 )
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.contrib import LONGEST_SLUG
 from django_shedlock.contrib.pings import apps
-from django_shedlock.history import journal, recording
+from django_shedlock.history import recording, texts
 from django_shedlock.locks.configuration import LockOptions
 from tests.support.documents import Document, all_documents
 from tests.support.examples import find_examples
@@ -215,7 +214,6 @@ def test_version_is_in_the_changelog() -> None:
 PAGES = ("explanation/behaviour", "howto/", "reference/history", "reference/metrics")
 NUMBERS = {
     "more than 10,000 locks may have findings": search.MOST,
-    "since the last success, 100 at the most": summaries.MOST_FAILURES,
     "the most urgent first; 1,000 at the most": health.MOST,
     "``keep_for``, 5 seconds by default": health.KEEP_FOR.total_seconds(),
     "after ``deadline``, 5 seconds by default": health.DEADLINE.total_seconds(),
@@ -224,7 +222,7 @@ NUMBERS = {
     "default cache keeps for 1 hour": notices.REMINDER.total_seconds() / 3600,
     "for 10 minutes, or for as long as it": notices.SHORTEST_AWAY.seconds / 60,
     "as it lasted, up to 1 hour": notices.LONGEST_AWAY.total_seconds() / 3600,
-    "the first 2,000 characters of its message": journal.LONGEST_TEXT,
+    "the first 2,000 characters of its message": texts.LONGEST_TEXT,
     "the last 16,000 of its traceback": recording.LONGEST_TRACEBACK,
     "an action takes 200 locks": actions.MOST_LOCKS,
     "it counts at most 10,000": CappedPaginator.most,

@@ -39,7 +39,7 @@ COMMANDS = [
 ]
 """With these a newcomer begins; CI takes them from the README."""
 
-INSTALL_BENCHMARKS = "$ python -m pip install -e . --group test --group benchmarks"
+INSTALL_BENCHMARKS = "$ python -m pip install -e . --group benchmarks"
 NOT_RUN = {
     ("CONTRIBUTING.rst", "$ python3 -m venv .venv"),
     ("CONTRIBUTING.rst", "$ python -m benchmarks.imports --rounds 20"),

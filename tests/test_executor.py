@@ -40,7 +40,7 @@ from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
 from django_shedlock.executor import attempt, next_pause
 from django_shedlock.keepalive import late_releases
 from django_shedlock.locks.configuration import make_request
-from django_shedlock.locks.states import CONTENDED, LockHolder, UnreadHolder
+from django_shedlock.locks.states import CONTENDED, LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_acquired, lock_lost, lock_released
@@ -613,13 +613,13 @@ def test_cancelled_acquisition_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_cancelled_acquisition_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tick whose job never began has not succeeded, so it can be overdue."""
+    """A tick whose job never began goes back, so the next start is for it."""
     step = SlowStep(monkeypatch, "acquire", MemoryLockProvider.acquire)
-    asyncio.run(step.cancel(sleep, schedule="@hourly"))
+    asyncio.run(step.cancel(sleep, schedule="@yearly"))
     status = status_of(get_provider(), "job")
-    ticks = status.schedule_state
-    assert ticks.tick is not None
-    assert ticks.due_at == ticks.tick
+    assert status.schedule_state.tick is None
+    assert (status.job.last_run, status.job.open_run) == (None, None)
+    assert execute(lambda: None, "job", schedule="@yearly").was_executed
 
 
 def test_cancelled_acquisition_of_a_held_lock_spares_its_holder(
@@ -846,35 +846,77 @@ def test_interrupt_while_a_failing_body_leaves(
     with pytest.raises(Interrupted):
         execute(nested if is_nested else fail, "job", keep_alive=True)
     assert not is_held("job")
-    assert not get_provider("default").heartbeat.entries
+    assert not get_provider("default").heartbeats.entries
+
+
+class HangingRelease:
+    """A release of the memory provider that hangs until it may end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.calls: list[Lock] = []
+        real = MemoryLockProvider.release
+
+        def release(provider: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+            self.calls.append(lock)
+            self.begun.set()
+            assert self.may_end.wait(PATIENCE)
+            return real(provider, lock, **options)
+
+        monkeypatch.setattr(MemoryLockProvider, "release", release)
+
+
+async def hold_for_a_moment() -> None:
+    """Acquire the lock and release it."""
+    async with ahold("job"):
+        pass
+
+
+def close_body(task: asyncio.Task[None]) -> None:
+    """End the body of the task as the garbage collector does."""
+    coroutine = task.get_coro()
+    assert coroutine is not None
+    coroutine.close()
 
 
 @pytest.mark.parametrize("ends", ["all at once", "the body first"])
 def test_loop_that_is_closed_during_a_release(
     monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
+    """The release goes on in its thread, and no other thread repeats it."""
+    release = HangingRelease(monkeypatch)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(hold_for_a_moment())
+    begun = loop.run_in_executor(None, release.begun.wait, PATIENCE)
+    assert loop.run_until_complete(begun)
+    loop.close()
+    assert is_held("job")
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    if ends == "the body first":  # the garbage collector has no order
+        close_body(task)
+    del task
+    gc.collect()
+    release.may_end.set()
+    wait_for(lambda: not is_held("job") and not late_releases.entries)
+    assert len(release.calls) == 1
+
+
+@pytest.mark.parametrize("ends", ["all at once", "the body first"])
+def test_loop_that_is_closed_before_a_release(ends: str) -> None:
     """The lock is released all the same, in another thread."""
     loop = asyncio.new_event_loop()
 
-    async def hang(self: MemoryLockProvider, *args: Any, **options: Any) -> bool:
-        loop.call_soon(loop.stop)
-        return bool(await loop.create_future())
-
     async def body() -> None:
         async with ahold("job"):
-            pass
+            loop.stop()
 
-    monkeypatch.setattr(MemoryLockProvider, "is_async", True)
-    monkeypatch.setattr(MemoryLockProvider, "arelease", hang)
     task = loop.create_task(body())
     loop.run_forever()
     loop.close()
     assert is_held("job")
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    if ends == "the body first":  # the garbage collector has no order
-        coroutine = task.get_coro()
-        assert coroutine is not None
-        coroutine.close()
+    if ends == "the body first":
+        close_body(task)
         wait_for(lambda: not is_held("job"))
     del task
     gc.collect()
@@ -885,30 +927,18 @@ def test_release_goes_on_in_a_running_loop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also if its body is closed meanwhile, and no thread repeats it."""
-    begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def arelease(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
-        begun.set()
-        await may_end.wait()
-        return self.release(lock, **options)
-
-    async def body() -> None:
-        async with ahold("job"):
-            pass
+    release = HangingRelease(monkeypatch)
 
     async def main() -> None:
-        task = asyncio.create_task(body())
-        await begun.wait()
-        coroutine = task.get_coro()
-        assert coroutine is not None
-        coroutine.close()
-        may_end.set()
+        task = asyncio.create_task(hold_for_a_moment())
+        assert await asyncio.to_thread(release.begun.wait, PATIENCE)
+        close_body(task)
+        release.may_end.set()
         await asyncio.gather(task, return_exceptions=True)
         await asyncio.to_thread(wait_for, lambda: not is_held("job"))
 
-    monkeypatch.setattr(MemoryLockProvider, "is_async", True)
-    monkeypatch.setattr(MemoryLockProvider, "arelease", arelease)
     asyncio.run(main())
+    assert len(release.calls) == 1
     # asyncio itself grumbles about the generator that was closed by hand.
     assert "django_shedlock" not in [record.name for record in caplog.records]
 
@@ -1132,29 +1162,6 @@ def test_waiting_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(MemoryLockProvider, "acquire", take)
         assert not execute(lambda: 1, "job", wait="900ms").was_executed
     assert 2 <= len(asked) <= 12
-
-
-@pytest.mark.usefixtures("clock")
-def test_holder_is_not_read_when_the_wait_is_over(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Between two tries the holder's lease counts, after the last one nothing does."""
-    caplog.set_level("WARNING", "django_shedlock")  # at INFO the log would read it
-    tries: list[Lock] = []
-    reads: list[LockHolder] = []
-
-    def read() -> LockHolder:
-        reads.append(BUSY)
-        return BUSY
-
-    def take(self: MemoryLockProvider, lock: Lock) -> LockHolder:
-        tries.append(lock)
-        return UnreadHolder(read)
-
-    monkeypatch.setattr(MemoryLockProvider, "acquire", take)
-    with locked_in_memory():
-        assert not execute(lambda: 1, "job", wait="900ms").was_executed
-    assert len(reads) == len(tries) - 1 > 1
 
 
 def test_async_skip_asks_for_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection, models, transaction
 from django.db.models import F, Model
-from django.db.models.functions import Upper
 from django.test import override_settings
 
-from django_shedlock.fields import DatabaseNow, Kept, LockNameField, UTCDateTimeField
+from django_shedlock.fields import (
+    ClockMilliseconds,
+    DatabaseNow,
+    LockNameField,
+    LockUntilField,
+    UTCDateTimeField,
+)
 from django_shedlock.models import LockRecord
 
 pytestmark = pytest.mark.django_db
@@ -89,7 +92,9 @@ def test_sum_of_column_and_duration_is_read_as_utc() -> None:
     assert LockRecord.objects.get().lock_until == MOMENT + timedelta(hours=2)
 
 
-@pytest.mark.parametrize("field", [UTCDateTimeField(), LockNameField(max_length=255)])
+@pytest.mark.parametrize(
+    "field", [UTCDateTimeField(), LockUntilField(), LockNameField(max_length=255)]
+)
 def test_migrations_name_the_field(field: models.Field[object, object]) -> None:
     """A migration imports the field from its module, and so stays stable."""
     _, path, args, _ = field.deconstruct()
@@ -223,13 +228,12 @@ def test_oracles_clock_is_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not parameters
 
 
-@pytest.mark.django_db
-def test_kept_expression_is_compiled_once() -> None:
-    """Querysets made from another one have its text, and a subquery one of its own."""
-    name = Upper(F("name"))
-    records = LockRecord.objects.annotate(shown=Kept(name))
-    with patch.object(Upper, "as_sql", autospec=True, side_effect=Upper.as_sql) as made:
-        assert list(records.all()) == list(records.order_by("shown")) == []
-    assert made.call_count == 1
-    outer = LockRecord.objects.filter(pk__in=records.filter(shown="A").values("pk"))
-    assert re.search(r"WHERE UPPER\(U0\.", re.sub('["`]', "", str(outer.query)))
+@pytest.mark.usefixtures("record")
+def test_milliseconds_are_those_of_the_clock() -> None:
+    """The number that tokens follow is the clock in whole milliseconds."""
+    before = now()
+    LockRecord.objects.filter(name="job").update(fencing_token=ClockMilliseconds())
+    after = now()
+    token = LockRecord.objects.get(name="job").fencing_token
+    first, last = (moment.timestamp() * 1000 for moment in (before, after))
+    assert first - 1 <= token <= last + 1

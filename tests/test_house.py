@@ -1,11 +1,10 @@
-"""The layout: its size, its floors, and the page that shows them."""
+"""The layout: its floors, and the page that shows them."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from html import unescape
-from pathlib import Path
 
 from tests.support.paths import ROOT
 
@@ -17,22 +16,6 @@ FILES = [
     and path.stat().st_size
 ]
 """Those with something in them; migrations and what tests use do not count."""
-LONG = {
-    "console/monitoring/findings.py": "each kind: when it is found, and its sentence",
-    "history/recording.py": "a run from beginning to end, and its statements",
-    "locks/configuration.py": "options, request and configuration, in this order",
-    "providers/database/acquisition.py": "every way to acquire, beside its statements",
-    "providers/database/statements.py": "each kind of statement, compiled in one way",
-    "executor.py": "the one attempt, sync and async, is read from the top down",
-    "locks/lock.py": "one class, with the async twins of its methods",
-    "providers/database/connections.py": "run, private connections and their watcher",
-    "providers/entries.py": "one entry's life, and the provider that keeps it",
-}
-"""Files of more than 260 lines, and why they are one subject."""
-
-
-def source(path: Path) -> str:
-    return (PACKAGE / path).read_text(encoding="utf-8")
 
 
 def floors() -> list[list[str]]:
@@ -71,19 +54,3 @@ def test_picture_of_the_repository_is_that_of_the_page() -> None:
     shown = [line for line in lines if line in {" · ".join(each) for each in floors()}]
     assert shown == [" · ".join(floor) for floor in floors()]
     assert [line[0] for line in lines if line[0].isdigit()] == [*"87654321"]
-
-
-def test_house_is_small() -> None:
-    """The design's limits; attacks, speed, adoption, types and words have cost some."""
-    everything = "".join(map(source, FILES))
-    lines = everything.count("\n")
-    functions = len(re.findall(r"^ *(?:async )?def ", everything, re.MULTILINE))
-    assert len(FILES) <= 117
-    assert lines <= 19_198
-    assert functions <= lines * 59 / 1000
-
-
-def test_file_is_one_subject() -> None:
-    """A longer file is split, or named above with the reason."""
-    long = {str(path) for path in FILES if source(path).count("\n") > 260}
-    assert long == LONG.keys()

@@ -72,7 +72,7 @@ SOON = timedelta(seconds=0.2)
 @pytest.fixture(autouse=True)
 def in_memory() -> Iterator[None]:
     with locked_in_memory():
-        heartbeat = get_provider().heartbeat
+        heartbeat = get_provider().heartbeats
         yield
     wait_for(lambda: is_idle(heartbeat))
 
@@ -194,7 +194,7 @@ def test_a_new_lock_with_a_short_lease_is_not_made_to_wait(
 ) -> None:
     """The thread that waits for a long lease wakes up for a shorter one."""
     pauses: list[float] = []
-    heartbeat = get_provider().heartbeat
+    heartbeat = get_provider().heartbeats
     wait = heartbeat._changed.wait
 
     def waiting(pause: float) -> bool:
@@ -613,7 +613,7 @@ def test_body_that_raises_ends_the_heartbeat() -> None:
     """A job that fails leaves neither beat nor lock behind."""
     with pytest.raises(ZeroDivisionError):
         execute(lambda: 1 / 0, "job", lock_at_most_for=LEASE, keep_alive=True)
-    assert not get_provider().heartbeat.entries
+    assert not get_provider().heartbeats.entries
     assert not is_held("job")
 
 

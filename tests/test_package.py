@@ -31,8 +31,8 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 APP = """
 admin apps clocks conf durations exceptions fields locks locks.configuration
-locks.pauses locks.states models models.console models.last_runs models.records
-models.runs mutexes schedules schedules.cron schedules.state signals threads
+locks.pauses locks.states models models.console models.records models.runs
+schedules schedules.cron schedules.state signals
 """
 """The modules that every process of a project needs."""
 JOB = """
@@ -43,10 +43,9 @@ signals threads
 """
 """Those that every job needs; each one more costs every process some time."""
 LOCK = """
-history history.journal history.recording providers.database
-providers.database.acquisition providers.database.checks providers.database.compound
-providers.database.connections
-providers.database.errors providers.database.leases providers.database.provider
+history history.recording history.retention history.texts providers.database
+providers.database.acquisition providers.database.checks providers.database.compiling
+providers.database.connections providers.database.errors providers.database.provider
 providers.database.reading providers.database.statements
 """
 """What the first lock needs beside these."""

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,14 +28,14 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers import get_provider
 from tests.support.locks import force_release
-from tests.support.schedules import SteppingProvider, run_scheduled
+from tests.support.schedules import CountingProvider, run_scheduled
 
 pytestmark = pytest.mark.once
 
 SEEDS = 2000
 """Schedules within which a broken twin must be found."""
 
-BACKEND = f"{SteppingProvider.__module__}.{SteppingProvider.__name__}"
+BACKEND = f"{CountingProvider.__module__}.{CountingProvider.__name__}"
 
 
 class Story:
@@ -113,7 +114,7 @@ class Story:
         assert self._inside == []
         for lock in self._locks:
             assert lock not in lease_ends.entries
-            assert lock not in self._provider.heartbeat.entries
+            assert lock not in self._provider.heartbeats.entries
             if not lock.is_lost:
                 assert self._provider.releases[lock.locked_by] == 1
         assert not any(cancellation._guarded.values())
@@ -134,19 +135,15 @@ def test_any_schedule(seed: int) -> None:
     tell(random.Random(seed))
 
 
-class Careless(SteppingProvider):
-    """Looks, and then sets what it has not compared."""
-
-    async def aacquire(self, lock: Lock) -> LockHolder | None:
-        status = self.status(lock.name)
-        await asyncio.sleep(0)
-        if status is None or status.state is LockState.FREE:
-            self._entries.pop(lock.name, None)
-        return self.acquire(lock)
+async def look_and_acquire(lock: Lock) -> LockHolder | None:
+    status = await sync_to_async(lock.provider.status)(lock.name)
+    if status is None or status.state is LockState.FREE:
+        lock.provider._entries.pop(lock.name, None)
+    return await acquire(lock)
 
 
 async def acquire_without_shield(lock: Lock) -> LockHolder | None:
-    return await lock.provider.aacquire(lock)
+    return await sync_to_async(lock.provider.acquire)(lock)
 
 
 def leave_at_once(body: active.Body, error: BaseException | None) -> Any:
@@ -156,6 +153,7 @@ def leave_at_once(body: active.Body, error: BaseException | None) -> Any:
     return leave(body, error)
 
 
+acquire = executor._aacquire
 leave = active.Body.leave
 
 
@@ -169,7 +167,7 @@ async def cancelled_for_good(lock: Lock) -> AsyncIterator[None]:
 
 still_guarded: list[Lock] = []
 TWINS = {
-    "compare and set": patch(f"{__name__}.BACKEND", f"{__name__}.Careless"),
+    "compare and set": patch.object(executor, "_aacquire", look_and_acquire),
     "shield": patch.object(executor, "_aacquire", acquire_without_shield),
     "last to leave": patch.object(active.Body, "leave", leave_at_once),
     "uncancel": patch.object(executor, "cancelled_when_lost", cancelled_for_good),

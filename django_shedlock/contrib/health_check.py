@@ -16,11 +16,10 @@ SUMMARIES = {
     Kind.LONG: "A job runs for too long.",
     Kind.LOST: "A job lost its lock.",
     Kind.ABANDONED: "A run has not reported its end.",
-    Kind.REPEATED: "A job ran on two hosts, one after the other.",
     Kind.PAUSED: "A job is paused without an end.",
     Kind.UNREADABLE: "A record can't be read.",
+    Kind.HISTORY: "The history lacks a run, or is never pruned.",
     Kind.CLOCK: "The clocks differ.",
-    Kind.HISTORY: "Old runs are not pruned.",
     Kind.MORE: "There are more findings.",
 }
 """The text for each kind, which names no lock."""

@@ -3,17 +3,14 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
+from django_shedlock.history.retention import BATCH, delete_batch
 from django_shedlock.jobs.named import import_jobs, named_jobs
 from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.locks.configuration import full_name
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.providers.database.connections import run_here
-
-BATCH = 500
-"""Rows for each statement: few, so that no job waits for one of them."""
 
 
 def prune_runs(
@@ -22,26 +19,22 @@ def prune_runs(
     provider: str | None = None,
     *,
     dry_run: bool = False,
-    unused_for: timedelta | None = None,
 ) -> int:
     """
-    Delete the provider's runs that began longer ago than that; return how many.
+    Delete the provider's runs that ended longer ago than that; return how many.
 
-    With ``None`` those of all providers. Kept are runs that still go on, and of each
-    lock that has a record the last run and the last success. A ``dry_run`` only counts,
-    as if ``prune_locks()`` had deleted the records that are ``unused_for`` so long.
-    Raises ``django.db.Error`` if the database failed.
+    With ``None`` those of all providers. A ``dry_run`` only counts. Raises
+    ``django.db.Error`` if the database failed.
     """
-    runs = LockRun.objects.using(using).all()
+    runs = LockRun.objects.using(using).older_than(older_than)
     if provider is not None:
         runs = runs.filter(provider=provider)
-    if not dry_run:
-        return _delete(runs.prunable(older_than), "started", using)
-    records = LockRecord.objects.using(using).all()
-    if unused_for is not None:
-        unused = records.unused(unused_for).exclude(name__in=set(_fixed_names()))
-        records = records.exclude(pk__in=unused.values("pk"))
-    return run_here(runs.prunable(older_than, records).count, using)
+    if dry_run:
+        return run_here(runs.count, using)
+    deleted = 0
+    while batch := delete_batch(runs, using):
+        deleted += batch
+    return deleted
 
 
 def prune_actions(
@@ -54,21 +47,29 @@ def prune_actions(
     """
     Delete actions of operators that began longer ago than that; return how many.
 
-    Kept are open requests. Otherwise see prune_runs().
+    Otherwise see prune_runs().
     """
     old = LockAction.objects.using(using).prunable(older_than)
     if provider is not None:
         old = old.filter(provider=provider)
-    return run_here(old.count, using) if dry_run else _delete(old, "pk", using)
+    if dry_run:
+        return run_here(old.count, using)
+    deleted = 0
+    while keys := run_here(
+        lambda: list(old.order_by("pk").values_list("pk", flat=True)[:BATCH]), using
+    ):
+        rows = LockAction.objects.using(using).filter(pk__in=keys)
+        deleted += run_here(rows.delete, using)[0]
+    return deleted
 
 
 def prune_locks(using: str, unused_for: timedelta, *, dry_run: bool = False) -> int:
     """
     Delete records of locks whose last lease ended longer ago than that.
 
-    Return how many. Kept are those of decorated jobs with a fixed name that
-    ``import_jobs()`` finds and of other known jobs. With the others go
-    their fencing tokens, so that the next one is 1, and the ticks that were run. A
+    Return how many. Kept are records whose run is still open, those of decorated jobs
+    with a fixed name that ``import_jobs()`` finds, and of other known jobs. With the
+    others go the ticks that were run, and what is known of their last runs. A
     ``dry_run`` only counts. Raises ``django.db.Error`` if the database failed.
     """
     kept, last, found = set(_fixed_names()), "", 0
@@ -80,24 +81,9 @@ def prune_locks(using: str, unused_for: timedelta, *, dry_run: bool = False) -> 
         if dry_run:
             found += len(old)
             continue
-        # Without the record, nothing would show that a run is abandoned.
-        runs = LockRun.objects.using(using).filter(name__in=old)
-        run_here(runs.record_abandoned, using)
         # Filtered again: another worker may have acquired one meanwhile.
         found += run_here(unused.filter(name__in=old).delete_at_once, using)
     return found
-
-
-def _delete(old: Any, order: str, using: str) -> int:
-    deleted, rest = 0, old
-    batch: list[tuple[int, Any]]
-    while batch := run_here(
-        partial(list, rest.order_by(order).values_list("pk", order)[:BATCH]), using
-    ):
-        rows = old.model.objects.using(using).filter(pk__in=[key for key, _ in batch])
-        deleted += run_here(rows.delete, using)[0]
-        rest = old.filter(**{f"{order}__gte": batch[-1][1]})
-    return deleted
 
 
 def _fixed_names() -> Iterator[str]:

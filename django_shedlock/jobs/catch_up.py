@@ -3,19 +3,28 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django_shedlock import conf
 from django_shedlock.cancellation import is_ending
 from django_shedlock.clocks import aware
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.configuration import (
+    LockConfiguration,
+    default_duration,
+    full_name,
+)
+from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockState, LockStatus, is_success
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
+
+CATCH_UP_LOCK = "shedlock.catch-up"
+"""The lock whose record says when a catch-up was last seen, on any host."""
+CATCH_UP_LEASE = timedelta(minutes=1)
 
 # Note [Other time zones]
 # Hosts may read one schedule in several time zones. If each registered its own, no tick
@@ -81,6 +90,8 @@ def catch_up(
     """
     if not conf.ENABLED.value:
         return
+    if not dry_run:
+        note_catch_up(provider)
     # Entries of CRONJOBS may share a lock, so it may have several jobs.
     jobs: dict[str, dict[Schedule, NamedJob]] = defaultdict(dict)
     for job in named_jobs(provider.alias):
@@ -109,6 +120,20 @@ def catch_up(
             else:
                 found, error = _run(status.name, found)
         yield CaughtUp(status.name, since, found, error)
+
+
+def note_catch_up(provider: LockProvider) -> None:
+    """Write onto a record of its own that a catch-up is seen now."""
+    configuration = LockConfiguration(full_name(CATCH_UP_LOCK), CATCH_UP_LEASE)
+    lock = Lock(provider, configuration, opens_run=False)
+    if provider.acquire(lock) is None:  # else another host writes it now
+        provider.release(lock)
+
+
+def last_catch_up(provider: LockProvider) -> datetime | None:
+    """Return when a catch-up was last seen, on any host."""
+    status = provider.status(full_name(CATCH_UP_LOCK))
+    return None if status is None else status.locked_at
 
 
 def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Result:

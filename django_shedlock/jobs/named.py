@@ -150,7 +150,7 @@ def _needs_no_arguments(job: Job) -> bool:
 
 def _start(job: Job, start: Start) -> bool:
     if job.command is None:
-        return run_locked(replace(job.request, start=start), job.function)
+        return run_locked(registry.started_by(job.request, start), job.function)
     with registry.invoked_by(start, job) as invocation:
         call_command(job.command())
     return invocation.was_executed is True

@@ -20,6 +20,7 @@ from django.core.management.base import BaseCommand
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import (
+    ZERO,
     LockRequest,
     check_name,
     full_name,
@@ -207,7 +208,14 @@ def apply(target: object, request: LockRequest) -> LockRequest:
     if invocation is None or invocation.target not in (None, target):
         return request
     request = with_schedule(request, invocation.schedule)
-    return replace(request, start=invocation.start)
+    return started_by(request, invocation.start)
+
+
+def started_by(request: LockRequest, start: Start) -> LockRequest:
+    """Return the request for this start; one for an operator's request never waits."""
+    # The operator's request waits on the record, and another host may carry it out.
+    wait = request.wait if start.request is None else ZERO
+    return replace(request, start=start, wait=wait)
 
 
 def with_schedule(request: LockRequest, schedule: Schedule | str | None) -> LockRequest:

@@ -4,7 +4,8 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
@@ -15,9 +16,20 @@ from asgiref.sync import sync_to_async
 
 from django_shedlock.clocks import uptime
 from django_shedlock.durations import Duration
-from django_shedlock.exceptions import LockLost, LockProviderError, NoActiveLock
+from django_shedlock.exceptions import (
+    LockLost,
+    LockProviderError,
+    NoActiveLock,
+    message_of,
+)
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome, is_success
+from django_shedlock.locks.states import (
+    AbandonedRun,
+    LockState,
+    LockStatus,
+    RunOutcome,
+    is_success,
+)
 from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 from django_shedlock.threads import losses
@@ -42,7 +54,7 @@ class Lock:
         configuration: LockConfiguration,
         *,
         lease_end: float | None = None,
-        new_run: Any = None,
+        opens_run: bool = True,
     ):
         self.provider = provider
         """A ``LockProvider``, whose module imports this one."""
@@ -56,17 +68,25 @@ class Lock:
         lease = configuration.lock_at_most_for.total_seconds()
         self.lease_end: float = uptime() + lease if lease_end is None else lease_end
         """When the lease ends, by ``uptime()``."""
-        self.search_path: str | None = None
-        """Where PostgreSQL looked for the table, if the provider knows."""
         self.was_release_tried: bool = False
         """Whether a release failed, perhaps after the store had carried it out."""
-        self.run: Any = None
-        """What the history writes of the body that runs under it, if anything."""
-        self._new_run = new_run
+        self.opens_run: bool = opens_run
+        """Whether a body runs under it, of which the record keeps account."""
+        self.never_began: bool = False
+        """Whether the caller gave up before its body, so that there was no run."""
+        self.abandoned: AbandonedRun | None = None
+        """The run that the acquisition accounted for, if one was still open."""
+        self.began: float = time.monotonic()
+        """When the body began, by this process's clock."""
+        self.ended: float | None = None
+        """When the body ended, by this process's clock."""
+        self.lost_since: float | None = None
+        """When the loss became known, by this process's clock."""
         self.former_ticks: Any = None
-        """What a release restores, if the store never confirmed the acquisition."""
+        """The ticks before the acquisition, which go back if the body never began."""
         self._pid = os.getpid()
-        self._fencing_token = None if lease_end is None else 0
+        self.known_token: int | None = None if lease_end is None else 0
+        """The fencing token, if the store has told it."""
         self._released = False
         self._releasing = Mutex()
         self._mutex = Mutex()
@@ -88,6 +108,17 @@ class Lock:
     def is_lost(self) -> bool:
         """Whether the lease ended, or somebody else released or acquired the lock."""
         return self.lost.is_set() or (not self._released and uptime() >= self.lease_end)
+
+    @property
+    def took(self) -> float:
+        """For how many seconds the body runs or ran, by this process's clock."""
+        ended = time.monotonic() if self.ended is None else self.ended
+        return ended - self.began
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether its release accounts for a run: a loss or no body leaves none."""
+        return self.opens_run and not self.never_began and not self.lost.is_set()
 
     @property
     def is_active(self) -> bool:
@@ -117,12 +148,6 @@ class Lock:
                 "a child of the process that acquired it. Acquire it again."
             )
 
-    def begin_run(self) -> Any:
-        """Return the run, made if the history records it; ``None`` without one."""
-        if self.run is None and self._new_run is not None:
-            self.run, self._new_run = self._new_run(lock=self), None
-        return self.run
-
     def remaining(self) -> timedelta:
         """
         Return what is left of the lease, at least zero.
@@ -147,7 +172,14 @@ class Lock:
         counts from now, too; without it what was configured stays. Raises ``LockLost``
         if the lock is not ours any more, ``LockProviderError`` if the store failed.
         """
-        self._extend(self._durations(lock_at_most_for, lock_at_least_for))
+        if lock_at_most_for is None:
+            lock_at_most_for = self.configuration.lock_at_most_for
+        if lock_at_least_for is None:
+            wanted = LockConfiguration(self.name, lock_at_most_for)
+            self._extend(wanted.lock_at_most_for)
+        else:
+            wanted = LockConfiguration(self.name, lock_at_most_for, lock_at_least_for)
+            self._extend(wanted.lock_at_most_for, wanted.lock_at_least_for)
         self.send_extended()
 
     async def aextend(
@@ -156,20 +188,7 @@ class Lock:
         lock_at_least_for: Duration | None = None,
     ) -> None:
         """See extend()."""
-        if not self.provider.is_async:
-            await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
-            return
-        durations = self._durations(lock_at_most_for, lock_at_least_for)
-        asked = uptime()
-        answer: bool | LockProviderError = False
-        try:
-            # Past the lease's end, too: an operator may have extended it.
-            if self.is_ours and not self.lost.is_set():
-                answer = await self.provider.aextend(self, *durations)
-        except LockProviderError as error:
-            answer = error
-        await sync_to_async(self._conclude_extension)(answer, asked, durations)
-        await lock_extended.asend_robust(type(self.provider), lock=self)
+        await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
 
     def beat(self) -> None:
         """
@@ -178,43 +197,28 @@ class Lock:
         It sends ``lock_lost`` in another thread, and leaves ``lock_extended`` to
         ``send_extended()``. Raises what extend() raises.
         """
-        self._extend((self.configuration.lock_at_most_for,), is_beat=True)
+        self._extend(self.configuration.lock_at_most_for, is_beat=True)
 
     def send_extended(self) -> None:
         """Send ``lock_extended``."""
         lock_extended.send_robust(type(self.provider), lock=self)
 
-    def _durations(
-        self, at_most: Duration | None, at_least: Duration | None
-    ) -> Sequence[timedelta]:
-        given = [self.configuration.lock_at_most_for if at_most is None else at_most]
-        given += [] if at_least is None else [at_least]
-        wanted = LockConfiguration(self.name, *given)
-        return (wanted.lock_at_most_for, wanted.lock_at_least_for)[: len(given)]
-
-    def _extend(self, durations: Sequence[timedelta], *, is_beat: bool = False) -> None:
+    def _extend(self, *durations: timedelta, is_beat: bool = False) -> None:
         asked = uptime()
-        answer: bool | LockProviderError = False
+        was_extended, failure = False, None
         try:
-            if self.is_ours and not self.lost.is_set():  # see aextend()
-                answer = self.provider.extend(self, *durations, is_beat=is_beat)
+            # Past the lease's end, too: an operator may have extended it.
+            if self.is_ours and not self.lost.is_set():
+                if is_beat:
+                    was_extended = self.provider.heartbeat(self)
+                else:
+                    was_extended = self.provider.extend(self, *durations)
         except LockProviderError as error:
-            answer = error
-        self._conclude_extension(answer, asked, durations, in_background=is_beat)
-
-    def _conclude_extension(
-        self,
-        answer: bool | LockProviderError,
-        asked: float,
-        durations: Sequence[timedelta],
-        *,
-        in_background: bool = False,
-    ) -> None:
-        failure = answer if isinstance(answer, LockProviderError) else None
-        if failure is not None and self.is_active:
-            raise failure
-        if failure is not None or not answer:
-            self._declare_lost_unless_released(in_background=in_background)
+            if self.is_active:
+                raise
+            failure = error
+        if not was_extended:
+            self._declare_lost_unless_released(in_background=is_beat)
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or somebody else released or acquired it."
@@ -242,54 +246,43 @@ class Lock:
         with self._releasing:
             if self._released:
                 return False
-            was_lost = not (self.is_active or self.refresh())
+            if self.ended is None:
+                self.ended = time.monotonic()
+            was_lost = not (self.is_active or self.refresh() or self._has_ended())
             succeeded = is_success(exception) and not was_lost
-            if self.run is not None and not was_lost:
-                self.run.end(RunOutcome.of(exception), exception)
             self._released = True
             try:
+                if was_lost and not self.never_began:
+                    self.declare_lost()  # so the store takes it for no end of a run
                 was_ours = self.provider.release(self, succeeded=succeeded)
             except BaseException:
-                self._undo_release(was_lost=was_lost)
+                self._released = False
+                self.was_release_tried = True
                 raise
-            return self._conclude_release(was_ours and not was_lost, exception)
+            # The heartbeat may have noticed a loss meanwhile.
+            released: bool = was_ours and not was_lost and not self.lost.is_set()
+            if not released and not self.never_began:
+                self.declare_lost()
+                self._account_for_loss()  # now its body has ended
+            lock_released.send_robust(
+                type(self.provider), lock=self, released=released, exception=exception
+            )
+            return released
+
+    def _has_ended(self) -> bool:
+        # A release whose reply was lost may have been carried out in time.
+        if not self.was_release_tried or self.lost.is_set():
+            return False
+        with suppress(LockProviderError):
+            status = self.provider.status(self.name)
+            if status is not None and status.job.last_run == self.locked_by:
+                ended = {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
+                return status.job.outcome in ended
+        return False
 
     async def arelease(self, exception: BaseException | None = None) -> bool:
-        """See release(). In a task a second call does not wait for the first."""
-        # Another thread may be releasing it, for which the event loop must not wait.
-        is_free = self._releasing.acquire(blocking=False)
-        if is_free:
-            self._releasing.release()
-        if not is_free or not self.provider.is_async:
-            return await sync_to_async(self.release)(exception)
-        was_lost = not (self.is_active or await sync_to_async(self.refresh)())
-        if not self.is_ours:
-            return False
-        succeeded = is_success(exception) and not was_lost
-        self._released = True
-        try:
-            was_ours = await self.provider.arelease(self, succeeded=succeeded)
-        except BaseException:
-            self._undo_release(was_lost=was_lost, in_background=True)
-            raise
-        conclude = sync_to_async(self._conclude_release)
-        return await conclude(was_ours and not was_lost, exception)
-
-    def _undo_release(self, *, was_lost: bool, in_background: bool = False) -> None:
-        self._released = False
-        self.was_release_tried = True
-        if was_lost:
-            self.declare_lost(in_background=in_background)
-
-    def _conclude_release(
-        self, released: bool, exception: BaseException | None
-    ) -> bool:
-        if not released:
-            self.declare_lost()
-        lock_released.send_robust(
-            type(self.provider), lock=self, released=released, exception=exception
-        )
-        return released
+        """See release(). A call that waits for another blocks no event loop."""
+        return await sync_to_async(self.release)(exception)
 
     def fence(self) -> None:
         """
@@ -314,13 +307,16 @@ class Lock:
     @property
     def fencing_token(self) -> int:
         """
-        A number that grows by one with each acquisition of this name.
+        A number that grows with each acquisition of this name.
 
-        Another system can refuse writes with a token lower than one it has seen. It is
-        read at first use, with one statement. Raises ``LockLost`` if the record is not
-        ours any more, ``LockProviderError`` if the store failed.
+        It is the store's clock in milliseconds, or one more than the token before if
+        that is greater, so it also grows when the record was deleted or restored.
+        Another system can refuse writes with a token lower than one it has seen. Where
+        the acquisition does not tell it, one statement reads it at first use. Raises
+        ``LockLost`` if the record is not ours any more, ``LockProviderError`` if the
+        store failed.
         """
-        if self._fencing_token is None:
+        if self.known_token is None:
             status = self._own(self.provider.lease_of(self))
             if status is None:
                 self._declare_lost_unless_released()
@@ -328,8 +324,8 @@ class Lock:
                     f"Lock {self.name!r} has no fencing token for {self.locked_by}: "
                     "somebody else acquired it."
                 )
-            self._fencing_token = status.fencing_token
-        return self._fencing_token
+            self.known_token = status.fencing_token
+        return self.known_token
 
     def refresh(self) -> bool:
         """
@@ -366,6 +362,7 @@ class Lock:
             is_first = not self.lost.is_set()
             if is_first:
                 self._sent = threading.Event()
+                self.lost_since = time.monotonic()
                 self.lost.set()
         if is_first:
             try:
@@ -384,14 +381,41 @@ class Lock:
     def _send_lost(self, *, in_background: bool = False) -> None:
         if in_background:
             with suppress(RuntimeError):  # no room for a thread
-                losses.call(self._send_lost)
+                losses.call(self._send_lost_and_account)
                 return
+        self._send_lost_now()
+        if not self._released:  # else the release accounts for it
+            self._account_in_background()
+
+    def _send_lost_and_account(self) -> None:
+        self._send_lost_now()
+        if not self._released:
+            self._account_for_loss()
+
+    def _send_lost_now(self) -> None:
         self._sender = threading.get_ident()
         try:
             lock_lost.send_robust(type(self.provider), lock=self)
         finally:
             if self._sent:
                 self._sent.set()
+
+    def _account_in_background(self) -> None:
+        # The store may hang, and the body goes on.
+        if self.provider.is_seen_here_only():
+            self._account_for_loss()
+            return
+        with suppress(RuntimeError):  # no room for a thread: its end accounts for it
+            losses.call(self._account_for_loss)
+
+    def _account_for_loss(self) -> None:
+        if not self.opens_run:
+            return
+        try:
+            self.provider.account_for_loss(self, has_ended=self._released)
+        except LockProviderError as error:  # the next acquisition accounts for it
+            text = "The record of lock %r does not show that it was lost: %s"
+            logger.warning(text, self.name, message_of(error))
 
     def _declare_lost_unless_released(self, *, in_background: bool = False) -> None:
         # A release of our own, perhaps in another thread or unanswered, is no loss.

@@ -1,12 +1,9 @@
 """What can be told of a lock: its state, its status, its holder, a run's outcome."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
-from operator import attrgetter
-from typing import Any, Self
+from typing import Self
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
@@ -14,7 +11,6 @@ from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trigger
 from django_shedlock.signals import logger
-from django_shedlock.threads import outside_event_loop
 
 MOST_LOGGED = 1000
 
@@ -41,16 +37,106 @@ class LockState(StrEnum):
         return self in {LockState.RUNNING, LockState.EXPIRED}
 
 
-def state_of(locked_by: str, *, is_held: bool, is_released: bool) -> LockState:
-    """Return the state, by whether the lease goes on and somebody released it."""
+def state_of(
+    locked_by: str, *, is_held: bool, is_released: bool, has_open_run: bool
+) -> LockState:
+    """Return the state, by whether the lease goes on, and what became of its run."""
+    if not is_held:
+        return LockState.EXPIRED if has_open_run else LockState.FREE
     if is_released:
-        return LockState.HELD_AT_LEAST if is_held else LockState.FREE
-    if Pause.parse(locked_by) is not None:
-        return LockState.PAUSED if is_held else LockState.FREE
-    return LockState.RUNNING if is_held else LockState.EXPIRED
+        return LockState.HELD_AT_LEAST
+    is_paused = Pause.parse(locked_by) is not None
+    return LockState.PAUSED if is_paused else LockState.RUNNING
 
 
 NOT_FREE = frozenset(LockState) - {LockState.FREE}
+LOSS_REPORTED_FOR = timedelta(days=1)
+"""A loss is reported for so long, however later runs end."""
+
+
+@dataclass(frozen=True)
+class JobState:
+    """
+    What the record of a lock says about the runs of its job.
+
+    ``open_run`` is the identity of the acquisition whose run is not accounted for yet:
+    it still runs, or its worker died. The last run that is accounted for is
+    ``last_run``, with its ``outcome``, and when it ``started_at`` and ``ended_at``. Its
+    start is ``None`` if it is not known, its end while a lost run goes on. ``failures``
+    counts the runs in a row that have not succeeded, ``usual`` is an estimate of a
+    successful run's seconds.
+
+    ``lost_at`` and ``lost_run`` are those of the last loss. ``unrecorded_at`` is when
+    the history last could not be written. An operator ``asked_by`` asked at
+    ``asked_at`` for a run, because ``asked_why``.
+    """
+
+    open_run: str | None = None
+    last_run: str | None = None
+    outcome: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    succeeded_at: datetime | None = None
+    failures: int = 0
+    usual: float | None = None
+    lost_at: datetime | None = None
+    lost_run: str | None = None
+    unrecorded_at: datetime | None = None
+    asked_at: datetime | None = None
+    asked_by: str | None = None
+    asked_why: str | None = None
+
+    @property
+    def usual_duration(self) -> timedelta | None:
+        """How long a successful run usually takes."""
+        return None if self.usual is None else timedelta(seconds=self.usual)
+
+    @property
+    def last_duration(self) -> timedelta | None:
+        """How long the last run took; ``None`` if its start is not known."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(aware(self.ended_at) - aware(self.started_at), ZERO)
+
+    @property
+    def may_still_run(self) -> bool:
+        """Whether nobody knows that the body of the last run has ended."""
+        is_lost = self.outcome == RunOutcome.LOST and self.ended_at is None
+        return is_lost or self.outcome == RunOutcome.ABANDONED
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether the history lacks the last run, because it could not be written."""
+        if self.unrecorded_at is None:
+            return False
+        ended_at = self.ended_at
+        return ended_at is None or aware(self.unrecorded_at) >= aware(ended_at)
+
+
+@dataclass(frozen=True)
+class AbandonedRun:
+    """
+    A run that somebody else accounted for, since its worker did not.
+
+    ``started_at`` is ``None`` if ShedLock acquired the lock in between.
+    """
+
+    locked_by: str
+    started_at: datetime | None
+    ended_at: datetime
+
+
+def next_usual(usual: float | None, took: float) -> float:
+    """
+    Return the usual duration after a success that took so many seconds.
+
+    It is a running estimate that one outlier hardly moves: a run counts as at least
+    three quarters of the estimate, and at most as twice of it and 15 seconds.
+    """
+    if usual is None:
+        return took
+    counted = min(usual * 2 + 15, max(usual * 0.75, took))
+    return usual * 0.75 + counted * 0.25
 
 
 @dataclass(frozen=True)
@@ -74,15 +160,7 @@ class LockStatus:
     fencing_token: int = 0
     unreadable: str = ""
     heartbeat_at: datetime | None = None
-
-    def checked(self) -> Self:
-        """Return it, with ticks of which all methods can make sense, or none."""
-        try:
-            if self.schedule is not None:
-                _ = self.next_tick, self.skips_since(ZERO), self.may_catch_up(ZERO)
-        except Exception as error:  # whatever a value makes of the computation
-            return self.as_unreadable(f"{type(error).__name__}: {error}")
-        return self
+    job: JobState = field(default_factory=JobState)
 
     def as_unreadable(self, reason: str) -> Self:
         """Return it without ticks, since the record can't be read; log why, once."""
@@ -108,7 +186,9 @@ class LockStatus:
         is_held = self.remaining > ZERO and not (is_kept_only and is_by_operator)
         is_expired = self.state is LockState.EXPIRED
         if decision and is_expired and start.trigger is Trigger.CATCH_UP:
-            return LockHolder(self.locked_by, tick=decision.tick, is_expired=True)
+            # ShedLock may have acquired the lock since.
+            suspect = self.job.open_run or self.locked_by
+            return LockHolder(suspect, tick=decision.tick, is_expired=True)
         if decision is None or decision.is_allowed:
             return self.holder() if is_held else None
         # Callers other than the scheduler wait for a held lock.
@@ -122,6 +202,20 @@ class LockStatus:
         if not self.state.is_held:
             return ZERO
         return max(self.lock_until - self.locked_at - self.remaining, ZERO)
+
+    @property
+    def has_recent_loss(self) -> bool:
+        """Whether a run lost its lock not long ago."""
+        lost_at = self.job.lost_at
+        if lost_at is None:
+            return False
+        return aware(self.clock) - aware(lost_at) < LOSS_REPORTED_FOR
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether its last run is bad or not in the history, or a loss is recent."""
+        is_bad = self.job.outcome not in {None, RunOutcome.SUCCEEDED}
+        return is_bad or self.has_recent_loss or self.job.is_unrecorded
 
     @property
     def pause(self) -> Pause | None:
@@ -202,23 +296,6 @@ class LockHolder:
         return self.locked_by
 
 
-class UnreadHolder(LockHolder):
-    """A holder that is read from the store when somebody asks for it."""
-
-    _read: Callable[[], LockHolder]
-
-    def __init__(self, read: Callable[[], LockHolder]):
-        object.__setattr__(self, "_read", read)
-
-    @cached_property
-    def _known(self) -> LockHolder:
-        return outside_event_loop(self._read)
-
-    locked_by: Any = property(attrgetter("_known.locked_by"))
-    remaining: Any = property(attrgetter("_known.remaining"))
-    tick: Any = property(attrgetter("_known.tick"))
-
-
 CONTENDED = LockHolder("another worker that came first")
 """The holder, if the store refused us in a race and did not say who won."""
 
@@ -235,11 +312,10 @@ class RunOutcome(StrEnum):
     The outcome of a run.
 
     ``LOST`` is a run that lost its lock before it ended, however its body ends.
-    ``ABANDONED`` is a run that has not reported its end, and does not hold its lock any
-    more: its worker died, or its job still runs.
+    ``ABANDONED`` is a run that has not reported its end, and somebody else accounted
+    for: its worker died, or its job still runs.
     """
 
-    RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     LOST = "lost"
@@ -253,4 +329,4 @@ class RunOutcome(StrEnum):
     @property
     def is_bad(self) -> bool:
         """Whether somebody should have a look."""
-        return self in {RunOutcome.FAILED, RunOutcome.LOST, RunOutcome.ABANDONED}
+        return self is not RunOutcome.SUCCEEDED

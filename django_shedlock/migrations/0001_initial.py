@@ -1,7 +1,29 @@
+from datetime import UTC, datetime
+
 from django.db import migrations, models
 
 import django_shedlock.fields
 from django_shedlock import conf
+
+READABLE = (
+    datetime(1, 1, 2, tzinfo=UTC),
+    datetime(9999, 12, 30, tzinfo=UTC),
+)
+INSTANTS = (
+    "locked_at",
+    "lock_at_least_until",
+    "released_at",
+    "extended_at",
+    "tick",
+    "due_at",
+    "caught_up_tick",
+    "started_at",
+    "ended_at",
+    "succeeded_at",
+    "lost_at",
+    "unrecorded_at",
+    "asked_at",
+)
 
 
 class Migration(migrations.Migration):
@@ -10,6 +32,97 @@ class Migration(migrations.Migration):
     dependencies = []
 
     operations = [
+        migrations.CreateModel(
+            name="Notice",
+            fields=[
+                (
+                    "provider",
+                    django_shedlock.fields.LockNameField(
+                        max_length=100,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="provider",
+                    ),
+                ),
+                ("told", models.TextField(default="[]", verbose_name="told")),
+                ("version", models.BigIntegerField(default=0, verbose_name="version")),
+                (
+                    "claimed_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="claimed at"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "notice",
+                "verbose_name_plural": "notices",
+                "db_table": "shedlock_notice",
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            name="LockAction",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                (
+                    "name",
+                    django_shedlock.fields.LockNameField(
+                        max_length=255, verbose_name="name"
+                    ),
+                ),
+                ("provider", models.CharField(max_length=100, verbose_name="provider")),
+                ("kind", models.CharField(max_length=20, verbose_name="action")),
+                (
+                    "operator",
+                    models.CharField(
+                        blank=True, max_length=255, verbose_name="operator"
+                    ),
+                ),
+                ("reason", models.TextField(blank=True, verbose_name="reason")),
+                (
+                    "locked_by",
+                    models.CharField(
+                        blank=True, max_length=255, verbose_name="locked by"
+                    ),
+                ),
+                (
+                    "began",
+                    django_shedlock.fields.UTCDateTimeField(verbose_name="began"),
+                ),
+                (
+                    "ended",
+                    django_shedlock.fields.UTCDateTimeField(verbose_name="ended"),
+                ),
+                ("result", models.CharField(max_length=20, verbose_name="result")),
+                ("detail", models.TextField(blank=True, verbose_name="detail")),
+                ("facts", models.TextField(blank=True, verbose_name="acknowledged")),
+                (
+                    "until",
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="until"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "operator's action",
+                "verbose_name_plural": "operators' actions",
+                "db_table": "shedlock_action",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        fields=["name", "provider", "id"], name="shedlock_action_name"
+                    ),
+                ],
+            },
+        ),
         migrations.CreateModel(
             name="LockRecord",
             fields=[
@@ -24,7 +137,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "lock_until",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="lock until"),
+                    django_shedlock.fields.LockUntilField(verbose_name="lock until"),
                 ),
                 (
                     "locked_at",
@@ -83,6 +196,106 @@ class Migration(migrations.Migration):
                         db_default=None, null=True, verbose_name="caught up tick"
                     ),
                 ),
+                (
+                    "open_run",
+                    models.CharField(
+                        db_default=None,
+                        max_length=255,
+                        null=True,
+                        verbose_name="open run",
+                    ),
+                ),
+                (
+                    "last_run",
+                    models.CharField(
+                        db_default=None,
+                        max_length=255,
+                        null=True,
+                        verbose_name="last run",
+                    ),
+                ),
+                (
+                    "outcome",
+                    models.CharField(
+                        db_default=None,
+                        max_length=20,
+                        null=True,
+                        verbose_name="outcome",
+                    ),
+                ),
+                (
+                    "started_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="started at"
+                    ),
+                ),
+                (
+                    "ended_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="ended at"
+                    ),
+                ),
+                (
+                    "succeeded_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="succeeded at"
+                    ),
+                ),
+                (
+                    "failures",
+                    models.IntegerField(db_default=0, verbose_name="failures in a row"),
+                ),
+                (
+                    "usual",
+                    models.FloatField(
+                        db_default=None, null=True, verbose_name="usual duration"
+                    ),
+                ),
+                (
+                    "lost_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="lost at"
+                    ),
+                ),
+                (
+                    "lost_run",
+                    models.CharField(
+                        db_default=None,
+                        max_length=255,
+                        null=True,
+                        verbose_name="lost run",
+                    ),
+                ),
+                (
+                    "unrecorded_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="unrecorded at"
+                    ),
+                ),
+                (
+                    "asked_at",
+                    django_shedlock.fields.UTCDateTimeField(
+                        db_default=None, null=True, verbose_name="run requested at"
+                    ),
+                ),
+                (
+                    "asked_by",
+                    models.CharField(
+                        db_default=None,
+                        max_length=255,
+                        null=True,
+                        verbose_name="run requested by",
+                    ),
+                ),
+                (
+                    "asked_why",
+                    models.CharField(
+                        db_default=None,
+                        max_length=2000,
+                        null=True,
+                        verbose_name="reason of the request",
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "lock",
@@ -96,73 +309,14 @@ class Migration(migrations.Migration):
                     ("run_lockrecord", "Can run job of lock"),
                 ],
                 "default_permissions": ("view",),
-            },
-        ),
-        migrations.CreateModel(
-            name="LockAction",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                (
-                    "name",
-                    django_shedlock.fields.LockNameField(
-                        max_length=255, verbose_name="name"
-                    ),
-                ),
-                ("provider", models.CharField(max_length=100, verbose_name="provider")),
-                ("kind", models.CharField(max_length=20, verbose_name="action")),
-                (
-                    "operator",
-                    models.CharField(
-                        blank=True, max_length=255, verbose_name="operator"
-                    ),
-                ),
-                ("reason", models.TextField(blank=True, verbose_name="reason")),
-                (
-                    "locked_by",
-                    models.CharField(
-                        blank=True, max_length=255, verbose_name="locked by"
-                    ),
-                ),
-                (
-                    "began",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="began"),
-                ),
-                (
-                    "ended",
-                    django_shedlock.fields.UTCDateTimeField(
-                        null=True, verbose_name="ended"
-                    ),
-                ),
-                ("result", models.CharField(max_length=20, verbose_name="result")),
-                ("detail", models.TextField(blank=True, verbose_name="detail")),
-                ("facts", models.TextField(blank=True, verbose_name="acknowledged")),
-                (
-                    "until",
-                    django_shedlock.fields.UTCDateTimeField(
-                        null=True, verbose_name="until"
-                    ),
-                ),
-            ],
-            options={
-                "verbose_name": "operator's action",
-                "verbose_name_plural": "operators' actions",
-                "db_table": "shedlock_action",
-                "default_permissions": ("view",),
-                "indexes": [
-                    models.Index(
-                        fields=["name", "provider", "id"], name="shedlock_action_name"
-                    ),
-                    models.Index(
-                        fields=["result", "id"], name="shedlock_action_result"
-                    ),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("lock_until__gte", READABLE[0]),
+                            *((f"{column}__range", READABLE) for column in INSTANTS),
+                        ),
+                        name="shedlock_readable",
+                    )
                 ],
             },
         ),
@@ -187,7 +341,9 @@ class Migration(migrations.Migration):
                 ("provider", models.CharField(max_length=100, verbose_name="provider")),
                 (
                     "locked_by",
-                    models.CharField(max_length=255, verbose_name="locked by"),
+                    django_shedlock.fields.LockNameField(
+                        max_length=255, unique=True, verbose_name="locked by"
+                    ),
                 ),
                 ("host", models.CharField(max_length=255, verbose_name="host")),
                 ("pid", models.BigIntegerField(null=True, verbose_name="process")),
@@ -197,13 +353,13 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "started",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="started"),
+                    django_shedlock.fields.UTCDateTimeField(
+                        null=True, verbose_name="started"
+                    ),
                 ),
                 (
-                    "finished",
-                    django_shedlock.fields.UTCDateTimeField(
-                        null=True, verbose_name="finished"
-                    ),
+                    "ended",
+                    django_shedlock.fields.UTCDateTimeField(verbose_name="ended"),
                 ),
                 ("duration", models.DurationField(null=True, verbose_name="duration")),
                 ("outcome", models.CharField(max_length=20, verbose_name="outcome")),
@@ -227,7 +383,6 @@ class Migration(migrations.Migration):
                         null=True, verbose_name="lost at"
                     ),
                 ),
-                ("skips", models.PositiveIntegerField(default=0, verbose_name="skips")),
                 (
                     "trigger",
                     models.CharField(
@@ -251,41 +406,10 @@ class Migration(migrations.Migration):
                     models.Index(
                         fields=["name", "provider", "id"], name="shedlock_run_name"
                     ),
-                    models.Index(
-                        fields=["outcome", "name", "provider", "id"],
-                        name="shedlock_run_outcome",
-                    ),
+                    models.Index(fields=["outcome", "id"], name="shedlock_run_outcome"),
                     models.Index(fields=["host", "id"], name="shedlock_run_host"),
-                    models.Index(fields=["started"], name="shedlock_run_started"),
+                    models.Index(fields=["ended"], name="shedlock_run_ended"),
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Notice",
-            fields=[
-                (
-                    "provider",
-                    django_shedlock.fields.LockNameField(
-                        max_length=100,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="provider",
-                    ),
-                ),
-                ("told", models.TextField(default="[]", verbose_name="told")),
-                ("version", models.BigIntegerField(default=0, verbose_name="version")),
-                (
-                    "claimed_at",
-                    django_shedlock.fields.UTCDateTimeField(
-                        null=True, verbose_name="claimed at"
-                    ),
-                ),
-            ],
-            options={
-                "verbose_name": "notice",
-                "verbose_name_plural": "notices",
-                "db_table": "shedlock_notice",
-                "default_permissions": (),
             },
         ),
     ]

@@ -7,10 +7,8 @@ from django_shedlock.models.console import (
     LockActionQuerySet,
     Notice,
 )
-from django_shedlock.models.last_runs import with_last_run, with_request
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet
 
 __all__ = ["ActionKind", "ActionResult", "LockAction", "LockActionQuerySet"]
 __all__ += ["LockRecord", "LockRecordQuerySet", "LockRun", "LockRunQuerySet", "Notice"]
-__all__ += ["with_last_run", "with_request"]

@@ -17,7 +17,7 @@ from django_shedlock.fields import (
 
 
 class ActionKind(models.TextChoices):
-    """What an operator does to a lock; ``CATCH_UP`` is for no single lock."""
+    """What an operator does to a lock."""
 
     RELEASE = "release", pgettext_lazy("shedlock", "Release")
     EXTEND = "extend", pgettext_lazy("shedlock", "Extend")
@@ -26,15 +26,14 @@ class ActionKind(models.TextChoices):
     ACKNOWLEDGE = "acknowledge", pgettext_lazy("shedlock", "Acknowledge")
     RUN = "run", pgettext_lazy("shedlock", "Run job now")
     WITHDRAW = "withdraw", pgettext_lazy("shedlock", "Withdraw request")
-    CATCH_UP = "catch-up", pgettext_lazy("shedlock", "catch-up")
 
 
 class ActionResult(models.TextChoices):
     """
     The result of an action.
 
-    A ``REQUESTED`` one waits for a worker. Of one that has ``STARTED`` the result is
-    not known: it goes on, its process died, or the store did not answer.
+    With ``REQUESTED`` somebody was asked to run a job: what came of it is in the
+    history of its runs. With ``STARTED`` the store did not answer, so nobody knows.
     """
 
     REQUESTED = "requested", pgettext_lazy("shedlock", "requested")
@@ -51,20 +50,16 @@ class LockActionQuerySet(models.QuerySet["LockAction"]):
         """Only the actions on this lock."""
         return self.filter(name=name, provider=provider)
 
-    def by_operators(self) -> Self:
-        """Only what people did: not that a catch-up came by."""
-        return self.exclude(kind=ActionKind.CATCH_UP)
-
     def prunable(self, older_than: timedelta) -> Self:
-        """Only old actions of operators that are not requests which are still open."""
-        old = self.by_operators().filter(began__lt=DatabaseNow() - older_than)
-        return old.exclude(result=ActionResult.REQUESTED)
+        """Only old actions."""
+        return self.filter(began__lt=DatabaseNow() - older_than)
 
 
 class LockAction(models.Model):
     """
     What an operator did, or asked for: a row of the table ``shedlock_action``.
 
+    It is written once, when the result is known.
     ``locked_by`` is the acquisition that it was about. ``began`` and ``ended`` are by
     the database's clock; ``detail`` says what came of it, in words. ``facts`` are those
     of the findings that it acknowledges, one a line, ``until`` then or for good.
@@ -81,7 +76,7 @@ class LockAction(models.Model):
         pgettext_lazy("shedlock", "locked by"), max_length=255, blank=True
     )
     began: Any = UTCDateTimeField(pgettext_lazy("shedlock", "began"))
-    ended: Any = UTCDateTimeField(pgettext_lazy("shedlock", "ended"), null=True)
+    ended: Any = UTCDateTimeField(pgettext_lazy("shedlock", "ended"))
     result: Text = Text(pgettext_lazy("shedlock", "result"), max_length=20)
     detail: LongText = LongText(pgettext_lazy("shedlock", "detail"), blank=True)
     facts: LongText = LongText(pgettext_lazy("shedlock", "acknowledged"), blank=True)
@@ -100,7 +95,6 @@ class LockAction(models.Model):
             models.Index(
                 fields=["name", "provider", "id"], name="shedlock_action_name"
             ),
-            models.Index(fields=["result", "id"], name="shedlock_action_result"),
         ]
 
     def __str__(self) -> str:

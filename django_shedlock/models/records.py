@@ -1,8 +1,8 @@
 """The table of locks."""
 
 from collections.abc import Sequence
+from dataclasses import fields as dataclass_fields
 from datetime import datetime, timedelta
-from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Self
 
@@ -14,23 +14,29 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock import conf, fields
-from django_shedlock.clocks import aware
+from django_shedlock.clocks import EARLIEST, aware
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import PAUSED_BY
-from django_shedlock.locks.states import LockState, LockStatus
-from django_shedlock.schedules.cron import Schedule
+from django_shedlock.locks.states import (
+    LOSS_REPORTED_FOR,
+    JobState,
+    LockState,
+    LockStatus,
+    RunOutcome,
+)
 from django_shedlock.schedules.state import ScheduleState, parse_known
 
 RELEASED = Q(released_at__gte=F("locked_at"))
 """Whether the holder, or an operator, released the lock since it was acquired."""
 # Note [Records of ShedLock]
 # ShedLock releases by lock_until alone, so of its own acquisitions nobody can tell
-# whether they were released: when the lease is over, the lock is free. It writes the
-# host's name into locked_by, where this package writes host:pid:random.
+# whether they were released: when the lease is over, the lock is free. It leaves our
+# columns alone, so a run that was open stays open, and is accounted for by the next
+# acquisition of ours.
 PAUSED = Q(locked_by__startswith=PAUSED_BY)
 """Whether an operator acquired the lock to pause its job."""
-UNRELEASED = ~RELEASED & Q(locked_by__contains=":") & ~PAUSED
-"""Whether a job of this package acquired the lock, and nobody has released it since."""
+HAS_OPEN_RUN = Q(open_run__isnull=False)
+"""Whether a run of this package is not accounted for yet."""
 
 # Note [A clock that was set back]
 # A release ends the lease at the instant at which it began. So a released lock is free,
@@ -47,6 +53,14 @@ def held() -> Q:
 def not_running() -> Q:
     """Whether the lock is not held, or only ``lock_at_least_for`` keeps it."""
     return Q(lock_until__lte=fields.DatabaseNow()) | RELEASED
+
+
+def needs_look() -> Q:
+    """Whether there is something to see but the state; see ``LockStatus``."""
+    is_bad = Q(outcome__isnull=False) & ~Q(outcome=RunOutcome.SUCCEEDED.value)
+    is_recent = Q(lost_at__gt=fields.DatabaseNow() - LOSS_REPORTED_FOR)
+    is_last = Q(ended_at__isnull=True) | Q(unrecorded_at__gte=F("ended_at"))
+    return is_bad | is_recent | Q(unrecorded_at__isnull=False) & is_last
 
 
 def overdue(grace: timedelta) -> Q:
@@ -74,31 +88,35 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         return self.filter(held())
 
     def by_urgency(self, grace: timedelta | None) -> Self:
-        """The overdue ones first, then the expired ones; each the oldest first."""
+        """Return them as ``LockQuery.by_urgency`` has them."""
         is_overdue = [] if grace is None else [When(overdue(grace), then=0)]
-        is_expired = When(~held() & UNRELEASED, then=1)
-        is_running = When(~RELEASED & ~PAUSED, then=2)
-        rank = Case(*is_overdue, is_expired, is_running, default=3)
+        is_bad = When(needs_look(), then=1)
+        is_expired = When(~held() & HAS_OPEN_RUN, then=2)
+        is_running = When(~RELEASED & ~PAUSED, then=3)
+        rank = Case(*is_overdue, is_bad, is_expired, is_running, default=4)
         return self.order_by(rank, "locked_at", "name")
 
     def unused(self, duration: timedelta) -> Self:
-        """Only locks whose last lease ended longer ago than this."""
+        """
+        Only locks whose last lease ended longer ago than this.
+
+        Not those whose run is still open, or whose job somebody asks for.
+        """
         then = fields.DatabaseNow() - duration
-        return self.filter(lock_until__lt=then).exclude(released_at__gte=then)
+        over = self.filter(lock_until__lt=then, open_run=None, asked_at=None)
+        return over.exclude(released_at__gte=then)
 
     def with_status(self) -> Self:
         """Add ``state``, ``remaining`` and ``clock``, all by the database's clock."""
         is_held = held()
         return self.annotate(
-            state=fields.Kept(
-                Case(
-                    When(is_held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
-                    When(is_held & PAUSED, then=Value(LockState.PAUSED.value)),
-                    When(is_held, then=Value(LockState.RUNNING.value)),
-                    When(UNRELEASED, then=Value(LockState.EXPIRED.value)),
-                    default=Value(LockState.FREE.value),
-                    output_field=models.CharField(),
-                ),
+            state=Case(
+                When(is_held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
+                When(is_held & PAUSED, then=Value(LockState.PAUSED.value)),
+                When(is_held, then=Value(LockState.RUNNING.value)),
+                When(HAS_OPEN_RUN, then=Value(LockState.EXPIRED.value)),
+                default=Value(LockState.FREE.value),
+                output_field=models.CharField(),
             ),
             remaining=fields.TimeUntil(F("lock_until"), fields.DatabaseNow()),
             clock=fields.DatabaseNow(output_field=fields.UTCDateTimeField()),
@@ -114,21 +132,39 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         return self._raw_delete(self.db) or 0  # None if no record can match
 
 
-COLUMNS = (
+LEASE_COLUMNS = (
     *("state", "locked_by", "locked_at", "lock_until", "remaining", "clock"),
-    *("fencing_token", "extended_at", "tick", "due_at", "caught_up_tick"),
+    *("fencing_token", "extended_at", "schedule", "tick", "due_at", "caught_up_tick"),
 )
+JOB_COLUMNS = tuple(field.name for field in dataclass_fields(JobState))
+INSTANT_COLUMNS = (
+    *("locked_at", "lock_at_least_until", "released_at", "extended_at"),
+    *("tick", "due_at", "caught_up_tick", "started_at", "ended_at", "succeeded_at"),
+    *("lost_at", "unrecorded_at", "asked_at"),
+)
+COLUMNS = LEASE_COLUMNS + JOB_COLUMNS
 """What ``status_of()`` needs of a record with ``with_status()``, in this order."""
 
 
-def status_of(name: str, row: Sequence[Any], schedule: Schedule | None) -> LockStatus:
+def status_of(name: str, row: Sequence[Any]) -> LockStatus:
     """Return the lock whose record has these columns."""
-    state, locked_by, locked_at, lock_until, remaining, clock, token, *others = row
-    left = max(remaining, ZERO) if LockState(state).is_held else ZERO
-    lease = LockState(state), locked_by, locked_at, lock_until, left
-    beat = heartbeat_of(others[0], locked_at)
-    ticks = ScheduleState(schedule, *(tick and aware(tick) for tick in others[1:]))
-    return LockStatus(name, *lease, clock, ticks, token, heartbeat_at=beat)
+    lease, job = row[: len(LEASE_COLUMNS)], row[len(LEASE_COLUMNS) :]
+    state, locked_by, locked_at, lock_until, remaining, clock, token, *others = lease
+    extended_at, schedule, *instants = others
+    ticks = (instant and aware(instant) for instant in instants)
+    return LockStatus(
+        name=name,
+        state=LockState(state),
+        locked_by=locked_by,
+        locked_at=locked_at,
+        lock_until=lock_until,
+        remaining=max(remaining, ZERO) if LockState(state).is_held else ZERO,
+        clock=clock,
+        schedule_state=ScheduleState(parse_known(schedule), *ticks),
+        fencing_token=token,
+        heartbeat_at=heartbeat_of(extended_at, locked_at),
+        job=JobState(*job),
+    )
 
 
 def heartbeat_of(extended_at: datetime | None, locked_at: datetime) -> datetime | None:
@@ -137,43 +173,65 @@ def heartbeat_of(extended_at: datetime | None, locked_at: datetime) -> datetime 
     return extended_at if extended_at and extended_at >= locked_at else None
 
 
-optional_instant: Any = partial(fields.UTCDateTimeField, null=True, db_default=None)
+def _instant(verbose_name: Any) -> Any:
+    return fields.UTCDateTimeField(verbose_name, null=True, db_default=None)
+
+
+def _text(verbose_name: Any, max_length: int = 255) -> Any:
+    return models.CharField(
+        verbose_name, max_length=max_length, null=True, db_default=None
+    )
 
 
 class LockRecord(models.Model):
     """
-    One lock: a row of the table ``shedlock``.
+    One lock and the state of its job: a row of the table ``shedlock``.
 
-    The first four columns are those of ShedLock, with their meaning; all others have
-    database defaults, so a Java service can insert only these four. ``extended_at`` is
-    when the holder itself extended its lease last, ``tick`` the newest one with a run,
-    ``due_at`` the first one that has not succeeded, and ``caught_up_tick`` the newest
-    one that ran because it was overdue.
+    The first four columns are those of ShedLock, with their meaning. All others have
+    database defaults, so a Java service can insert only these four.
+
+    The lease: ``extended_at`` is when the holder itself extended its lease last. The
+    schedule: ``tick`` is the newest one with a run, ``due_at`` the first one that has
+    not succeeded, ``caught_up_tick`` the newest one that ran because it was overdue.
+    The other columns are those of ``JobState``, which says what they mean.
     """
 
     name: Any = fields.LockNameField(
         pgettext_lazy("shedlock", "name"), max_length=255, primary_key=True
     )
-    lock_until: Any = fields.UTCDateTimeField(pgettext_lazy("shedlock", "lock until"))
+    lock_until: Any = fields.LockUntilField(pgettext_lazy("shedlock", "lock until"))
     locked_at: Any = fields.UTCDateTimeField(pgettext_lazy("shedlock", "locked at"))
     locked_by: fields.Text = fields.Text(
         pgettext_lazy("shedlock", "locked by"), max_length=255
     )
-    lock_at_least_until: Any = optional_instant(_("lock at least until"))
-    released_at: Any = optional_instant(pgettext_lazy("shedlock", "released at"))
-    extended_at: Any = optional_instant(pgettext_lazy("shedlock", "extended at"))
+    lock_at_least_until: Any = _instant(_("lock at least until"))
+    released_at: Any = _instant(pgettext_lazy("shedlock", "released at"))
+    extended_at: Any = _instant(pgettext_lazy("shedlock", "extended at"))
     fencing_token: fields.Number = fields.Number(
         pgettext_lazy("shedlock", "fencing token"), db_default=0
     )
-    schedule: Any = models.CharField(  # noqa: DJ001
-        pgettext_lazy("shedlock", "schedule"),
-        max_length=255,
-        null=True,
-        db_default=None,
+    schedule: Any = _text(pgettext_lazy("shedlock", "schedule"))
+    tick: Any = _instant(pgettext_lazy("shedlock", "tick"))
+    due_at: Any = _instant(pgettext_lazy("shedlock", "due at"))
+    caught_up_tick: Any = _instant(_("caught up tick"))
+    open_run: Any = _text(pgettext_lazy("shedlock", "open run"))
+    last_run: Any = _text(pgettext_lazy("shedlock", "last run"))
+    outcome: Any = _text(pgettext_lazy("shedlock", "outcome"), 20)
+    started_at: Any = _instant(pgettext_lazy("shedlock", "started at"))
+    ended_at: Any = _instant(pgettext_lazy("shedlock", "ended at"))
+    succeeded_at: Any = _instant(pgettext_lazy("shedlock", "succeeded at"))
+    failures: Any = models.IntegerField(
+        pgettext_lazy("shedlock", "failures in a row"), db_default=0
     )
-    tick: Any = optional_instant(pgettext_lazy("shedlock", "tick"))
-    due_at: Any = optional_instant(pgettext_lazy("shedlock", "due at"))
-    caught_up_tick: Any = optional_instant(_("caught up tick"))
+    usual: Any = models.FloatField(
+        pgettext_lazy("shedlock", "usual duration"), null=True, db_default=None
+    )
+    lost_at: Any = _instant(pgettext_lazy("shedlock", "lost at"))
+    lost_run: Any = _text(pgettext_lazy("shedlock", "lost run"))
+    unrecorded_at: Any = _instant(pgettext_lazy("shedlock", "unrecorded at"))
+    asked_at: Any = _instant(pgettext_lazy("shedlock", "run requested at"))
+    asked_by: Any = _text(pgettext_lazy("shedlock", "run requested by"))
+    asked_why: Any = _text(pgettext_lazy("shedlock", "reason of the request"), 2000)
 
     objects = LockRecordQuerySet.as_manager()
 
@@ -184,6 +242,14 @@ class LockRecord(models.Model):
         verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "lock")
         verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "locks")
         default_permissions: ClassVar[Any] = ("view",)
+        constraints: ClassVar[Any] = [
+            models.CheckConstraint(
+                # A lease may end later: people pause a job by hand for ever.
+                condition=Q(lock_until__gte=EARLIEST)
+                & fields.readable(*INSTANT_COLUMNS),
+                name="shedlock_readable",
+            )
+        ]
         permissions: ClassVar[Any] = [
             ("release_lockrecord", "Can release lock"),
             ("extend_lockrecord", "Can extend lock"),
@@ -218,5 +284,4 @@ class LockRecord(models.Model):
     @cached_property
     def status(self) -> LockStatus:
         """The lock when it was read; needs ``with_status()``."""
-        row = attrgetter(*COLUMNS)(self)
-        return status_of(self.name, row, parse_known(self.schedule)).checked()
+        return status_of(self.name, attrgetter(*COLUMNS)(self))

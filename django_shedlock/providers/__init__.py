@@ -97,6 +97,18 @@ class UnlockedProvider(LockProvider):
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         return True
 
+    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
+        return
+
+    def note_unrecorded(self, name: str) -> None:
+        return
+
+    def request_run(self, name: str, by: str, why: str) -> None:
+        return
+
+    def withdraw_request(self, name: str, asked_at: datetime) -> bool:
+        return False
+
     def fence(self, lock: Lock) -> bool:
         return True
 

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from operator import attrgetter
 
-from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from django_shedlock.clocks import aware
@@ -37,9 +36,10 @@ class LockQuery:
 
     A name must be one of ``names``, match one of ``patterns``, and none of ``ignored``.
     The lock must be in one of ``states``, be overdue by ``overdue_by`` (what can't be
-    read may be), have run for longer than ``running_for``, or be in ``also``; without
-    these, all are wanted. The order is that of the names. ``by_urgency`` the overdue
-    ones come first, then the expired, then the running; of each, the oldest.
+    read may be), have a job that ``needs_look``, or be ``requested``; without these,
+    all are wanted. The order is that of the names. ``by_urgency`` the overdue ones come
+    first, then those that ``needs_look`` finds, then the expired, then the running; of
+    each, the oldest.
     """
 
     names: Collection[str] | None = None
@@ -47,10 +47,12 @@ class LockQuery:
     ignored: tuple[str, ...] = ()
     states: Collection[LockState] = ()
     overdue_by: timedelta | None = None
-    running_for: timedelta | None = None
+    needs_look: bool = False
+    """Is something to see but the state? See ``LockStatus.needs_look``."""
+    requested: bool = False
+    """Did an operator ask for a run?"""
     by_urgency: bool = False
     limit: int | None = None
-    also: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if self.names is not None:
@@ -67,10 +69,11 @@ class LockQuery:
         wanted: list[object] = [status.state in self.states] if self.states else []
         if self.overdue_by is not None:
             wanted.append(status.unreadable or status.overdue_since(self.overdue_by))
-        if self.running_for is not None:
-            is_running = status.state is LockState.RUNNING
-            wanted.append(is_running and status.held_for > self.running_for)
-        is_wanted = any(wanted) or not wanted or status.name in self.also
+        if self.needs_look:
+            wanted.append(status.unreadable or status.needs_look)
+        if self.requested:
+            wanted.append(status.job.asked_at is not None)
+        is_wanted = any(wanted) or not wanted
         return is_wanted and self.accepts_name(status.name)
 
     def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
@@ -79,7 +82,9 @@ class LockQuery:
         return sorted(filter(self.accepts, statuses), key=key)[: self.limit]
 
     def _urgency(self, status: LockStatus) -> tuple[int, datetime, str]:
-        rank = {LockState.EXPIRED: 1, LockState.RUNNING: 2}.get(status.state, 3)
+        rank = {LockState.EXPIRED: 2, LockState.RUNNING: 3}.get(status.state, 4)
+        if status.needs_look:
+            rank = 1
         if self.overdue_by is not None and status.overdue_since(self.overdue_by):
             rank = 0
         return rank, aware(status.locked_at), status.name
@@ -112,8 +117,6 @@ class LockProvider(ABC):
     """Can it hold up the caller's transaction? Only the caller's own database can."""
     is_shared: bool = True
     """Do other processes and hosts find the locks of this one?"""
-    is_async: bool = False
-    """Are ``aacquire()``, ``aextend()`` and ``arelease()`` the store's own?"""
     shortest_lease: timedelta = ZERO
     """The store can't end a lease sooner."""
 
@@ -127,7 +130,7 @@ class LockProvider(ABC):
         self.alias = alias
         self.keeps_alive = keep_alive
         self.history_database = history_database
-        self.heartbeat: Timetable = Timetable("keep alive")
+        self.heartbeats: Timetable = Timetable("keep alive")
         self.questions: Timetable = Timetable("questions")
         self.history: Timetable = Timetable("history", retries=False)
 
@@ -142,13 +145,13 @@ class LockProvider(ABC):
         """
 
     @abstractmethod
-    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta) -> bool:
         """
         Extend a lease that is valid and still of ``lock``, from now; never shorten it.
 
         ``durations`` are ``lock_at_most_for``, and ``lock_at_least_for`` if that
         changes: it counts from now, too. Return whether the lease was still of
-        ``lock``. A beat never waits long: others wait for it.
+        ``lock``.
         """
 
     @abstractmethod
@@ -156,7 +159,19 @@ class LockProvider(ABC):
         """
         Release the lock if it is ours, or keep it until ``lock_at_least_for`` is over.
 
-        If its job ``succeeded``, so has its tick. Return whether ``lock`` held it.
+        The run is accounted for with that, unless the body ``never_began``. If its job
+        ``succeeded``, so has its tick. Return whether ``lock`` held it.
+        """
+
+    @abstractmethod
+    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
+        """
+        Account for the run of a lock that was lost, unless its last run is another one.
+
+        A run that was accounted for as abandoned becomes a lost one. When and by whom
+        the lock was lost first is written in any case, if there is a record. It is
+        called when the loss is noticed, with ``ended_at`` unknown, and again when the
+        body ``has_ended``.
         """
 
     @abstractmethod
@@ -177,19 +192,27 @@ class LockProvider(ABC):
         Change nothing unless the lock is still of the acquisition that was read:
         ``status.locked_by``. ``ZERO`` releases it, held or expired; its job goes on.
         Any other lease counts from now, and only for a held lock. It is never shorter,
-        unless ``locked_by`` makes it another acquisition: a pause replaces a pause.
+        unless ``locked_by`` makes it another acquisition: a pause replaces a pause. A
+        run that is open when the lock is released is accounted for as abandoned.
         """
+
+    @abstractmethod
+    def request_run(self, name: str, by: str, why: str) -> None:
+        """Write onto the record, made if needed, that somebody asks for a run now."""
+
+    @abstractmethod
+    def withdraw_request(self, name: str, asked_at: datetime) -> bool:
+        """Close this request, if it is still open; return whether it was."""
+
+    @abstractmethod
+    def note_unrecorded(self, name: str) -> None:
+        """Write onto the record that a run could not be written to the history."""
 
     # What follows needs no override, unless the store can do better.
 
-    async def aacquire(self, lock: Lock) -> LockHolder | None:
-        return await sync_to_async(self.acquire)(lock)
-
-    async def aextend(self, lock: Lock, *durations: timedelta) -> bool:
-        return await sync_to_async(self.extend)(lock, *durations)
-
-    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        return await sync_to_async(self.release)(lock, succeeded=succeeded)
+    def heartbeat(self, lock: Lock) -> bool:
+        """Extend the lease as ``extend()`` does. It never waits long: others wait."""
+        return self.extend(lock, lock.configuration.lock_at_most_for)
 
     def status(self, name: str) -> LockStatus | None:
         """Return the lock of this name; ``None`` without a record."""
@@ -206,6 +229,10 @@ class LockProvider(ABC):
     def register(self, name: str, schedule: Schedule) -> None:
         """Register a new schedule unless the job runs; see LockStatus.registered()."""
         return
+
+    def is_seen_here_only(self) -> bool:
+        """Return whether no other thread sees the records, as in a ``TestCase``."""
+        return False
 
     def fence(self, lock: Lock) -> bool:
         """Return whether it is still ours; if so, it is until the caller commits."""

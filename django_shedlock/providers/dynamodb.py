@@ -80,10 +80,11 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
 
     def write(self, name: str, entry: Entry, version: Any) -> bool:
         """See EntryLockProvider.write(). It is one conditional put."""
-        (seen, before, clock), until = version, entry.lock_until
-        # A release may come in the very second until which the lock is kept.
-        is_kept = until == before.lock_at_least_until > before.locked_at
-        held_until = ceil(until) + (until > clock or is_kept)
+        (seen, before, clock, held_until), until = version, entry.lock_until
+        if not entry.differs_only_in_its_job_from(before):
+            # A release may come in the very second until which the lock is kept.
+            is_kept = until == before.lock_at_least_until > before.locked_at
+            held_until = ceil(until) + (until > clock or is_kept)
         item = {"name": {"S": name}, "mark": {"S": secrets.token_hex(8)}}
         item |= {"entry": {"S": entry.to_json()}, "held_until": {"N": str(held_until)}}
         put: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(mark)"}
@@ -181,7 +182,7 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
 
 def _read(item: Any, clock: float) -> Read:
     if item is None:
-        return None, (None, Entry.free(clock), clock), clock
+        return None, (None, Entry.free(clock), clock, 0), clock
     try:
         mark, held_until = item["mark"], float(item["held_until"]["N"])
         entry = Entry.from_json(item["entry"]["S"])
@@ -190,4 +191,4 @@ def _read(item: Any, clock: float) -> Read:
     is_held, until = readable_number(held_until) > clock, entry.lock_until
     until = max(until, clock + 1) if is_held else min(until, clock)
     entry = replace(entry, lock_until=until)
-    return entry, (mark, entry, clock), clock
+    return entry, (mark, entry, clock, item["held_until"]["N"]), clock

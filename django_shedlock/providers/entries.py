@@ -9,7 +9,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Self
@@ -18,11 +18,21 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Warning
 from django.utils import timezone
 
-from django_shedlock.clocks import EARLIEST, LATEST
+from django_shedlock.clocks import EARLIEST, LATEST, aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState, LockStatus, state_of
+from django_shedlock.locks.states import (
+    CONTENDED,
+    AbandonedRun,
+    JobState,
+    LockHolder,
+    LockState,
+    LockStatus,
+    RunOutcome,
+    next_usual,
+    state_of,
+)
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import from_text, to_text
@@ -42,13 +52,39 @@ def readable_number(value: float) -> float:
     return value
 
 
+def readable_duration(seconds: float) -> float:
+    """Return the number, if it is a duration; else raise ``ValueError``."""
+    try:
+        timedelta(seconds=seconds)
+    except OverflowError as error:
+        raise ValueError(
+            f"the duration {str(seconds)[:30]} is none of a job"
+        ) from error
+    return seconds
+
+
+def instant_of(seconds: float) -> datetime:
+    """Return the instant so many seconds after 1970, as near as a client can show."""
+    try:
+        return aware(datetime.fromtimestamp(seconds, UTC))
+    except (OSError, OverflowError, ValueError):
+        return LATEST if seconds > 0 else EARLIEST
+
+
+def optional_instant_of(seconds: float | None) -> datetime | None:
+    """Return the instant so many seconds after 1970, if it is known."""
+    return None if seconds is None else instant_of(seconds)
+
+
 @dataclass(frozen=True)
 class Entry:
     """
     The record of a lock. Instants are seconds of the store's clock.
 
     ``ticks`` is the text of ``schedules.state``. ``extended_at`` is when the holder
-    extended its lease last.
+    extended its lease last. The fields from ``open_run`` on are those of ``JobState``,
+    whose instants are seconds since 1970, whatever clock ends the leases. ``others``
+    are the fields of a newer version, which are written back as they were read.
     """
 
     locked_by: str
@@ -59,6 +95,21 @@ class Entry:
     is_released: bool = False
     extended_at: float | None = None
     ticks: str = ""
+    open_run: str | None = None
+    last_run: str | None = None
+    outcome: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    succeeded_at: float | None = None
+    failures: int = 0
+    usual: float | None = None
+    lost_at: float | None = None
+    lost_run: str | None = None
+    unrecorded_at: float | None = None
+    asked_at: float | None = None
+    asked_by: str | None = None
+    asked_why: str | None = None
+    others: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def free(cls, now: float) -> Self:
@@ -69,12 +120,10 @@ class Entry:
     def from_json(cls, text: str) -> Self:
         """Return the entry of ``to_json()``; ``ValueError`` if it is none."""
         try:
-            entry = cls(**json.loads(text))
-            for name, value in asdict(entry).items():
-                if name in {"locked_by", "ticks"}:
-                    value.encode()  # as whoever prints it does
-                elif not (value is None and name == "extended_at"):
-                    readable_number(value)
+            values = json.loads(text)
+            known = {name: values.pop(name) for name in FIELDS if name in values}
+            entry = cls(**known, others=values)
+            entry.check()
         except (AttributeError, RecursionError, TypeError) as error:
             flaw = f"{text[:80]!r} is no record of a lock: {error}"
             raise ValueError(flaw) from error
@@ -82,29 +131,176 @@ class Entry:
 
     def to_json(self) -> str:
         """Return the entry as a text that other programs can read, too."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        values = asdict(self)
+        return json.dumps({**values.pop("others"), **values}, ensure_ascii=False)
+
+    def check(self) -> None:
+        """Raise ``ValueError``, or what Python does, if a value can't be read."""
+        for name in FIELDS:
+            value = getattr(self, name)
+            if value is None and name in NULLABLE:
+                continue
+            if name in TEXTS:
+                value.encode()  # as whoever prints it does
+            elif name == "usual":
+                readable_duration(value)
+            else:
+                readable_number(value)
 
     def belongs_to(self, lock: Lock) -> bool:
         """Return whether ``lock`` was acquired last, and is not released."""
         return self.locked_by == lock.locked_by and not self.is_released
 
+    def has_open_run_of(self, lock: Lock) -> bool:
+        """Return whether ``lock`` was acquired last, and nobody accounted for it."""
+        return self.locked_by == self.open_run == lock.locked_by
+
+    def was_released_by(self, lock: Lock) -> bool:
+        """Return whether ``lock`` itself has accounted for its run."""
+        has_ended = self.outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
+        return has_ended and self.last_run == lock.locked_by
+
+    def differs_only_in_its_job_from(self, other: "Entry") -> bool:
+        """Return whether they differ, but in nothing that tells who holds the lock."""
+        same = {name: getattr(self, name) for name in (*JOB_FIELDS, "ticks", "others")}
+        return self != other and self == replace(other, **same)
+
     def state(self, now: float) -> LockState:
         """Return the lock's state at ``now``."""
-        is_held = self.lock_until > now
-        return state_of(self.locked_by, is_held=is_held, is_released=self.is_released)
+        return state_of(
+            self.locked_by,
+            is_held=self.lock_until > now,
+            is_released=self.is_released,
+            has_open_run=self.open_run is not None,
+        )
+
+    # Each of these returns the entry that follows. ``epoch`` is what to add to an
+    # instant of the store's clock, for the seconds since 1970.
 
     def acquired(
-        self, locked_by: str, now: float, at_most: timedelta, at_least: timedelta = ZERO
+        self,
+        locked_by: str,
+        now: float,
+        at_most: timedelta,
+        at_least: timedelta = ZERO,
+        *,
+        token: int,
+        epoch: float,
+        opens_run: bool = False,
     ) -> "Entry":
-        """Return the entry of the acquisition that follows this one."""
-        return Entry(
+        """Return the entry of the next acquisition, with at least this token."""
+        return replace(
+            self.abandoned(self.lock_until + epoch, epoch),
             locked_by=locked_by,
             locked_at=now,
             lock_until=now + at_most.total_seconds(),
             lock_at_least_until=now + at_least.total_seconds(),
-            fencing_token=self.fencing_token + 1,
-            ticks=self.ticks,
+            fencing_token=max(self.fencing_token + 1, token),
+            is_released=False,
+            extended_at=None,
+            open_run=locked_by if opens_run else None,
         )
+
+    def abandoned(self, ended_at: float, epoch: float) -> "Entry":
+        """Return the entry when a run that is still open is accounted for."""
+        if self.open_run is None:
+            return self
+        # ShedLock may have acquired the lock since: then its start is not known.
+        is_holder = self.open_run == self.locked_by
+        return replace(
+            self,
+            last_run=self.open_run,
+            outcome=RunOutcome.ABANDONED.value,
+            failures=self.failures + 1,
+            started_at=self.locked_at + epoch if is_holder else None,
+            ended_at=ended_at,
+            open_run=None,
+        )
+
+    def released(self, now: float, until: float) -> "Entry":
+        """Return the entry of a lock that nobody needs any more, but is kept until."""
+        return replace(self, lock_until=max(now, until), is_released=True)
+
+    def with_run_over(
+        self, now: float, took: float, epoch: float, *, succeeded: bool
+    ) -> "Entry":
+        """Return the entry when the open run has ended, after so many seconds."""
+        ended_at = now + epoch
+        over = replace(
+            self,
+            last_run=self.open_run,
+            started_at=self.locked_at + epoch,
+            ended_at=ended_at,
+            open_run=None,
+        )
+        if not succeeded:
+            failures = self.failures + 1
+            return replace(over, outcome=RunOutcome.FAILED.value, failures=failures)
+        return replace(
+            over,
+            outcome=RunOutcome.SUCCEEDED.value,
+            failures=0,
+            succeeded_at=ended_at,
+            usual=next_usual(self.usual, took),
+        )
+
+    def given_back(self, lock: Lock) -> "Entry":
+        """Return the entry when the body of the open run never began."""
+        start, new = lock.configuration.start, replace(self, open_run=None)
+        if lock.former_ticks is not None:
+            new = replace(new, ticks=lock.former_ticks)
+        if start.request is None or self.asked_at is not None:
+            return new
+        return replace(
+            new,
+            asked_at=aware(start.request).timestamp(),
+            asked_by=start.operator,
+            asked_why=start.reason,
+        )
+
+    def lost(self, run: str, now: float, epoch: float, *, has_ended: bool) -> "Entry":
+        """Return the entry when this run has lost its lock."""
+        at, new = now + epoch, self
+        by_others = {RunOutcome.ABANDONED, RunOutcome.LOST}
+        if self.open_run == run:
+            new = replace(
+                self.abandoned(at, epoch), outcome=RunOutcome.LOST.value, ended_at=None
+            )
+        elif self.last_run == run and self.outcome in by_others:
+            # A lost one may have ended: this may come late from another thread.
+            was_lost = self.outcome == RunOutcome.LOST
+            ended_at = self.ended_at if was_lost else None
+            new = replace(self, outcome=RunOutcome.LOST.value, ended_at=ended_at)
+        if new is not self and has_ended:
+            new = replace(new, ended_at=at)
+        # Only once: the end of its body is written later.
+        lost_at = self.lost_at if self.lost_run == run else at
+        return replace(new, lost_at=lost_at, lost_run=run)
+
+    def force_released(self, now: float, epoch: float) -> "Entry":
+        """Return the entry when an operator has released the lock."""
+        over = self.abandoned(min(self.lock_until, now) + epoch, epoch)
+        # So the holder's own release keeps nothing.
+        return replace(over.released(now, now), lock_at_least_until=now)
+
+    def without_request(self) -> "Entry":
+        """Return the entry when nobody asks for a run any more."""
+        return replace(self, asked_at=None, asked_by=None, asked_why=None)
+
+    def job(self) -> JobState:
+        """Return what the entry says about the runs of the job."""
+        values = {name: getattr(self, name) for name in JOB_FIELDS}
+        for name in JOB_INSTANTS:
+            values[name] = optional_instant_of(values[name])
+        return JobState(**values)
+
+    def last_abandoned(self) -> AbandonedRun | None:
+        """Return the last run, if somebody else accounted for it."""
+        run, ended_at = self.last_run, self.ended_at
+        if self.outcome != RunOutcome.ABANDONED or run is None or ended_at is None:
+            return None
+        started_at = optional_instant_of(self.started_at)
+        return AbandonedRun(run, started_at, instant_of(ended_at))
 
     def status(self, name: str, now: float, clock: datetime) -> LockStatus:
         """
@@ -132,7 +328,18 @@ class Entry:
             schedule_state=from_text(self.ticks),
             fencing_token=self.fencing_token,
             heartbeat_at=None if beat is None else moment(beat),
+            job=self.job(),
         )
+
+
+FIELDS = tuple(each.name for each in fields(Entry) if each.name != "others")
+NULLABLE = {each.name for each in fields(Entry) if each.default is None}
+JOB_FIELDS = tuple(each.name for each in fields(JobState))
+JOB_INSTANTS = tuple(name for name in JOB_FIELDS if name.endswith("_at"))
+TEXTS = {
+    *("locked_by", "ticks", "open_run", "last_run", "outcome", "lost_run"),
+    *("asked_by", "asked_why"),
+}
 
 
 class EntryLockProvider(LockProvider):
@@ -177,37 +384,61 @@ class EntryLockProvider(LockProvider):
         for name in self.names() if names is None else names:
             yield name, partial(self.read, name)
 
+    def least_token(self, version: Any, clock: datetime) -> int:
+        """
+        Return what the token of an acquisition is at the least.
+
+        It grows also when the record was deleted: it is the clock in milliseconds, or a
+        number of the store that only grows.
+        """
+        return int(clock.timestamp() * 1000)
+
     # Each change is computed anew if somebody else wrote first.
 
     def acquire(self, lock: Lock) -> LockHolder | None:
-        wanted = lock.configuration
-        at_most, at_least = wanted.lock_at_most_for, lock.lock_at_least_for
+        wanted, start = lock.configuration, lock.configuration.start
         with self._readable(lock.name):
             while True:
                 found, version, now = self.read(lock.name)
                 entry = found or Entry.free(now)
                 # Our own, if the store did not tell that it had written it.
-                if entry.belongs_to(lock) and entry.lock_until > now:
+                if entry.belongs_to(lock):
+                    lock.known_token = entry.fencing_token
+                    lock.abandoned = entry.last_abandoned()
                     break
                 clock, decision = self.wall_clock(now), None
                 status = entry.status(lock.name, now, clock)
                 if wanted.schedule is not None:
                     decision = status.schedule_state.decide(
-                        wanted.start, wanted.schedule, wanted.grace, clock
+                        start, wanted.schedule, wanted.grace, clock
                     )
-                refusal = status.refusal(wanted.start, decision)
+                refusal = status.refusal(start, decision)
                 if refusal is not None:
                     return refusal
-                new = entry.acquired(lock.locked_by, now, at_most, at_least)
+                new = entry.acquired(
+                    lock.locked_by,
+                    now,
+                    wanted.lock_at_most_for,
+                    lock.lock_at_least_for,
+                    token=self.least_token(version, clock),
+                    epoch=clock.timestamp() - now,
+                    opens_run=lock.opens_run,
+                )
+                if start.request is not None:
+                    if status.job.asked_at != aware(start.request):
+                        return CONTENDED  # who has carried it out already
+                    new = new.without_request()
                 if decision is not None:
                     lock.tick, lock.former_ticks = decision.tick, entry.ticks
                     new = replace(new, ticks=to_text(decision.state))
                 if self.write(lock.name, new, version):
+                    lock.known_token = new.fencing_token
+                    if entry.open_run is not None:
+                        lock.abandoned = new.last_abandoned()
                     break
-        lock.former_ticks = None
         return None
 
-    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta) -> bool:
         with self._readable(lock.name):
             while True:
                 entry, version, now = self.read(lock.name)
@@ -222,26 +453,56 @@ class EntryLockProvider(LockProvider):
                     return True
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        if not lock.opens_run or lock.lost.is_set():
+            return self._release_no_run(lock)
+        was_tried = lock.was_release_tried
+        with self._readable(lock.name):
+            while True:
+                entry, version, now = self.read(lock.name)
+                if entry is None:
+                    return False
+                if not entry.has_open_run_of(lock):
+                    # After a lost reply, our own first try may have released it.
+                    return was_tried and entry.was_released_by(lock)
+                was_tried = True
+                epoch = self.wall_clock(now).timestamp() - now
+                took = lock.took
+                # If the clock was set back, keep it no longer than if acquired now.
+                longest = now + lock.lock_at_least_for.total_seconds()
+                if lock.never_began:
+                    over = entry.given_back(lock).released(now, now)
+                else:
+                    over = entry.with_run_over(now, took, epoch, succeeded=succeeded)
+                    over = over.released(now, min(entry.lock_at_least_until, longest))
+                if succeeded and lock.tick is not None:
+                    ticks = to_text(from_text(entry.ticks).after_success())
+                    over = replace(over, ticks=ticks)
+                if self.write(lock.name, over, version):
+                    return True
+
+    def _release_no_run(self, lock: Lock) -> bool:
+        """Release an acquisition that has no open run, as one that was lost."""
         was_tried = lock.was_release_tried
         with self._readable(lock.name):
             while True:
                 entry, version, now = self.read(lock.name)
                 if entry is None or not entry.belongs_to(lock):
-                    # After a lost reply, our own first try may have released it.
                     is_ours = entry is not None and entry.locked_by == lock.locked_by
                     return was_tried and is_ours
                 was_tried = True
-                # If the clock was set back, keep it no longer than if acquired now.
-                longest = now + lock.lock_at_least_for.total_seconds()
-                until = max(now, min(entry.lock_at_least_until, longest))
-                over = replace(entry, lock_until=until, is_released=True)
-                if lock.former_ticks is not None:
-                    over = replace(over, ticks=lock.former_ticks)
-                elif succeeded and lock.tick is not None:
-                    ticks = to_text(from_text(entry.ticks).after_success())
-                    over = replace(over, ticks=ticks)
-                if self.write(lock.name, over, version):
+                if self.write(lock.name, entry.released(now, now), version):
                     return True
+
+    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
+        with self._readable(lock.name):
+            while True:
+                entry, version, now = self.read(lock.name)
+                if entry is None:
+                    return
+                epoch = self.wall_clock(now).timestamp() - now
+                new = entry.lost(lock.locked_by, now, epoch, has_ended=has_ended)
+                if new == entry or self.write(lock.name, new, version):
+                    return
 
     def replace(
         self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
@@ -252,20 +513,52 @@ class EntryLockProvider(LockProvider):
                 entry, version, now = self.read(name)
                 if entry is None or entry.locked_by != status.locked_by:
                     return False
+                clock, is_held = self.wall_clock(now), entry.lock_until > now
+                epoch = clock.timestamp() - now
                 if not lasting:
-                    if entry.state(now) is LockState.FREE:
+                    if not is_held and entry.open_run != status.locked_by:
                         return False
-                    over = replace(entry, lock_until=now, lock_at_least_until=now)
-                    new = replace(over, is_released=True)
-                elif entry.lock_until <= now:
+                    new = entry.force_released(now, epoch)
+                elif not is_held:
                     return False
                 elif locked_by is not None:
-                    new = entry.acquired(locked_by, now, lasting)
+                    token = self.least_token(version, clock)
+                    new = entry.acquired(
+                        locked_by, now, lasting, token=token, epoch=epoch
+                    )
                 else:
                     until = max(entry.lock_until, now + lasting.total_seconds())
                     new = replace(entry, lock_until=until)
                 if self.write(name, new, version):
                     return True
+
+    def request_run(self, name: str, by: str, why: str) -> None:
+        with self._readable(name):
+            while True:
+                found, version, now = self.read(name)
+                entry, at = found or Entry.free(now), self.wall_clock(now).timestamp()
+                new = replace(entry, asked_at=at, asked_by=by, asked_why=why)
+                if new == entry or self.write(name, new, version):
+                    return
+
+    def withdraw_request(self, name: str, asked_at: datetime) -> bool:
+        with self._readable(name):
+            while True:
+                entry, version, _ = self.read(name)
+                if entry is None or entry.job().asked_at != aware(asked_at):
+                    return False
+                if self.write(name, entry.without_request(), version):
+                    return True
+
+    def note_unrecorded(self, name: str) -> None:
+        with self._readable(name):
+            while True:
+                entry, version, now = self.read(name)
+                if entry is None:
+                    return
+                new = replace(entry, unrecorded_at=self.wall_clock(now).timestamp())
+                if new == entry or self.write(name, new, version):
+                    return
 
     def register(self, name: str, schedule: Schedule) -> None:
         with self._readable(name):
@@ -307,7 +600,7 @@ class EntryLockProvider(LockProvider):
         try:
             entry, _, now = read()
             clock = self.wall_clock(now)
-            return entry.status(name, now, clock).checked() if entry else None
+            return entry.status(name, now, clock) if entry else None
         except ValueError as error:
             free, clock = LockState.FREE, self.wall_clock(self.clock())
             unknown = LockStatus(name, free, "", clock, clock, ZERO, clock)

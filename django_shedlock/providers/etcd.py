@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
@@ -85,12 +85,8 @@ class EtcdLockProvider(ServerLockProvider):
         found, granted, clock = _read(version.record, version.holder, version.clock)
         before, lease = found or Entry.free(clock), version.holder.lease
         is_same = entry.fencing_token == before.fencing_token
-        if not is_same:
-            # It has to grow, even if the record was deleted.
-            token = max(entry.fencing_token, version.store + 1)
-            entry = replace(entry, fencing_token=token)
-        if lease and entry.is_released and entry.lock_until == before.lock_until:
-            # Only its ticks have changed.
+        is_released = entry.is_released and entry.lock_until == before.lock_until
+        if lease and (is_released or entry.differs_only_in_its_job_from(before)):
             return self._put(name, entry, version, lease, granted)[0]
         left = entry.lock_until - clock
         seconds = ceil(left) + ROUNDING if left > 0 else 0
@@ -117,6 +113,10 @@ class EtcdLockProvider(ServerLockProvider):
         """See EntryLockProvider.clock(). It is that of the member that answers."""
         step = {"success": [gateway.read(self._records)]}
         return self._ask("ask the clock of", None, "kv/txn", step)[1]
+
+    def least_token(self, version: Version, clock: datetime) -> int:
+        """See EntryLockProvider.least_token(). It is the revision of the store."""
+        return version.store + 1
 
     def read_all(self, names: Collection[str] | None) -> Reads:
         """See EntryLockProvider.read_all(). All of them are one round trip."""

@@ -72,8 +72,9 @@ class MongoLockProvider(ServerLockProvider):
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         """See LockProvider.acquire(). It is one operation, and one for a held lock."""
-        wanted = lock.configuration
-        if wanted.schedule is not None or wanted.start.trigger is Trigger.OPERATOR:
+        schedule, start = lock.configuration.schedule, lock.configuration.start
+        is_by_operator = start.trigger is Trigger.OPERATOR or start.request is not None
+        if schedule is not None or is_by_operator:
             return super().acquire(lock)
         which, pipeline = {"_id": lock.name}, documents.acquiring(lock)
         with self.asking("acquire", lock.name):
@@ -84,9 +85,13 @@ class MongoLockProvider(ServerLockProvider):
             except DuplicateKeyError:  # somebody inserted it in the same instant
                 found = self._find_and_update(which, pipeline)
         is_ours = found is not None and found.get("lockedBy") == lock.locked_by
-        return None if is_ours else super().acquire(lock)
+        if not is_ours or found["isReleased"]:
+            return super().acquire(lock)
+        lock.known_token = int(found["fencingToken"])
+        lock.abandoned = documents.abandoned_run(found)
+        return None
 
-    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta) -> bool:
         """See LockProvider.extend(). It is one operation."""
         ends, *kept = map(documents.after, durations)
         new: Document = {
@@ -103,18 +108,16 @@ class MongoLockProvider(ServerLockProvider):
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). The success of a tick is one operation more."""
-        if lock.was_release_tried or (succeeded and lock.tick is not None):
+        is_again, has_tick = lock.was_release_tried, succeeded and lock.tick is not None
+        if is_again or has_tick or not lock.ends_run:
             return super().release(lock, succeeded=succeeded)
-        # If the clock was set back, keep it no longer than if it were acquired now.
-        kept = {"$min": ["$atLeastUntil", documents.after(lock.lock_at_least_for)]}
-        new = {
-            "lockUntil": {"$max": [documents.NOW, kept]},
-            "isReleased": True,
-            "changes": documents.CHANGED,
-        }
-        which = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
+        run = lock.locked_by
+        which, pipeline = (
+            {"_id": lock.name, "lockedBy": run, "openRun": run},
+            documents.releasing(lock, succeeded=succeeded),
+        )
         with self.asking("release", lock.name):
-            return self._find_and_update(which, [{"$set": new}]) is not None
+            return self._find_and_update(which, pipeline) is not None
 
     def read(self, name: str) -> Read:
         """
@@ -197,7 +200,7 @@ class MongoLockProvider(ServerLockProvider):
         return self.collection.find_one_and_update(
             which,
             pipeline,
-            projection=["lockedBy"],
+            projection=list(documents.ACQUIRED),
             upsert=upsert,
             return_document=ReturnDocument.AFTER,
         )

@@ -3,15 +3,26 @@ The documents of locks: what MongoDB is sent to change one, and what it keeps.
 
 ShedLock for Java has the fields ``_id``, ``lockUntil``, ``lockedAt`` and ``lockedBy``,
 and leaves the others as they are. So most of these count only while ``acquiredBy`` is
-``lockedBy``. Dates have milliseconds.
+``lockedBy``. Those of ``JobState`` always count; they have its names in camel case.
+Dates have milliseconds.
 """
 
+import re
+import time
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
 from django_shedlock.locks.lock import Lock
-from django_shedlock.providers.entries import Entry, Read
+from django_shedlock.locks.states import AbandonedRun, RunOutcome
+from django_shedlock.providers.entries import (
+    JOB_FIELDS,
+    JOB_INSTANTS,
+    Entry,
+    Read,
+    instant_of,
+    optional_instant_of,
+)
 
 MILLISECOND = timedelta(milliseconds=1)
 NOW = "$$NOW"
@@ -21,7 +32,12 @@ OURS = (
     *("acquiredBy", "atLeastUntil", "extendedAt"),
     *("fencingToken", "isReleased", "ticks"),
 )
-WITH_CLOCK: dict[str, Any] = {**dict.fromkeys(COMPARED + OURS, 1), "now": NOW}
+JOB = {name: re.sub("_(.)", lambda it: it[1].upper(), name) for name in JOB_FIELDS}
+"""The fields of ``JobState``, with their names in a document."""
+WITH_CLOCK: dict[str, Any] = {
+    **dict.fromkeys((*COMPARED, *OURS, *JOB.values()), 1),
+    "now": NOW,
+}
 """What is read of a document: its fields, and the server's clock."""
 DECODING: dict[str, Any] = {
     "tz_aware": True,
@@ -30,29 +46,103 @@ DECODING: dict[str, Any] = {
 }
 """Options of PyMongo by which one foreign document does not spoil all of an answer."""
 CHANGED: dict[str, Any] = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
+ACQUIRED = (
+    *("lockedBy", "isReleased", "fencingToken"),
+    *("outcome", "lastRun", "startedAt", "endedAt"),
+)
+"""What is told of a document after an acquisition."""
 Document = dict[str, Any]
 
 
 def acquiring(lock: Lock) -> list[Document]:
     """Return the pipeline that acquires the lock if it is free."""
     configuration = lock.configuration
+    ours = {"$literal": lock.locked_by}
+    token = {"$add": [known("fencingToken", 0), 1]}
     new = {
+        **_abandoning(),
         "lockUntil": after(configuration.lock_at_most_for),
         "lockedAt": NOW,
-        "lockedBy": {"$literal": lock.locked_by},
-        "acquiredBy": {"$literal": lock.locked_by},
+        "lockedBy": ours,
+        "acquiredBy": ours,
+        "openRun": ours if lock.opens_run else None,
         "atLeastUntil": after(configuration.lock_at_least_for),
         "extendedAt": None,
-        "fencingToken": {"$add": [{"$ifNull": ["$fencingToken", 0]}, 1]},
+        "fencingToken": {"$max": [token, {"$toLong": NOW}]},
         "isReleased": False,
         "changes": CHANGED,
     }
     # A date that is no date is not free: it is told.
     is_free = {"$lte": [{"$ifNull": ["$lockUntil", NOW]}, NOW]}
     is_date = {"$in": [{"$type": "$lockUntil"}, ["date", "missing", "null"]]}
+    # Our own, if an answer was lost, is not acquired again.
+    is_new = {"$ne": [known("lockedBy"), ours]}
     acquired = {"$mergeObjects": ["$$ROOT", new]}
-    free = {"$and": [is_date, is_free]}
+    free = {"$and": [is_date, is_free, is_new]}
     return [{"$replaceWith": {"$cond": [free, acquired, "$$ROOT"]}}]
+
+
+def _abandoning() -> Document:
+    """Return the fields that account for a run that is still open, if there is one."""
+    is_open = {"$ne": [known("openRun"), None]}
+    # Java may have acquired the lock since: then its start is not known.
+    is_holder = {"$eq": [known("openRun"), known("lockedBy")]}
+    began = {"$cond": [is_holder, "$lockedAt", None]}
+    abandoned = RunOutcome.ABANDONED.value
+    return {
+        "lastRun": {"$ifNull": ["$openRun", known("lastRun")]},
+        "outcome": {"$cond": [is_open, abandoned, known("outcome")]},
+        "failures": {"$add": [known("failures", 0), {"$cond": [is_open, 1, 0]}]},
+        "endedAt": {"$cond": [is_open, "$lockUntil", known("endedAt")]},
+        "startedAt": {"$cond": [is_open, began, known("startedAt")]},
+    }
+
+
+def abandoned_run(document: Document) -> AbandonedRun | None:
+    """Return the last run, if somebody else accounted for it."""
+    if document.get("outcome") != RunOutcome.ABANDONED:
+        return None
+    started_at = optional_instant_of(_optional_seconds(document.get("startedAt")))
+    ended_at = instant_of(seconds(document["endedAt"]))
+    return AbandonedRun(document["lastRun"], started_at, ended_at)
+
+
+def releasing(lock: Lock, *, succeeded: bool) -> list[Document]:
+    """Return the pipeline that releases the lock, and accounts for its run."""
+    # If the clock was set back, keep it no longer than if it were acquired now.
+    kept = {"$min": ["$atLeastUntil", after(lock.lock_at_least_for)]}
+    new: Document = {
+        "lockUntil": {"$max": [NOW, kept]},
+        "isReleased": True,
+        "lastRun": "$openRun",
+        "startedAt": "$lockedAt",
+        "endedAt": NOW,
+        "openRun": None,
+        "outcome": RunOutcome.FAILED.value,
+        "failures": {"$add": [known("failures", 0), 1]},
+        "changes": CHANGED,
+    }
+    if succeeded:
+        took = time.monotonic() - lock.began
+        new["outcome"] = RunOutcome.SUCCEEDED.value
+        new["failures"] = 0
+        new["succeededAt"] = NOW
+        new["usual"] = _next_usual(took)
+    return [{"$set": new}]
+
+
+def _next_usual(took: float) -> Document:
+    """Return the duration of ``next_usual()``."""
+    at_most = {"$add": [{"$multiply": ["$usual", 2]}, 15]}
+    counted = {"$min": [at_most, {"$max": [{"$multiply": ["$usual", 0.75]}, took]}]}
+    old, new = {"$multiply": ["$usual", 0.75]}, {"$multiply": [counted, 0.25]}
+    is_first = {"$eq": [known("usual"), None]}
+    return {"$cond": [is_first, took, {"$add": [old, new]}]}
+
+
+def known(field: str, otherwise: Any = None) -> Document:
+    """Return the value of a field, which may be missing."""
+    return {"$ifNull": [f"${field}", otherwise]}
 
 
 def to_document(entry: Entry, before: Document) -> Document:
@@ -69,12 +159,15 @@ def to_document(entry: Entry, before: Document) -> Document:
         "isReleased": entry.is_released,
         "ticks": entry.ticks,
         "changes": (before.get("changes") or 0) + 1,
+        **{JOB[name]: _job_value(name, getattr(entry, name)) for name in JOB},
     }
 
 
 def parse(document: Document) -> Read:
     """Return the entry of a document, itself, and the clock; or ``ValueError``."""
     now, name = seconds(document["now"]), document["_id"]
+    job: dict[str, Any] = {each: document.get(key) for each, key in JOB.items()}
+    job["failures"] = job["failures"] or 0
     if not isinstance(name, str) or "\ufffd" in name:
         raise ValueError(f"its _id {name!r} is no text")
     try:
@@ -82,6 +175,7 @@ def parse(document: Document) -> Read:
         is_ours = _is_ours(document)
         beat = document.get("extendedAt") if is_ours else None
         at_least = document["atLeastUntil"] if is_ours else document["lockUntil"]
+        job |= {each: _optional_seconds(job[each]) for each in JOB_INSTANTS}
         entry = Entry(
             locked_by=document["lockedBy"],
             locked_at=seconds(document["lockedAt"]),
@@ -92,6 +186,7 @@ def parse(document: Document) -> Read:
             is_released=document["isReleased"] if is_ours else lease_end <= now,
             extended_at=None if beat is None else seconds(beat),
             ticks=document.get("ticks", ""),
+            **job,
         )
         # It has the same types as one that was read as JSON.
         return Entry.from_json(entry.to_json()), document, now
@@ -104,6 +199,14 @@ def seconds(date: Any) -> float:
     # Java writes that by its DbTimeMongoLockProvider.
     moment = date.as_datetime() if hasattr(date, "inc") else date
     return float(moment.timestamp())
+
+
+def _optional_seconds(date: Any) -> float | None:
+    return None if date is None else seconds(date)
+
+
+def _job_value(name: str, value: Any) -> Any:
+    return _date(value) if name in JOB_INSTANTS and value is not None else value
 
 
 def _is_ours(document: Document) -> bool:

@@ -6,12 +6,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import LockProviderError, described
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder, LockStatus
 from django_shedlock.providers import redis_records as records
@@ -45,7 +43,6 @@ class RedisLockProvider(ServerLockProvider):
     A fail-over of the server can lose a lock.
     """
 
-    is_async = True
     store: str = "Redis"
     library: str = "redis-py"
     extra: str = "redis"
@@ -78,52 +75,28 @@ class RedisLockProvider(ServerLockProvider):
                 return super().acquire(lock)
             with self.asking("acquire", lock.name):
                 request = lock.name, *records.acquiring(lock)
-                holder = self.server.run(*request, is_confirmed=True)
+                answer = self.server.run(*request, is_confirmed=True)
         except LockProviderError as error:
-            self._undo(lock, error)
+            if isinstance(error.__cause__, redis_server.Unconfirmed):
+                lock.never_began = True
+                with suppress(LockProviderError):
+                    error.is_uncertain = not self.release(lock, succeeded=False)
             raise
-        return None if holder == 1 else _holder(*holder)
+        return records.answered(lock, answer)
 
-    async def aacquire(self, lock: Lock) -> LockHolder | None:
-        if lock.configuration.schedule is not None:
-            return await super().aacquire(lock)
-        try:
-            with self.asking("acquire", lock.name):
-                request = lock.name, *records.acquiring(lock)
-                holder = await self.server.arun(*request, is_confirmed=True)
-        except LockProviderError as error:
-            await sync_to_async(self._undo)(lock, error)
-            raise
-        return None if holder == 1 else _holder(*holder)
-
-    def _undo(self, lock: Lock, error: LockProviderError) -> None:
-        if isinstance(error.__cause__, redis_server.Unconfirmed):
-            lock.lock_at_least_for = ZERO  # no body ran
-            with suppress(LockProviderError):
-                error.is_uncertain = not self.release(lock, succeeded=False)
-
-    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta) -> bool:
         with self.asking("extend", lock.name):
             request = records.extending(lock, *durations)
             return bool(self.server.run(lock.name, *request, is_confirmed=True))
 
-    async def aextend(self, lock: Lock, *durations: timedelta) -> bool:
-        with self.asking("extend", lock.name):
-            request = records.extending(lock, *durations)
-            return bool(await self.server.arun(lock.name, *request, is_confirmed=True))
-
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). A change of a tick is one round trip more."""
-        if (succeeded and lock.tick is not None) or lock.former_ticks is not None:
+        changes_ticks = succeeded and lock.tick is not None
+        if changes_ticks or not lock.ends_run:
             return super().release(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            return bool(self.server.run(lock.name, *records.releasing(lock)))
-
-    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        if (succeeded and lock.tick is not None) or lock.former_ticks is not None:
-            return await super().arelease(lock, succeeded=succeeded)
-        with self.asking("release", lock.name):
-            return bool(await self.server.arun(lock.name, *records.releasing(lock)))
+            request = records.releasing(lock, succeeded=succeeded)
+            return bool(self.server.run(lock.name, *request))
 
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
@@ -220,8 +193,3 @@ class RedisLockProvider(ServerLockProvider):
         wrong = super().check_store(databases)
         where = f"SHEDLOCK_PROVIDERS[{self.alias!r}]"
         return wrong or list(self.server.warnings(where))
-
-
-def _holder(locked_by: bytes, left: int) -> LockHolder:
-    by = locked_by.decode(errors="backslashreplace")
-    return LockHolder(by, timedelta(microseconds=left))

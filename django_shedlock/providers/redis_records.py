@@ -4,63 +4,110 @@ The record of a lock in Redis, and the scripts that change and read it.
 A lock is a hash: ``by``, ``at``, ``until``, ``least``, ``extended`` and ``token`` are
 whole microseconds or numbers, ``released`` is 0 or 1, ``ticks`` a text, and ``rev`` is
 the mark of the change that wrote it. A client that asks again after a lost reply has
-the same mark, and is told that it is done. Each script is one step.
+the same mark, and is told that it is done. The other fields have the names of
+``JobState``: instants are whole microseconds, ``usual`` is in seconds, and what is
+empty or missing is not known. A field of a newer version stays. Each script is one
+step.
 """
 
 import secrets
+import time
 from datetime import timedelta
 from itertools import chain
 from typing import Any
 
+from django_shedlock.clocks import aware
 from django_shedlock.locks.lock import Lock
-from django_shedlock.providers.entries import Entry, Read
+from django_shedlock.locks.states import (
+    CONTENDED,
+    AbandonedRun,
+    LockHolder,
+    RunOutcome,
+)
+from django_shedlock.providers.entries import (
+    JOB_INSTANTS,
+    Entry,
+    Read,
+    instant_of,
+    optional_instant_of,
+    readable_duration,
+)
 from django_shedlock.schedules.state import Trigger
 
 MICROSECOND = timedelta(microseconds=1)
 DIGITS = 16
 """Of a time in microseconds, until the year 2286, or of a token."""
+JOB_TEXTS = ("open_run", "last_run", "outcome", "lost_run", "asked_by", "asked_why")
 NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
 RECORD = f"""{NOW}
-local by, ends, released, least, rev, token, ticks = unpack(redis.call('HMGET',
-    KEYS[1], 'by', 'until', 'released', 'least', 'rev', 'token', 'ticks'))
+local by, at, ends, released, least, rev, token, ticks, run, failures =
+    unpack(redis.call('HMGET', KEYS[1], 'by', 'at', 'until', 'released', 'least',
+        'rev', 'token', 'ticks', 'open_run', 'failures'))
+token, failures = tonumber(token) or 0, tonumber(failures) or 0
 """
 # A full server that evicts nothing refuses HSET as the first write of a script, but not
 # after one that needs no room.
 DESPITE_FULL = "redis.call('HDEL', KEYS[1], '')"
 # WAIT counts only what its own connection has written. So it is written again, if a
 # connection that broke had written it, or if the replicas have to confirm it later.
-WRITTEN = f""" then
+WRITTEN = f"""
     {DESPITE_FULL}
     redis.call('HSET', KEYS[1], 'rev', ARGV[1])
-    return 1
-end
 """
 EXPIRE = """
--- What is due must not be forgotten.
-if ticks and ticks ~= '' then redis.call('PERSIST', KEYS[1])
-else redis.call('PEXPIREAT', KEYS[1], math.floor(ends / 1000) + RETENTION) end
-return 1
+-- What is due, and a run that nobody has accounted for, must not be forgotten.
+if (ticks and ticks ~= '') or (run and run ~= '') then
+    redis.call('PERSIST', KEYS[1])
+else
+    local over = math.floor(math.max(ends, now) / 1000)
+    redis.call('PEXPIREAT', KEYS[1], over + RETENTION)
+end
 """
-# Arguments: identity, at most, at least; one more if an operator asks.
+# Arguments: identity, at most, at least, the run that it opens, whether an operator
+# asks, and the request that it carries out; the last three may be empty. The answer is
+# 1, the token, and what is known of a run that it has abandoned; or 0, the holder, and
+# what is left of its lease; or 0 alone if the request is not there any more.
 ACQUIRE = f"""{RECORD}
 local is_right = by and string.match(ends or '', '^%d+$') and #ends <= {DIGITS}
 if not is_right and redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('ERR its record lacks "by" or a time "until": ' ..
         'correct or delete it')
 end
-ends = tonumber(ends) or 0
-if ends > now then
-    if by == ARGV[1] and released == '0'{WRITTEN}
-    if released == '0' or not ARGV[4] then return {{by, ends - now}} end
+if by == ARGV[1] and released == '0' then
+    {WRITTEN}
+    local outcome, last, began, ended = unpack(redis.call('HMGET', KEYS[1],
+        'outcome', 'last_run', 'started_at', 'ended_at'))
+    if outcome ~= 'abandoned' then return {{1, token}} end
+    return {{1, token, last, began or '', ended}}
 end
-ends = now + ARGV[2]
+ends = tonumber(ends) or 0
+if ends > now and (released == '0' or ARGV[5] == '') then
+    return {{0, by, ends - now}}
+end
+if ARGV[6] ~= '' and redis.call('HGET', KEYS[1], 'asked_at') ~= ARGV[6] then
+    return {{0}}
+end
+token = math.max(token + 1, math.floor(now / 1000))
+local answer = {{1, token}}
+if run and run ~= '' then
+    local began = string.match(at or '', '^%d+$') or ''
+    answer = {{1, token, run, began, string.format('%.0f', ends)}}
+    redis.call('HSET', KEYS[1], 'last_run', run, 'outcome', 'abandoned',
+        'started_at', began, 'ended_at', ends, 'failures', failures + 1)
+end
+run, ends = ARGV[4], now + ARGV[2]
 redis.call('HSET', KEYS[1], 'by', ARGV[1], 'at', now, 'until', ends,
-    'least', now + ARGV[3], 'released', '0', 'rev', ARGV[1],
-    'token', math.max((tonumber(token) or 0) + 1, now))
-{EXPIRE}"""
+    'least', now + ARGV[3], 'released', '0', 'rev', ARGV[1], 'token', token,
+    'open_run', run)
+if ARGV[6] ~= '' then
+    redis.call('HDEL', KEYS[1], 'asked_at', 'asked_by', 'asked_why')
+end
+{EXPIRE}
+return answer
+"""
 # Arguments: mark, identity, at most; at least if it changes.
 EXTEND = f"""{RECORD}
 ends = tonumber(ends) or 0
@@ -69,29 +116,53 @@ ends = math.max(ends, now + ARGV[3])
 {DESPITE_FULL}
 redis.call('HSET', KEYS[1], 'until', ends, 'extended', now, 'rev', ARGV[1])
 if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
-{EXPIRE}"""
-# Arguments: mark, identity, at least; one more if a release was tried before.
+{EXPIRE}
+return 1
+"""
+# Arguments: mark, identity, at least, outcome, seconds that the run took, and one more
+# if a release was tried before.
 RELEASE = f"""{RECORD}
-if by ~= ARGV[2] then return 0 end
-if released ~= '0' then return (rev == ARGV[1] or ARGV[4]) and 1 or 0 end
+if rev == ARGV[1] then return 1 end
+local outcome, usual, last = unpack(redis.call('HMGET', KEYS[1],
+    'outcome', 'usual', 'last_run'))
+if by ~= ARGV[2] or run ~= ARGV[2] then
+    local has_ended = outcome == 'succeeded' or outcome == 'failed'
+    return (ARGV[6] and has_ended and last == ARGV[2]) and 1 or 0
+end
 -- If the clock was set back, keep the lock no longer than if acquired now.
-local kept = math.max(now, math.min(tonumber(least), now + ARGV[3]))
+ends = math.max(now, math.min(tonumber(least), now + ARGV[3]))
+run = ''
 {DESPITE_FULL}
-redis.call('HSET', KEYS[1], 'until', kept, 'released', '1', 'rev', ARGV[1])
+redis.call('HSET', KEYS[1], 'until', ends, 'released', '1', 'rev', ARGV[1],
+    'last_run', ARGV[2], 'started_at', at or '', 'ended_at', now, 'open_run', run,
+    'outcome', ARGV[4], 'failures', failures + 1)
+if ARGV[4] == 'succeeded' then
+    local took, counted = tonumber(ARGV[5]), nil
+    usual = tonumber(usual)
+    if usual then
+        counted = math.min(usual * 2 + 15, math.max(usual * 0.75, took))
+        took = usual * 0.75 + counted * 0.25
+    end
+    redis.call('HSET', KEYS[1], 'failures', 0, 'succeeded_at', now, 'usual', took)
+end
+{EXPIRE}
 return 1
 """
 READ = f"{NOW} return {{now, redis.pcall('HGETALL', KEYS[1])}}"
-# Arguments: mark, former mark, token, until, ticks, fields and their values.
+# Arguments: mark, former mark, token, until, ticks, open run, fields and their values.
 WRITE = f"""{RECORD}
-if rev == ARGV[1]{WRITTEN}
+if rev == ARGV[1] then
+    {WRITTEN}
+    return 1
+end
 if (rev or '') ~= ARGV[2] then return 0 end
-local number = tonumber(ARGV[3])
--- An acquisition: also of a record that was forgotten, its number has to grow.
-if number ~= (tonumber(token) or 0) then number = math.max(number, now)
-elseif rev then {DESPITE_FULL} end
-redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', number, unpack(ARGV, 6))
-ends, ticks = tonumber(ARGV[4]), ARGV[5]
-{EXPIRE}"""
+-- A full server gets no new record, and gives no lock.
+if rev and token == tonumber(ARGV[3]) then {DESPITE_FULL} end
+redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', ARGV[3], unpack(ARGV, 7))
+ends, ticks, run = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+{EXPIRE}
+return 1
+"""
 SCRIPTS = (ACQUIRE, EXTEND, RELEASE, READ, WRITE)
 
 
@@ -99,8 +170,29 @@ def acquiring(lock: Lock) -> tuple[Any, ...]:
     """Return the script that acquires the lock if it is free, and its arguments."""
     wanted = lock.configuration
     durations = wanted.lock_at_most_for, wanted.lock_at_least_for
-    more = ["operator"] if wanted.start.trigger is Trigger.OPERATOR else []
-    return ACQUIRE, lock.locked_by, *(each // MICROSECOND for each in durations), *more
+    request = wanted.start.request
+    return (
+        ACQUIRE,
+        lock.locked_by,
+        *(each // MICROSECOND for each in durations),
+        lock.locked_by if lock.opens_run else "",
+        "operator" if wanted.start.trigger is Trigger.OPERATOR else "",
+        "" if request is None else round(aware(request).timestamp() * 1e6),
+    )
+
+
+def answered(lock: Lock, answer: list[Any]) -> LockHolder | None:
+    """Let the lock know what ``ACQUIRE`` answered; return the holder, or ``None``."""
+    is_acquired, *known = answer
+    if not is_acquired:
+        return _holder(*known) if known else CONTENDED
+    lock.known_token = int(known[0])
+    if known[1:]:
+        run, began, ended = (each.decode() for each in known[1:])
+        started_at = optional_instant_of(_seconds(began))
+        ended_at = instant_of(_number(ended) / 1e6)
+        lock.abandoned = AbandonedRun(run, started_at, ended_at)
+    return None
 
 
 def extending(lock: Lock, *durations: timedelta) -> tuple[Any, ...]:
@@ -109,27 +201,34 @@ def extending(lock: Lock, *durations: timedelta) -> tuple[Any, ...]:
     return EXTEND, *marks, *(each // MICROSECOND for each in durations)
 
 
-def releasing(lock: Lock) -> tuple[Any, ...]:
-    """Return the script that releases the lock, and its arguments."""
+def releasing(lock: Lock, *, succeeded: bool) -> tuple[Any, ...]:
+    """Return the script that releases the lock of a run, and its arguments."""
     marks, at_least = (secrets.token_hex(8), lock.locked_by), lock.lock_at_least_for
+    outcome = RunOutcome.SUCCEEDED if succeeded else RunOutcome.FAILED
+    took = repr(time.monotonic() - lock.began)
     more = ["tried"] if lock.was_release_tried else []
-    return RELEASE, *marks, at_least // MICROSECOND, *more
+    return RELEASE, *marks, at_least // MICROSECOND, outcome.value, took, *more
 
 
 def writing(entry: Entry, version: str) -> tuple[Any, ...]:
     """Return the script that writes the entry over that version, and its arguments."""
-    beat, until = entry.extended_at, round(entry.lock_until * 1e6)
-    fields = {
+    until = round(entry.lock_until * 1e6)
+    fields: dict[str, Any] = {
         "by": entry.locked_by,
         "at": round(entry.locked_at * 1e6),
         "until": until,
         "least": round(entry.lock_at_least_until * 1e6),
         "released": int(entry.is_released),
-        "extended": "" if beat is None else round(beat * 1e6),
+        "extended": _microseconds(entry.extended_at),
         "ticks": entry.ticks,
+        "failures": entry.failures,
+        "usual": "" if entry.usual is None else repr(float(entry.usual)),
     }
-    marks, flat = (secrets.token_hex(8), version), chain(*fields.items())
-    return WRITE, *marks, entry.fencing_token, until, entry.ticks, *flat
+    fields |= {name: getattr(entry, name) or "" for name in JOB_TEXTS}
+    fields |= {name: _microseconds(getattr(entry, name)) for name in JOB_INSTANTS}
+    marks, run = (secrets.token_hex(8), version), fields["open_run"]
+    flat = chain(*fields.items())
+    return WRITE, *marks, entry.fencing_token, until, entry.ticks, run, *flat
 
 
 def parse(found: Any, now: float, name: bytes = b"") -> Read:
@@ -140,6 +239,9 @@ def parse(found: Any, now: float, name: bytes = b"") -> Read:
     if not found:
         return None, "", now
     known = {key.decode(): value.decode() for key, value in found.items()}
+    usual = known.get("usual")
+    job: dict[str, Any] = {name: known.get(name) or None for name in JOB_TEXTS}
+    job |= {name: _seconds(known.get(name)) for name in JOB_INSTANTS}
     try:
         locked_by, locked_at = known["by"], _number(known["at"])
         # A former acquisition's stays in the record.
@@ -153,10 +255,26 @@ def parse(found: Any, now: float, name: bytes = b"") -> Read:
             is_released=known["released"] != "0",
             extended_at=beat / 1e6 if beat > locked_at else None,
             ticks=known.get("ticks", ""),
+            failures=_number(known.get("failures") or "0"),
+            usual=readable_duration(float(usual)) if usual else None,
+            **job,
         )
     except KeyError as error:
         raise ValueError(f"the field {error} is missing") from error
     return entry, known.get("rev", ""), now
+
+
+def _holder(locked_by: bytes, left: int) -> LockHolder:
+    by = locked_by.decode(errors="backslashreplace")
+    return LockHolder(by, timedelta(microseconds=left))
+
+
+def _seconds(text: str | None) -> float | None:
+    return _number(text) / 1e6 if text else None
+
+
+def _microseconds(seconds: float | None) -> int | str:
+    return "" if seconds is None else round(seconds * 1e6)
 
 
 def _number(text: str) -> int:

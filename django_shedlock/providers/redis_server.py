@@ -1,12 +1,10 @@
 """How a Redis is asked: one server, Sentinel's master, or a cluster."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha1
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
-from weakref import WeakKeyDictionary
 
 from django.core.checks import CheckMessage, Warning
 
@@ -29,13 +27,13 @@ class Unconfirmed(Exception):
 
 class RedisServer:
     """
-    The servers of a URL, and the clients that ask them.
+    The servers of a URL, and the client that asks them.
 
-    The threads share one client, and each event loop has its own. ``kind`` is empty for
-    one server, which redis-py finds by itself. ``options`` are those of redis-py. A
-    record stays for ``retention`` after its lease. ``wait`` is for how many replicas
-    a change waits, and how long; if fewer have it then, it raises ``Unconfirmed``.
-    Raises ``ValueError`` if the URL names no server, or an option can't work.
+    All threads share the client. ``kind`` is empty for one server, which redis-py finds
+    by itself. ``options`` are those of redis-py. A record stays for ``retention`` after
+    its lease. ``wait`` is for how many replicas a change waits, and how long; if fewer
+    have it then, it raises ``Unconfirmed``. Raises ``ValueError`` if the URL names no
+    server, or an option can't work.
     """
 
     def __init__(
@@ -89,16 +87,16 @@ class RedisServer:
         self.clients: Clients[Any] = Clients(
             self.connect, lambda client: client.close()
         )
-        self._of_loops: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
-    def connect(self, *, is_async: bool = False) -> Any:
+    def connect(self) -> Any:
         """Return a client of redis-py; only that of a cluster asks it at once."""
-        import redis.asyncio
-        import redis.backoff
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
 
-        library: Any = redis.asyncio if is_async else redis
+        library: Any = redis  # a part of it has no types
         # Our scripts recognise a request that is sent again.
-        retry = library.retry.Retry(redis.backoff.NoBackoff(), 1)
+        retry = Retry(NoBackoff(), 1)
         options = {"retry": retry, **self._options}
         if not self.kind:
             return library.Redis.from_url(self._url, **options)
@@ -111,46 +109,25 @@ class RedisServer:
         sentinel = library.Sentinel(self.hosts, sentinel_kwargs=of_sentinel, **options)
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
-    def run(self, name: str, *request: Any, is_confirmed: bool = False) -> Any:
+    def run(
+        self, name: str, script: str, *values: Any, is_confirmed: bool = False
+    ) -> Any:
         """Return a script's answer, once the replicas have it if ``is_confirmed``."""
-        client, (quick, full) = self.clients.get(), self._commands(name, *request)
         from redis.exceptions import NoScriptError
 
+        client = self.clients.get()
+        text, sha = self._scripts[script]
+        arguments = 1, self.key(name), *values
         if is_confirmed and self.replicas:
             # On one connection, since WAIT counts what that has written.
             with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command(*full)
+                pipeline.execute_command("EVAL", text, *arguments)
                 pipeline.execute_command(*self._wait)
                 return self._confirmed(*pipeline.execute(raise_on_error=False))
         try:
-            return client.execute_command(*quick)
+            return client.execute_command("EVALSHA", sha, *arguments)
         except NoScriptError:  # the server has not seen it since it began
-            return client.execute_command(*full)
-
-    async def arun(self, name: str, *request: Any, is_confirmed: bool = False) -> Any:
-        """Return what ``run()`` does."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._of_loops:
-            made = self.connect(is_async=True)
-            living = _living(made)
-            await anext(living)
-            self._of_loops[loop] = made, living
-        client, (quick, full) = self._of_loops[loop][0], self._commands(name, *request)
-        from redis.exceptions import NoScriptError
-
-        if is_confirmed and self.replicas:
-            async with client.pipeline(transaction=False) as pipeline:
-                pipeline.execute_command(*full)
-                pipeline.execute_command(*self._wait)
-                return self._confirmed(*await pipeline.execute(raise_on_error=False))
-        try:
-            return await client.execute_command(*quick)
-        except NoScriptError:
-            return await client.execute_command(*full)
-
-    def _commands(self, name: str, script: str, *values: Any) -> tuple[Any, Any]:
-        (text, sha), rest = self._scripts[script], (1, self.key(name), *values)
-        return ("EVALSHA", sha, *rest), ("EVAL", text, *rest)
+            return client.execute_command("EVAL", text, *arguments)
 
     def key(self, name: str) -> bytes:
         """Return the key of a lock."""
@@ -161,7 +138,8 @@ class RedisServer:
         for each in (answer, replicas):
             if isinstance(each, Exception):
                 raise each
-        if answer == 1 and replicas < self.replicas:
+        was_done = answer[0] if isinstance(answer, list) else answer
+        if was_done == 1 and replicas < self.replicas:
             raise Unconfirmed(
                 f"only {replicas} of {self.replicas} replicas have it, so it does not "
                 "count. See wait_replicas and wait_timeout."
@@ -194,14 +172,3 @@ class RedisServer:
         options = {"host": "localhost", "port": 6379, "db": 0, **known}
         names = ("path", "db") if "path" in options else ("host", "port", "db")
         return tuple(str(options[name]) for name in names)
-
-
-async def _living(client: Any) -> AsyncGenerator[Any, None]:
-    # An event loop that ends closes the generators that began in it, and so this.
-    try:
-        yield client
-    finally:
-        await client.aclose()
-        pool = getattr(client, "connection_pool", None)
-        for each in getattr(getattr(pool, "sentinel_manager", None), "sentinels", ()):
-            await each.aclose()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
@@ -68,9 +69,7 @@ class ZooKeeperLockProvider(ServerLockProvider):
         return self._parse(*self._look("read", name, _node(name)))
 
     def write(self, name: str, entry: Entry, version: Any) -> bool:
-        before, created, zxid = version
-        if before is None:  # the token has to grow, also if the record was deleted
-            entry = replace(entry, fencing_token=zxid)
+        before, created, _ = version
         path, value = f"{self._records}/{_node(name)}", entry.to_json().encode()
 
         def send(client: Any) -> list[Any]:
@@ -91,6 +90,11 @@ class ZooKeeperLockProvider(ServerLockProvider):
                     raise failure
         # If an answer was lost, it was sent again, and came after itself.
         return not failures or (found is not None and found[0] == value)
+
+    def least_token(self, version: Any, clock: datetime) -> int:
+        """See EntryLockProvider.least_token(). It is the number of the last change."""
+        *_, zxid = version
+        return int(zxid)
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the leader's, in milliseconds."""

@@ -38,12 +38,14 @@ class Start:
 
     ``asked_at`` is when a queue's message asked for the run, by the clock of the host
     that published it. ``operator`` and ``reason`` are given if a person starts it.
+    ``request`` is when the request was made that this start carries out, if any.
     """
 
     trigger: Trigger = Trigger.SCHEDULER
     asked_at: datetime | None = None
     operator: str = ""
     reason: str = ""
+    request: datetime | None = None
 
 
 BY_SCHEDULER = Start()

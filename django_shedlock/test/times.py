@@ -84,8 +84,8 @@ def reopen_tick(store: LockProvider, name: str) -> None:
     # Only now, since they load the models, and a project may import this before.
     from django_shedlock.models import LockRecord
     from django_shedlock.providers.database import DatabaseLockProvider
+    from django_shedlock.providers.database.compiling import Update
     from django_shedlock.providers.database.connections import run
-    from django_shedlock.providers.database.statements import Update
 
     if isinstance(store, DatabaseLockProvider):
         records = LockRecord.objects.filter(name=name)

@@ -14,6 +14,7 @@ from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.schedules.state import Trigger
 from tests.browser.test_console import Console
+from tests.support.last_runs import end_run
 from tests.support.lateness import HOUR
 from tests.support.locks import add_run, pause
 from tests.support.operators import ACTIONS, ALL, CHANGE, LIST, RUNS
@@ -31,8 +32,8 @@ THEMES = ("light", "dark")
 LONG = "tenants." + "averylongnamewithoutanyplacetobreak" * 6
 HOST = "billing-worker-7d9f8b6c5-x2k4q.eu-central-1.compute.internal"
 COLUMNS = {
-    LIST: ("shown_name", "current_state", "worker", "since", "lease", "last_run"),
-    RUNS: ("started_at", "lock", "how_it_ended", "took", "worker", "exception"),
+    LIST: ("shown_name", "current_state", "worker", "since", "lease", "shown_last_run"),
+    RUNS: ("ended_at", "lock", "how_it_ended", "took", "worker", "exception"),
 }
 """The columns that matter; "next_expected" has an own test."""
 
@@ -60,7 +61,7 @@ return Array.from(document.querySelectorAll(column))
     .map((cell) => cell.getBoundingClientRect().width);
 """
 ORDER = r"""
-const cells = "since lease last_run next_expected".split(" ");
+const cells = "since lease shown_last_run next_expected".split(" ");
 const selector = cells.map((name) => `#result_list tbody .field-${name}`).join();
 const found = [];
 for (const cell of document.querySelectorAll(selector)) {
@@ -154,7 +155,7 @@ def screen(browser: Any, live_server: Any) -> Iterator[Screen]:
         locked_at=DatabaseNow() - 3 * HOUR,
         lock_until=DatabaseNow() - MINUTE,
     )
-    add_run(
+    end_run(
         LONG,
         RunOutcome.FAILED,
         locked_by=f"{HOST}:4711:9f86d081884c7d65",

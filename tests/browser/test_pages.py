@@ -12,10 +12,11 @@ from django.contrib.admin.utils import quote
 from django.test import override_settings
 from django.urls import reverse
 
-from django_shedlock.fields import DatabaseNow
+from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.test.contract.harness import force_release
+from tests.support.locks import add_run
 from tests.support.operators import ACTIONS, ALL, CHANGE, RUN, RUNS, operator
 from tests.support.pages import ALIVE, FAILED, PAUSED, add_action, long_story
 from tests.support.scenes import STUCK, bad_morning
@@ -230,14 +231,7 @@ def test_page_refreshes_itself(pages: Pages) -> None:
     pages.until(lambda: not pages.find_all("button[value=release_selected]"))
     add_action(STUCK, reason="node of web-2 is gone")
     pages.until(lambda: "node of web-2 is gone" in pages.text("#shedlock-trail"))
-    LockRun.objects.create(
-        name=STUCK,
-        provider="default",
-        locked_by="web-9:1:a",
-        host="web-9",
-        started=DatabaseNow(),
-        outcome="failed",
-    )
+    add_run(STUCK, RunOutcome.FAILED, locked_by="web-9:1:a")
     pages.until(lambda: "web-9" in pages.text("#shedlock-runs"))
     assert pages.run("return window.isSame") is True
     assert pages.run("return document.querySelector('details').open") is True

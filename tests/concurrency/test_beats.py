@@ -66,16 +66,16 @@ def test_fenced_transactions_hold_up_no_beat(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Their own beats fail at once, are tried again, and are no alarm."""
-    extend, times = DatabaseLockProvider.extend, defaultdict(list)
+    heartbeat, times = DatabaseLockProvider.heartbeat, defaultdict(list)
 
-    def timed(self: DatabaseLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
+    def timed(self: DatabaseLockProvider, lock: Lock) -> bool:
         began = time.monotonic()
         try:
-            return extend(self, lock, *args, **how)
+            return heartbeat(self, lock)
         finally:
             times[lock.name].append(time.monotonic() - began)
 
-    monkeypatch.setattr(DatabaseLockProvider, "extend", timed)
+    monkeypatch.setattr(DatabaseLockProvider, "heartbeat", timed)
     caplog.set_level(logging.INFO)
     with hold("other", lock_at_most_for=LEASE, keep_alive=True) as other:
         with fenced_locks() as (locks, commit):

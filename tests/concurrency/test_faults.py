@@ -220,16 +220,16 @@ def test_nobody_takes_the_lock_before_a_fenced_commit() -> None:
 def wait_for_beat(parent: Parent) -> int:
     """Say in how many seconds the next beat is due; return how many the loss takes."""
     beats: list[Lock] = []
-    extend = DatabaseLockProvider.extend
+    heartbeat = DatabaseLockProvider.heartbeat
 
-    def count(self: DatabaseLockProvider, lock: Lock, *args: Any, **how: Any) -> bool:
+    def count(self: DatabaseLockProvider, lock: Lock) -> bool:
         beats.append(lock)
-        return extend(self, lock, *args, **how)
+        return heartbeat(self, lock)
 
     with hold("job", lock_at_most_for="10m", keep_alive=True) as lock:
         parent.say(next_beat(lock))
         parent.wait()
-        with patch.object(DatabaseLockProvider, "extend", count):
+        with patch.object(DatabaseLockProvider, "heartbeat", count):
             beat_now(lock)
             assert lock.lost.wait(PATIENCE)
         return len(beats)

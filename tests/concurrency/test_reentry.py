@@ -142,11 +142,12 @@ def test_task_that_outlives_its_body_keeps_other_processes_out(
             holder.send()
             wait_for(lambda before=before: lock_until() > before)
         assert not runs_here()
-        assert LockRun.objects.get().outcome == "running"
+        record = LockRecord.objects.get()
+        assert record.open_run == record.locked_by
         holder.send()
         holder.result()
     assert runs_here()
-    ended, _ = LockRun.objects.order_by("started")
+    ended, _ = LockRun.objects.order_by("ended")
     is_good = not fails and part not in (failing, cancelled)
     assert ended.outcome == ("succeeded" if is_good else "failed")
 
@@ -189,7 +190,7 @@ def test_closed_loop_keeps_no_lock(*, has_outer: bool) -> None:
         holder.send()
         wait_for(lambda: has_outer or lock_until() != before)
         assert runs_here()
-        ended, _ = LockRun.objects.order_by("started")
+        ended, _ = LockRun.objects.order_by("ended")
         assert ended.outcome == ("succeeded" if has_outer else "failed")
         holder.send()
         assert holder.heard() == "collected"

@@ -31,7 +31,7 @@ def is_held(name: str) -> bool:
 
 
 def runs(name: str) -> list[Any]:
-    return list(LockRun.objects.with_outcome().filter(name=name).order_by("pk"))
+    return list(LockRun.objects.filter(name=name).order_by("pk"))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_task_that_is_sent_twice_runs_once(
     project.hold.unlink()
     assert sorted(map(ended, sent), key=str) == [RAN, SKIPPED]
     assert len(project.bodies("append")) == 1
-    assert [run.current_outcome for run in runs("append")] == ["succeeded"]
+    assert [run.outcome for run in runs("append")] == ["succeeded"]
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_each_retry_takes_the_lock_anew(
     project.worker("--pool=threads")
     first = project.send(task, "acme")
     name = f"{task}:acme"
-    wait_for(lambda: any(run.current_outcome == "failed" for run in runs(name)))
+    wait_for(lambda: any(run.outcome == "failed" for run in runs(name)))
     assert not is_held(name)
     project.hold_retries.unlink()
     assert ended(first) == RAN
     assert len(project.bodies(task)) == 3
-    assert [(run.current_outcome, run.exception_type) for run in runs(name)] == [
+    assert [(run.outcome, run.exception_type) for run in runs(name)] == [
         ("failed", exception),
         ("failed", exception),
         ("succeeded", ""),
@@ -102,7 +102,7 @@ def test_retry_inside_the_body_keeps_the_lock(project: Project) -> None:
     project.worker("--pool=threads")
     assert ended(project.send("persistent")) == RAN
     assert len(project.bodies("persistent")) == 3
-    assert [run.current_outcome for run in runs("persistent")] == ["succeeded"]
+    assert [run.outcome for run in runs("persistent")] == ["succeeded"]
 
 
 def test_redelivered_task_is_skipped_within_the_lease(project: Project) -> None:
@@ -116,7 +116,7 @@ def test_redelivered_task_is_skipped_within_the_lease(project: Project) -> None:
     LockRecord.objects.update(lock_until=DatabaseNow())
     assert ended(project.send("report")) == RAN
     assert len(project.bodies("report")) == 2
-    assert [run.current_outcome for run in runs("report")] == ["abandoned", "succeeded"]
+    assert [run.outcome for run in runs("report")] == ["abandoned", "succeeded"]
 
 
 def test_redelivered_task_that_waits_runs_after_the_lease(project: Project) -> None:
@@ -132,7 +132,7 @@ def test_redelivered_task_that_waits_runs_after_the_lease(project: Project) -> N
     LockRecord.objects.update(lock_until=DatabaseNow())
     assert ended(killed) == RAN
     assert len(project.bodies("patient")) == 2
-    assert [run.current_outcome for run in runs("patient")] == [
+    assert [run.outcome for run in runs("patient")] == [
         "abandoned",
         "succeeded",
     ]
@@ -151,7 +151,7 @@ def test_message_of_a_lost_host_runs_on_another(make_project: MakeProject) -> No
     LockRecord.objects.update(lock_until=DatabaseNow())
     project.worker("--pool=threads")
     assert ended(sent) == RAN
-    assert [run.current_outcome for run in runs("append")] == ["abandoned", "succeeded"]
+    assert [run.outcome for run in runs("append")] == ["abandoned", "succeeded"]
 
 
 def test_message_that_comes_again_during_its_job_is_skipped(
@@ -208,7 +208,7 @@ def test_warm_shutdown_keeps_the_lock_until_the_job_ends(project: Project) -> No
     assert worker.wait(PATIENCE) == 0
     assert ended(sent) == RAN
     assert not is_held("append")
-    assert [run.current_outcome for run in runs("append")] == ["succeeded"]
+    assert [run.outcome for run in runs("append")] == ["succeeded"]
 
 
 def test_one_task_of_two_beats_runs(project: Project) -> None:

@@ -17,7 +17,7 @@ from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.support.lateness import HOUR, be_on_time, be_overdue
-from tests.support.locks import MINUTE, Broken, add_run, expire, force_release, take
+from tests.support.locks import MINUTE, Broken, end_run, expire, force_release, take
 from tests.support.paths import ROOT
 from tests.support.processes import Parent, worker
 from tests.support.prometheus import needs, prometheus
@@ -72,14 +72,14 @@ def incident() -> None:
     for _ in range(3):
         with pytest.raises(Broken):
             execute(fail, "failing")
-    add_run("hung", duration=MINUTE)
+    end_run("hung", duration=MINUTE)
     take("hung", lock_at_most_for=HOUR)
     ago = DatabaseNow() - 4 * MINUTE
     LockRecord.objects.filter(name="hung").update(locked_at=ago)
     take("overdue").release()
     be_overdue("overdue")
     take("lost").release()
-    add_run("lost", RunOutcome.LOST)
+    end_run("lost", RunOutcome.LOST)
     take("running", lock_at_most_for=HOUR)
     take("free").release()
 

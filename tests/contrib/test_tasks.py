@@ -12,7 +12,6 @@ import pytest
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, current_lock, scheduler_lock
-from django_shedlock.models import ActionResult, LockAction
 from django_shedlock.test import held_elsewhere, locked_in_memory
 from tests.support.queue_workers import Workers
 
@@ -96,17 +95,3 @@ def test_one_of_two_workers_runs_the_body(workers: Workers, task: str) -> None:
         ("SUCCESSFUL", '"sent"'),
         ("SUCCESSFUL", None),
     ]
-
-
-@pytest.mark.postgres_only
-@pytest.mark.django_db(transaction=True)
-def test_worker_runs_what_an_operator_asked_for(workers: Workers) -> None:
-    """The request is enqueued, and its second one refused while it is open."""
-    workers.notes.write("may end")
-    workers.call("tests.support.queues.enqueue", "request", "digest")
-    assert LockAction.objects.get().result == ActionResult.REQUESTED
-    workers.call("django", "db_worker", "--batch", "--no-startup-delay")
-    assert (workers.notes.count("run"), workers.notes.count("end")) == (1, 1)
-    assert LockAction.objects.get().result == ActionResult.DONE
-    results = "SELECT status FROM django_tasks_database_dbtaskresult"
-    assert workers.queued(results) == [("SUCCESSFUL",)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,15 +12,17 @@ from django.db.models.signals import pre_delete
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock import scheduler_lock
+from django_shedlock import execute, scheduler_lock
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.history import pruning
+from django_shedlock.history import pruning, recording, retention
 from django_shedlock.history.pruning import prune_locks, prune_runs
+from django_shedlock.history.retention import BATCH, delete_batch
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRecord, LockRun, LockRunQuerySet
+from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.commands import run
-from tests.support.locks import add_run, configure, take, take_from
+from tests.support.locks import add_run, configure, status_of, take, take_from
 
 pytestmark = pytest.mark.django_db
 
@@ -29,23 +31,10 @@ committed = pytest.mark.django_db(transaction=True)
 DAY = timedelta(days=1)
 
 
-@pytest.mark.postgres_only
-def test_old_and_young_runs_are_found_by_an_index() -> None:
-    """PostgreSQL would compare each run with a clock that goes on."""
-    runs = LockRun.objects.all()
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
-    for found in (runs.since(DAY), runs.prunable(DAY)):
-        assert "Index Cond: (started" in found.explain()
-    with CaptureQueriesContext(connection) as captured:
-        assert not runs.outgrown(DAY)
-    assert "CLOCK_TIMESTAMP" not in captured[0]["sql"]
-
-
 def add_old_run(
     name: str, outcome: RunOutcome = RunOutcome.SUCCEEDED, **more: Any
 ) -> LockRun:
-    return add_run(name, outcome, started=DatabaseNow() - 40 * DAY, **more)
+    return add_run(name, outcome, ended=DatabaseNow() - 40 * DAY, **more)
 
 
 def add_lock(name: str, *, ended: timedelta) -> None:
@@ -58,15 +47,38 @@ def names() -> list[str]:
     return sorted(LockRecord.objects.values_list("name", flat=True))
 
 
-def test_few_runs_are_looked_at_for_an_outgrown_history(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Only the newest of the old ones, of which any may be needed."""
-    add_lock("job", ended=40 * DAY)
-    superseded, _ = add_old_run("job"), add_old_run("job")
-    assert list(LockRun.objects.outgrown(DAY)) == [superseded]
-    monkeypatch.setattr("django_shedlock.models.runs.SAMPLE", 1)
-    assert not LockRun.objects.outgrown(DAY)
+@pytest.mark.postgres_only
+def test_batch_is_read_along_an_index() -> None:
+    """However many runs there are: no sort, and no look at the young ones."""
+    LockRun.objects.bulk_create(
+        LockRun(
+            name=f"job {number % 50}",
+            provider="default",
+            locked_by=f"web-1:7:{number}",
+            host="web-1",
+            outcome=RunOutcome.SUCCEEDED,
+            ended=datetime.now(UTC) - number * timedelta(minutes=10),
+        )
+        for number in range(20_000)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE shedlock_run")
+    with CaptureQueriesContext(connection) as captured:
+        assert delete_batch(LockRun.objects.older_than(30 * DAY), "default") == BATCH
+    [batch] = [each["sql"] for each in captured if "ORDER BY" in each["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {batch}")
+        [[[plan]]] = cursor.fetchall()
+    top = plan["Plan"]
+    [scan] = top["Plans"]
+    assert (top["Node Type"], scan["Node Type"]) == ("Limit", "Index Scan")
+    assert scan["Index Name"] == "shedlock_run_ended"
+    assert scan["Index Cond"].startswith("(ended < ")
+    assert scan["Actual Rows"] == BATCH
+    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 2 * BATCH
+    oldest = LockRun.objects.order_by("ended").first()
+    assert LockRun.objects.count() == 20_000 - BATCH
+    assert oldest.locked_by == f"web-1:7:{20_000 - BATCH - 1}"
 
 
 def test_old_runs_are_deleted() -> None:
@@ -77,88 +89,52 @@ def test_old_runs_are_deleted() -> None:
     assert LockRun.objects.get() == young
 
 
-def test_last_run_and_last_success_of_a_lock_are_kept() -> None:
-    """What tells how a job does outlives the retention, if the job runs seldom."""
-    add_lock("yearly", ended=40 * DAY)
-    add_old_run("yearly")
-    success = add_old_run("yearly")
-    add_old_run("yearly", RunOutcome.FAILED)
-    failure = add_old_run("yearly", RunOutcome.FAILED)
-    assert prune_runs("default", 30 * DAY) == 2
-    assert list(LockRun.objects.order_by("pk")) == [success, failure]
-
-
-def test_runs_of_locks_without_a_record_are_deleted() -> None:
-    """A name that nobody uses any more leaves nothing behind."""
-    add_old_run("import:7")
+def test_what_is_known_of_a_job_outlives_its_runs() -> None:
+    """The record has it, if the job runs seldom."""
+    execute(lambda: None, "yearly")
+    LockRun.objects.update(ended=DatabaseNow() - 40 * DAY)
     assert prune_runs("default", 30 * DAY) == 1
+    job = status_of(get_provider(), "yearly").job
+    assert job.outcome == RunOutcome.SUCCEEDED
+    assert job.succeeded_at is not None
 
 
-def test_run_that_goes_on_is_kept() -> None:
-    """However long ago it began, a run whose lock is still its own is no history."""
-    lock = take("endless")
-    add_old_run("endless", RunOutcome.RUNNING, locked_by=lock.locked_by)
-    add_run("endless")
+def test_long_run_is_as_old_as_its_end() -> None:
+    """A run that began long ago and ended just now is kept."""
+    add_run("job", started=DatabaseNow() - 40 * DAY)
     assert prune_runs("default", 30 * DAY) == 0
 
 
-def test_abandoned_run_is_deleted() -> None:
-    """A run whose worker died is as old as any other."""
-    take("job").release()
-    add_old_run("job", RunOutcome.RUNNING)
-    add_run("job")
-    assert prune_runs("default", 30 * DAY) == 1
-
-
-def test_abandoned_run_goes_with_the_record_of_its_lock() -> None:
-    """Nobody would ever tell that it is over, so pruning does."""
+def test_record_with_an_open_run_is_kept() -> None:
+    """Its worker died, and nobody has accounted for that yet."""
     add_lock("import:7", ended=100 * DAY)
-    add_old_run("import:7", RunOutcome.RUNNING)
+    take("import:8")
+    then = DatabaseNow() - 100 * DAY
+    LockRecord.objects.filter(name="import:8").update(lock_until=then, locked_at=then)
     assert prune_locks("default", 90 * DAY) == 1
-    assert LockRun.objects.get().outcome == RunOutcome.ABANDONED
-    assert prune_runs("default", 30 * DAY) == 1
+    assert names() == ["import:8"]
 
 
 @committed
 def test_runs_are_deleted_in_batches(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
-    """A statement deletes few rows, and looks at none that an earlier one kept."""
-    monkeypatch.setattr(pruning, "BATCH", 3)
-    add_lock("yearly", ended=40 * DAY)
-    for name in ["yearly", *["import:7"] * 7]:
-        add_old_run(name)
+    """A statement deletes few rows, the oldest first."""
+    monkeypatch.setattr(retention, "BATCH", 3)
+    for _ in range(7):
+        add_old_run("import:7")
     looks, deletions = 4, 3
-    with django_assert_num_queries(looks + 3 * deletions):  # BEGIN, DELETE, COMMIT
+    with django_assert_num_queries(looks + deletions):
         assert prune_runs("default", 30 * DAY) == 7
-    assert LockRun.objects.get().name == "yearly"
 
 
 def test_runs_of_one_instant_are_all_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a batch ends, the next one begins with the same instant."""
-    monkeypatch.setattr(pruning, "BATCH", 2)
+    monkeypatch.setattr(retention, "BATCH", 2)
     for _ in range(5):
         add_old_run("import:7")
-    LockRun.objects.update(started=LockRun.objects.order_by("pk")[0].started)
+    LockRun.objects.update(ended=LockRun.objects.order_by("pk")[0].ended)
     assert prune_runs("default", 30 * DAY) == 5
-
-
-def test_last_ended_run_is_kept_while_the_job_runs() -> None:
-    """A run that goes on tells nothing yet of how the job does."""
-    lock = take("job")
-    failure = add_old_run("job", RunOutcome.FAILED)
-    going_on = add_old_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
-    assert prune_runs("default", 30 * DAY) == 0
-    assert list(LockRun.objects.order_by("pk")) == [failure, going_on]
-
-
-def test_last_run_of_each_provider_is_kept() -> None:
-    """Another provider's runs of the same name say nothing of ours."""
-    add_lock("job", ended=40 * DAY)
-    ours = add_old_run("job")
-    theirs = add_old_run("job", provider="second")
-    assert prune_runs("default", 30 * DAY) == 0
-    assert list(LockRun.objects.order_by("pk")) == [ours, theirs]
 
 
 @pytest.mark.django_db(databases=["default", "other"])
@@ -166,15 +142,70 @@ def test_only_the_named_database_is_pruned() -> None:
     """Each provider's runs and locks are where it keeps them."""
     provider = DatabaseLockProvider("second", using="other")
     take_from(provider, configure("import:7")).release()
-    add_run("import:7", RunOutcome.RUNNING, provider="second", using="other")
     old = DatabaseNow() - 100 * DAY
     LockRecord.objects.using("other").update(lock_until=old, released_at=old)
-    LockRun.objects.using("other").update(started=old)
+    LockRun.objects.using("other").update(ended=old)
     add_old_run("job")
     add_lock("import:8", ended=100 * DAY)
     assert prune_locks("other", 90 * DAY) == 1
     assert prune_runs("other", 30 * DAY) == 1
-    assert (names(), LockRun.objects.get().name) == (["import:8"], "job")
+    assert not LockRun.objects.using("other").exists()
+    assert names() == ["import:8"]
+    assert set(LockRun.objects.values_list("name", flat=True)) == {"import:8", "job"}
+
+
+class Drawn:
+    """Stands for the random numbers, of which each is the same."""
+
+    def __init__(self, number: float):
+        self.number = number
+
+    def random(self) -> float:
+        return self.number
+
+
+def test_test_of_a_project_prunes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TestCase may count its statements, which chance must not change."""
+    monkeypatch.setattr(recording, "PRUNING_SHARE", 1)
+    old = add_old_run("import:7")
+    execute(lambda: None, "job")
+    assert LockRun.objects.filter(pk=old.pk).exists()
+
+
+@pytest.mark.parametrize("setting", [-1, "-30d"])
+def test_negative_retention_is_refused(
+    settings: Any, caplog: pytest.LogCaptureFixture, setting: object
+) -> None:
+    """It would delete the row that was written just now."""
+    settings.SHEDLOCK_HISTORY_RETENTION = setting
+    young = add_run("import:7")
+    retention.prune_some("default")
+    assert LockRun.objects.filter(pk=young.pk).exists()
+    assert "SHEDLOCK_HISTORY_RETENTION" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("setting", "drawn", "is_left"),
+    [("30d", 0.019, False), ("30d", 0.021, True), (None, 0.0, True)],
+)
+def test_old_runs_are_deleted_after_some_of_the_writes(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    settings: Any,
+    setting: str | None,
+    drawn: float,
+    is_left: bool,
+) -> None:
+    """One write in fifty does it, unless the history is kept for ever."""
+    settings.SHEDLOCK_HISTORY_RETENTION = setting
+    monkeypatch.setattr(recording, "PRUNING_SHARE", 1 / 50)
+    monkeypatch.setattr(recording, "LOT", Drawn(drawn))
+    monkeypatch.setattr(retention, "is_in_test_transaction", lambda _: False)
+    old, young = add_old_run("import:7"), add_run("import:7")
+    execute(lambda: None, "job")
+    assert LockRun.objects.filter(pk=old.pk).exists() is is_left
+    assert LockRun.objects.filter(pk=young.pk).exists()
+    assert not caplog.messages
 
 
 def test_all_unused_locks_may_be_those_of_jobs() -> None:
@@ -241,14 +272,14 @@ def test_held_lock_is_never_deleted() -> None:
 def test_lock_that_is_taken_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement that deletes asks again."""
     add_lock("import:7", ended=100 * DAY)
-    record_abandoned = LockRunQuerySet.record_abandoned
+    delete_at_once = LockRecordQuerySet.delete_at_once
 
-    def take_first(runs: LockRunQuerySet) -> int:
+    def take_first(records: LockRecordQuerySet) -> int:
         take("import:7")
-        return record_abandoned(runs)
+        return delete_at_once(records)
 
     # Between the names that are read and the deletion.
-    monkeypatch.setattr(LockRunQuerySet, "record_abandoned", take_first)
+    monkeypatch.setattr(LockRecordQuerySet, "delete_at_once", take_first)
     assert prune_locks("default", 90 * DAY) == 0
     assert names() == ["import:7"]
 
@@ -294,8 +325,9 @@ def test_command_prunes_what_the_settings_say() -> None:
 
 def test_command_prunes_what_it_is_told() -> None:
     """The age of runs and of unused locks can be given."""
-    add_old_run("import:7")
     add_lock("import:7", ended=100 * DAY)
+    LockRun.objects.all().delete()
+    add_old_run("import:7")
     shown = run("prune", "--older-than", "50d", "--unused-for", "90d")
     assert shown == "Deleted records of unused locks: 1.\nDeleted runs: 0.\n"
     assert run("prune", "--older-than", "1d") == "Deleted runs: 1.\n"
@@ -309,6 +341,16 @@ def test_command_refuses_what_is_no_age(option: str, age: str) -> None:
     with pytest.raises(CommandError, match=option):
         run("prune", f"{option}={age}")
     assert LockRun.objects.exists()
+
+
+@override_settings(SHEDLOCK_HISTORY_RETENTION=None)
+def test_history_that_is_kept_for_ever_needs_an_age() -> None:
+    """Nothing is deleted by itself, and the command says what to give."""
+    add_old_run("job")
+    with pytest.raises(CommandError, match="is None: give --older-than") as caught:
+        run("prune")
+    assert caught.value.returncode == 2
+    assert run("prune", "--older-than", "30d") == "Deleted runs: 1.\n"
 
 
 @override_settings(SHEDLOCK_HISTORY_RETENTION=-5)
@@ -331,7 +373,6 @@ def test_dry_run_tells_what_would_be_deleted() -> None:
         add_lock(name, ended=100 * DAY)
         for _ in range(3):
             add_old_run(name)
-    add_old_run("import:8", RunOutcome.RUNNING)
     args = ("prune", "--older-than", "30d", "--unused-for", "90d")
     told = run(*args, "--dry-run")
     assert run(*args, "--dry-run") == told

@@ -7,11 +7,10 @@ import logging
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,26 +22,26 @@ from django.test.utils import CaptureQueriesContext
 from django_shedlock import (
     InvalidLockConfiguration,
     Lock,
+    LockLost,
     aexecute,
     execute,
     hold,
     release_all,
     scheduler_lock,
 )
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.history import recording
-from django_shedlock.history.recording import Skips, exception_columns, skips
+from django_shedlock.history.recording import exception_columns, write_abandoned
 from django_shedlock.jobs.registry import invoked_by
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.states import AbandonedRun, LockState
 from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.providers.database import DatabaseLockProvider, acquisition
-from django_shedlock.providers.database import provider as providing
-from django_shedlock.providers.database.connections import private_connections
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.state import Start, Trigger
+from django_shedlock.signals import lock_acquired
 from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
-from tests.support.locks import Broken, Silent, add_run, configure, take
+from tests.support.locks import Broken, Silent, expire, pause, take
 from tests.support.processes import Parent, workers
 from tests.support.statements import says
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -54,16 +53,21 @@ def run_job(**options: Any) -> None:
 
 
 def outcomes() -> list[str]:
-    runs = LockRun.objects.with_outcome().order_by("pk")
-    return list(runs.values_list("current_outcome", flat=True))
+    return list(LockRun.objects.order_by("pk").values_list("outcome", flat=True))
 
 
-def die(name: str = "job") -> LockRun:
-    """Leave a run of a worker that died with its lock."""
-    lock = take(name)
-    run = add_run(name, RunOutcome.RUNNING, locked_by=lock.locked_by)
-    LockRecord.objects.filter(name=name).update(lock_until=DatabaseNow())
-    return run
+def start_elsewhere() -> Lock:
+    """Begin a run as another worker does, which re-enters no lock of the caller's."""
+    lock = take()
+    lock_acquired.send_robust(type(lock.provider), lock=lock)
+    return lock
+
+
+def die() -> Lock:
+    """Leave the lock of a worker that died with it."""
+    lock = start_elsewhere()
+    expire("job")
+    return lock
 
 
 def test_run_is_recorded() -> None:
@@ -74,11 +78,24 @@ def test_run_is_recorded() -> None:
     assert (run.name, run.provider, run.outcome) == ("billing", "default", "succeeded")
     assert (run.locked_by, run.fencing_token) == (lock.locked_by, token)
     assert (run.host, run.pid) == (socket.gethostname(), os.getpid())
-    assert run.finished is not None
-    assert run.started <= run.finished
+    assert run.started is not None
     assert run.duration is not None
+    # The database may stand still between the two columns of one statement.
+    assert abs(run.ended - run.started - run.duration) < timedelta(seconds=5)
     assert timedelta(0) < run.duration < timedelta(minutes=5)
-    assert (run.exception_type, run.exception_message, run.skips) == ("", "", 0)
+    assert (run.exception_type, run.exception_message, run.lost_at) == ("", "", None)
+
+
+def test_every_run_has_its_token() -> None:
+    """The first acquisition, which creates the record, tells its token, too."""
+    for _ in range(3):
+        run_job()
+    tokens = list(
+        LockRun.objects.order_by("pk").values_list("fencing_token", flat=True)
+    )
+    assert None not in tokens
+    assert tokens == sorted(set(tokens))
+    assert LockRecord.objects.get().fencing_token == tokens[-1]
 
 
 def test_run_tells_what_started_it() -> None:
@@ -193,12 +210,13 @@ def test_failed_run_has_its_traceback() -> None:
     assert told.endswith("!!!\n")
 
 
-def test_run_has_a_row_while_it_runs() -> None:
-    """A job that runs is in the history already, without an end."""
-    with hold("job"):
-        run = LockRun.objects.with_outcome().get()
-        assert (run.outcome, run.current_outcome) == ("running", "running")
-        assert (run.finished, run.duration) == (None, None)
+def test_run_has_no_row_while_it_runs() -> None:
+    """A job that runs is on its lock's record, and not in the history."""
+    with hold("job") as lock:
+        assert outcomes() == []
+        assert LockRecord.objects.get().open_run == lock.locked_by
+    assert outcomes() == ["succeeded"]
+    assert LockRecord.objects.get().open_run is None
 
 
 def test_failure_is_recorded_with_its_exception() -> None:
@@ -247,19 +265,48 @@ def test_lost_run_keeps_its_exception() -> None:
     assert (run.outcome, run.exception_type) == ("lost", f"{Broken.__module__}.Broken")
 
 
-def test_dead_holder_is_abandoned_beside_the_next_one() -> None:
-    """A run that told of no end stays so, however the next one ends."""
+@committed
+def test_loss_is_recorded_at_once() -> None:
+    """A run that loses its lock has a row while its body goes on, and then its end."""
+    with pytest.raises(Broken), hold("job") as lock:
+        force_release("job")
+        with pytest.raises(LockLost):
+            lock.extend()
+        wait_for(lambda: outcomes() == ["lost"])
+        at_loss = LockRun.objects.get()
+        assert at_loss.lost_at is not None
+        assert at_loss.exception_type == ""
+        raise Broken
+    run = LockRun.objects.get()
+    assert (run.outcome, run.exception_type) == ("lost", f"{Broken.__module__}.Broken")
+    assert run.ended > at_loss.ended
+    assert abs(run.lost_at - at_loss.lost_at) < timedelta(seconds=5)
+
+
+def test_dead_holder_is_abandoned_by_the_next_one() -> None:
+    """The next acquisition writes the row of a run that nobody has ended."""
     dead = die()
+    record = LockRecord.objects.get()
+    assert outcomes() == []
     run_job()
     assert outcomes() == ["abandoned", "succeeded"]
-    dead.refresh_from_db()
-    assert (dead.finished, dead.duration) == (None, None)
+    run = LockRun.objects.get(locked_by=dead.locked_by)
+    assert (run.started, run.ended) == (record.locked_at, record.lock_until)
+    assert (run.duration, run.trigger, run.operator) == (None, "", "")
+    assert (run.host, run.pid) == (socket.gethostname(), os.getpid())
 
 
-def test_dead_holder_is_abandoned_though_nobody_followed() -> None:
-    """A run whose lease is over counts as abandoned; nothing has to be written."""
-    die()
-    assert outcomes() == ["abandoned"]
+def test_five_nights_in_a_row() -> None:
+    """Of a job that is killed each night each run has its row; the last one not yet."""
+    for _ in range(5):
+        die()
+    assert outcomes() == ["abandoned"] * 4
+    record = LockRecord.objects.with_status().get()
+    assert (record.failures, record.status.state) == (4, LockState.EXPIRED)
+    with hold("job"):
+        assert outcomes() == ["abandoned"] * 5
+        assert LockRecord.objects.get().failures == 5
+    assert LockRecord.objects.get().failures == 0
 
 
 def test_failure_of_the_next_one_is_not_the_dead_ones() -> None:
@@ -272,54 +319,47 @@ def test_failure_of_the_next_one_is_not_the_dead_ones() -> None:
     assert list(texts) == ["", "mine"]
 
 
-def test_next_holder_is_not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who took the lock between its release and the record of that runs on."""
-    release = DatabaseLockProvider.release
-
-    def released_and_taken(
-        self: DatabaseLockProvider, lock: Lock, **options: Any
-    ) -> bool:
-        released = release(self, lock, **options)
-        add_run("job", RunOutcome.RUNNING, locked_by=take().locked_by)
-        return released
-
-    monkeypatch.setattr(DatabaseLockProvider, "release", released_and_taken)
-    run_job()
-    assert outcomes() == ["succeeded", "running"]
-
-
 def test_late_run_does_not_touch_the_next_one() -> None:
     """A holder that overran ends as lost, while the next one is still running."""
     with hold("job"):
         force_release("job")
         lock = take()
-        add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
-    assert outcomes() == ["lost", "running"]
+    assert outcomes() == ["lost"]
+    record = LockRecord.objects.get()
+    assert (record.locked_by, record.open_run) == (lock.locked_by, lock.locked_by)
 
 
-def test_overtaken_run_tells_of_its_end_itself() -> None:
-    """Called abandoned by the next one, a run that ends after all is lost."""
-    with hold("job", lock_at_most_for="1m") as late:
-        force_release("job")
-        lock = take()
-        row = add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
-        LockRun.objects.filter(locked_by=late.locked_by).update(
-            outcome=RunOutcome.ABANDONED
-        )
-        assert row.pk
-    assert outcomes() == ["lost", "running"]
+def test_own_word_replaces_that_it_was_abandoned() -> None:
+    """A run that was called abandoned by the next one, and ends after all, is lost."""
+    with pytest.raises(Broken), hold("job", lock_at_most_for="1m") as late:
+        expire("job")
+        start_elsewhere().release()
+        assert outcomes() == ["abandoned", "succeeded"]
+        raise Broken("too late")
+    assert outcomes() == ["lost", "succeeded"]
+    run = LockRun.objects.get(locked_by=late.locked_by)
+    assert (run.exception_message, run.trigger) == ("too late", "scheduler")
+    assert run.lost_at is not None
 
 
-def test_skips_are_told_by_the_next_run() -> None:
-    """A run tells how often its process skipped the job since it last ran."""
+def test_abandoned_row_does_not_replace_the_own_word() -> None:
+    """In the other order, too, the run's own word is what the history keeps."""
     run_job()
-    with held_elsewhere("job"):
-        run_job()
-        run_job()
-    run_job()
-    run_job()
-    skipped = LockRun.objects.order_by("pk").values_list("skips", flat=True)
-    assert list(skipped) == [0, 2, 0]
+    own = LockRun.objects.get()
+    dead = AbandonedRun(own.locked_by, own.started, own.ended)
+    write_abandoned(get_provider(), "job", dead)
+    assert outcomes() == ["succeeded"]
+
+
+def test_pause_over_a_dead_run_accounts_for_it() -> None:
+    """An operator's acquisition opens no run, and tells which one it has ended."""
+    dead = die()
+    paused = pause("job")
+    assert paused.abandoned is not None
+    assert paused.abandoned.locked_by == dead.locked_by
+    record = LockRecord.objects.get()
+    assert (record.open_run, record.last_run) == (None, dead.locked_by)
+    assert (record.outcome, record.failures) == ("abandoned", 1)
 
 
 def test_lock_released_early_is_a_success() -> None:
@@ -379,11 +419,23 @@ class TestSwitches:
         scheduler_lock("job", history=False)(lambda: None)()
         assert outcomes() == []
 
-    def test_skips_without_history_are_not_counted(self) -> None:
-        """They would never be told, and stay in the memory."""
-        with held_elsewhere("job"):
-            run_job(history=False)
-        assert taken("default", "job") == 0
+    def test_abandoned_run_follows_the_switch(self) -> None:
+        """Without history a dead run has no row, but the record counts it."""
+        die()
+        run_job(history=False)
+        assert outcomes() == []
+        die()
+        assert LockRecord.objects.get().failures == 0
+        with hold("job", history=False):
+            assert LockRecord.objects.get().failures == 1
+
+    def test_record_is_kept_without_history(self) -> None:
+        """What the record says of the last run does not depend on the history."""
+        with pytest.raises(Broken), hold("job", history=False):
+            raise Broken
+        record = LockRecord.objects.get()
+        assert (record.outcome, record.failures) == ("failed", 1)
+        assert outcomes() == []
 
     @pytest.mark.parametrize("value", ["no", 0, "False"])
     def test_option_must_be_a_switch(self, value: Any) -> None:
@@ -415,18 +467,15 @@ class TestStatements:
     def count(self, job: Callable[[], None]) -> int:
         with CaptureQueriesContext(connection) as statements:
             job()
-        # SQLite's transactions begin and end by statements, which cost little.
-        sent = [each["sql"] for each in statements.captured_queries]
-        return len([sql for sql in sent if sql not in {"BEGIN", "COMMIT"}])
+        return len(statements)
 
-    def test_history_rides_with_the_lock(self) -> None:
-        """Lock and run are written at once, also after a holder that died."""
+    def test_run_costs_one_statement(self) -> None:
+        """It is an INSERT after the release; a dead worker costs three in all."""
         run_job(history=False)
         assert self.count(lambda: run_job(history=False)) == 2
-        together = 4 if connection.vendor == "sqlite" else 2
-        assert self.count(run_job) == together
+        assert self.count(run_job) == 3
         die()
-        assert self.count(run_job) == together
+        assert self.count(run_job) == 6
         assert outcomes() == ["succeeded", "abandoned", "succeeded"]
 
     def test_skip_costs_nothing_more(self) -> None:
@@ -466,43 +515,31 @@ def losing_the_reply_to(verb: str, table: str = "shedlock_run") -> Iterator[None
         yield
 
 
-def refuse(*arguments: Any) -> NoReturn:
-    raise OperationalError("too many clients already")
-
-
-@pytest.fixture
-def by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no run ride with its lock, as on Oracle."""
-    for module in (acquisition, providing):
-        monkeypatch.setattr(module, "can_ride", lambda connection: False)
-
-
 class TestFailures:
     """The history can be broken; the job goes on."""
 
-    def test_start_that_cannot_be_recorded(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """The job runs, a warning tells why, and the end makes up the row."""
+    def test_row_that_cannot_be_written(self, caplog: pytest.LogCaptureFixture) -> None:
+        """The lock is released, a warning tells why, and the record says so, too."""
         with failing("INSERT"):
-            lock = hold("job")
-            lock.__enter__()
-        lock.__exit__(None, None, None)
-        assert outcomes() == ["succeeded"]
-        assert LockRun.objects.get().skips == 0
+            assert execute(lambda: "done", "job").value == "done"
+        assert outcomes() == []
+        record = LockRecord.objects.get()
+        assert (record.outcome, record.open_run) == ("succeeded", None)
+        assert record.unrecorded_at is not None
+        assert record.unrecorded_at >= record.ended_at
         assert "The history lacks a run of lock 'job'" in caplog.text
         assert "no INSERT today" in caplog.text
+        assert [r.levelno for r in caplog.records] == [logging.WARNING]
 
-    def test_late_record_has_the_time_of_the_start(self) -> None:
-        """A run whose row is made up at its end began before that."""
-        with failing("INSERT"):
-            lock = hold("job")
-            lock.__enter__()
-        time.sleep(0.2)
-        lock.__exit__(None, None, None)
-        run = LockRun.objects.get()
-        assert run.finished is not None
-        assert run.finished - run.started >= timedelta(seconds=0.2)
+    def test_abandoned_row_that_cannot_be_written(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The next job runs under its lock all the same."""
+        die()
+        with failing("INSERT"), hold("job") as lock:
+            assert lock.is_active
+        assert LockRecord.objects.get().outcome == "succeeded"
+        assert caplog.text.count("The history lacks a run of lock 'job'") == 2
 
     @committed
     def test_lost_reply_makes_no_second_row(self) -> None:
@@ -510,30 +547,6 @@ class TestFailures:
         with losing_the_reply_to("INSERT"):
             run_job()
         assert outcomes() == ["succeeded"]
-
-    @committed
-    def test_row_that_was_written_unknown_to_us_is_no_run_of_its_own(
-        self, monkeypatch: pytest.MonkeyPatch, by_itself: None
-    ) -> None:
-        """Where the second try failed, too, the end finds the row of the first."""
-        lock = hold("job")
-        with monkeypatch.context() as down, losing_the_reply_to("INSERT"):
-            down.setattr(private_connections, "borrowed", refuse)
-            with failing("SELECT"):
-                lock.__enter__()
-        assert outcomes() == ["running"]
-        lock.__exit__(None, None, None)
-        assert outcomes() == ["succeeded"]
-
-    def test_end_that_cannot_be_recorded(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """The lock is released, and what the body returned reaches the caller."""
-        with failing("UPDATE"):
-            assert execute(lambda: "done", "job").value == "done"
-        assert LockRecord.objects.get().released_at is not None
-        assert [r.levelno for r in caplog.records] == [logging.WARNING]
-        assert LockRun.objects.with_outcome().get().current_outcome == "abandoned"
 
     @committed
     def test_missing_table(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -545,12 +558,12 @@ class TestFailures:
         finally:
             with connection.cursor() as cursor:
                 cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock_run")
-        assert caplog.text.count("The history lacks a run") == 2
+        assert caplog.text.count("The history lacks a run") == 1
 
     @committed
     def test_callers_transaction_survives(self) -> None:
         """A failed record does not break the transaction that the caller is in."""
-        with transaction.atomic(), failing("INSERT"), failing("UPDATE"):
+        with transaction.atomic(), failing("INSERT"):
             run_job()
             assert LockRecord.objects.count() == 1
 
@@ -616,45 +629,3 @@ def test_processes_record_every_run() -> None:
     assert runs.count() == executed
     assert runs.values("name", "fencing_token").distinct().count() == executed
     assert runs.values("pid").distinct().count() == WORKERS
-
-
-def skip(skips: Skips, provider: str, name: str) -> None:
-    """Count a skip as the signal does."""
-    skips.add(configuration=configure(name), provider=DatabaseLockProvider(provider))
-
-
-def taken(provider: str, name: str) -> int:
-    """Count the skips as a run does, which tells of them."""
-    count = skips.count(provider, name)
-    skips.subtract(count, provider, name)
-    return count
-
-
-def test_skips_are_counted_for_each_lock_until_taken() -> None:
-    """A count belongs to one provider's lock, and begins again when it is read."""
-    for provider, name in [("a", "job"), ("a", "job"), ("b", "job"), ("a", "other")]:
-        skip(skips, provider, name)
-    assert [taken("a", "job"), taken("a", "job")] == [2, 0]
-    assert [taken("b", "job"), taken("a", "other")] == [1, 1]
-
-
-def test_names_without_end_do_not_fill_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Beyond the limit new names are not counted, and known ones are."""
-    monkeypatch.setattr(recording, "MOST_NAMES", 1)
-    few = Skips()
-    for name in ["first", "second", "first"]:
-        skip(few, "a", name)
-    assert [few.count("a", name) for name in ("first", "second")] == [2, 0]
-
-
-def test_forked_child_has_skipped_nothing() -> None:
-    """A child begins at zero, also if its parent was counting at that moment."""
-    skip(skips, "a", "job")
-    with skips._mutex:
-        child = os.fork()
-        if child == 0:
-            os._exit(taken("a", "job"))
-    _, status = os.waitpid(child, 0)
-    assert (os.waitstatus_to_exitcode(status), taken("a", "job")) == (0, 1)

@@ -71,7 +71,7 @@ def test_jobs_of_packages_are_known() -> None:
     """They are started by name, registered, and keep their records."""
     assert "has run" in run("trigger", "packages.task")
     run("catch-up")
-    LockRecord.objects.update(lock_until="2020-01-01T00:00Z")
+    LockRecord.objects.update(lock_until="2020-01-01T00:00Z", released_at=None)
     run("prune", "--unused-for", "1d")
     names = LockRecord.objects.order_by("name").values_list("name", flat=True)
     assert list(names) == ["packages.nightly", "packages.task"]

@@ -312,14 +312,10 @@ def test_expired_lease_that_an_operator_extended_is_extended(lock: Lock) -> None
     assert not lock.is_lost
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_expired_lease_that_an_operator_extended_is_released(
-    lock: Lock, monkeypatch: pytest.MonkeyPatch, *, is_async: bool
-) -> None:
+def test_expired_lease_that_an_operator_extended_is_released(lock: Lock) -> None:
     """The release asks the store before it says that the lock was lost."""
-    monkeypatch.setattr(MemoryLockProvider, "is_async", is_async)
     end_own_count(lock)
-    assert asyncio.run(lock.arelease()) if is_async else lock.release()
+    assert lock.release()
     assert not lock.lost.is_set()
 
 
@@ -361,7 +357,6 @@ def test_refresh_of_a_lease_that_is_over(lock: Lock) -> None:
 STEPS: dict[str, Callable[[Lock], Any]] = {
     "extend": lambda lock: lock.extend(),
     "fence": lambda lock: lock.fence(),
-    "fencing_token": lambda lock: lock.fencing_token,
 }
 
 
@@ -377,16 +372,33 @@ def test_released_lock_can_do_nothing_but_is_not_lost(
     assert (lost, lock.is_lost, caplog.text) == ([], False, "")
 
 
-@pytest.mark.parametrize("step", ["extend", "fencing_token"])
-def test_taken_lock_is_lost_at_the_next_step(
-    step: str, lock: Lock, lost: list[Lock]
-) -> None:
-    """Whatever the holder of a taken lock does next tells it so."""
+def test_taken_lock_is_lost_at_the_next_step(lock: Lock, lost: list[Lock]) -> None:
+    """The next extension tells the holder of a taken lock that it is lost."""
     force_release("job")
     take_from(get_provider(), configure("job"))
     with pytest.raises(LockLost, match="'job'"):
-        STEPS[step](lock)
+        lock.extend()
     assert lost == [lock]
+
+
+def test_token_that_is_not_known_is_not_that_of_another(
+    lock: Lock, lost: list[Lock]
+) -> None:
+    """Where the acquisition has not told it, a later holder's token is none of ours."""
+    lock.known_token = None
+    force_release("job")
+    take_from(get_provider(), configure("job"))
+    with pytest.raises(LockLost, match="'job'"):
+        _ = lock.fencing_token
+    assert lost == [lock]
+
+
+def test_token_that_is_known_stays_the_locks_own(lock: Lock) -> None:
+    """It is lower than the next one's, which is what tokens are for."""
+    token = lock.fencing_token
+    force_release("job")
+    other = take_from(get_provider(), configure("job"))
+    assert lock.fencing_token == token < other.fencing_token
 
 
 def test_fence_that_finds_the_lock_taken_is_a_loss(
@@ -527,8 +539,10 @@ def test_async_twins_do_what_they_are_named_after(
 
     async def main() -> None:
         async with ahold("job", lock_at_most_for="1m") as lock:
-            await lock.aextend("1h")
+            await lock.aextend("1h", "5s")
             assert lock.remaining() > timedelta(minutes=30)
+            assert lock.lock_at_least_for == timedelta(seconds=5)
+            await lock.aextend("1h", "0s")
             await lock.afence()
             assert fenced == [lock]
             assert await lock.arelease()
@@ -537,12 +551,37 @@ def test_async_twins_do_what_they_are_named_after(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_released_lock_asks_its_store_nothing(
-    monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+def test_event_loop_goes_on_while_a_release_waits_for_another(
+    lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A thread waits for the first release, and the loop has other things to do."""
+    real, calls = MemoryLockProvider.release, []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def release(self: MemoryLockProvider, lock: Lock, **options: Any) -> bool:
+        calls.append(lock)
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return real(self, lock, **options)
+
+    async def main() -> bool:
+        second = asyncio.create_task(lock.arelease())
+        await asyncio.to_thread(wait_for, lambda: queue.asked == 2)
+        go_on.set()
+        return await second
+
+    queue: Any = Queued(lock._releasing)
+    monkeypatch.setattr(lock, "_releasing", queue)
+    monkeypatch.setattr(MemoryLockProvider, "release", release)
+    with running_threads(1, lock.release):
+        assert begun.wait(PATIENCE)
+        assert not asyncio.run(main())
+    assert calls == [lock]
+    assert not is_held("job")
+
+
+def test_released_lock_asks_its_store_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second release does nothing, also when the lease would be over by now."""
-    monkeypatch.setattr(MemoryLockProvider, "is_async", is_async)
 
     async def main() -> None:
         async with ahold("job", lock_at_most_for="1m") as lock:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection, connections
 from django.test import override_settings
 
 from django_shedlock.locks import states
 from django_shedlock.locks.states import (
+    JobState,
     LockHolder,
     LockState,
     LockStatus,
-    UnreadHolder,
+    next_usual,
 )
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState
@@ -87,58 +85,53 @@ def known() -> LockHolder:
     return LockHolder("web-1:7:a", HOUR)
 
 
-def test_holder_is_read_when_somebody_asks() -> None:
-    """And only once: what is said of it fits together."""
-    reads = []
-
-    def read() -> LockHolder:
-        reads.append(threading.get_ident())
-        return known()
-
-    holder = UnreadHolder(read)
-    assert reads == []
-    assert (str(holder), holder.remaining, holder.tick) == ("web-1:7:a", HOUR, None)
-    assert holder.reason == "held by web-1:7:a"
-    assert reads == [threading.get_ident()]
-
-
-def test_holder_is_read_in_another_thread_for_an_event_loop() -> None:
-    """Django refuses to ask a database in the loop's own thread."""
-    reads = []
-
-    def read() -> LockHolder:
-        reads.append(threading.get_ident())
-        return known()
-
-    async def ask() -> str:
-        return UnreadHolder(read).reason
-
-    assert asyncio.run(ask()) == "held by web-1:7:a"
-    assert reads != [threading.get_ident()]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_other_thread_leaves_no_connection_open() -> None:
-    """It ends, and its connections would stay open until they are collected."""
-    opened = []
-
-    def read() -> LockHolder:
-        connection.ensure_connection()
-        opened.append(connections["default"])
-        return known()
-
-    async def ask() -> str:
-        return UnreadHolder(read).reason
-
-    assert asyncio.run(ask()) == "held by web-1:7:a"
-    assert [each.connection for each in opened] == [None]
-
-
 def test_holder_cannot_be_changed() -> None:
     """Whoever is told of it is told the same."""
-    for holder in (known(), UnreadHolder(known)):
-        with pytest.raises(AttributeError):
-            holder.locked_by = "me"  # type: ignore[misc]
+    holder = known()
+    with pytest.raises(AttributeError):
+        holder.locked_by = "me"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("usual", "took", "expected"),
+    [
+        (None, 60.0, 60.0),  # the first success
+        (60.0, 60.0, 60.0),
+        (60.0, 36_000.0, 78.75),  # an outlier counts as 2 * 60 + 15 seconds
+        (60.0, 0.0, 56.25),  # one that has nothing to do counts as 45 seconds
+        (0.0, 30.0, 3.75),
+    ],
+)
+def test_usual_duration_is_hardly_moved_by_an_outlier(
+    usual: float | None, took: float, expected: float
+) -> None:
+    """A run counts within bounds, so that ten hours once do not hide a hang."""
+    assert next_usual(usual, took) == pytest.approx(expected)
+
+
+def test_usual_duration_follows_a_drift() -> None:
+    """A job that takes ten minutes instead of one is usual after a while."""
+    usual: float | None = 60.0
+    for _ in range(30):
+        usual = next_usual(usual, 600.0)
+    assert usual == pytest.approx(600.0, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (JobState(), False),
+        (JobState(outcome="failed", ended_at=NOON), False),
+        (JobState(outcome="abandoned", ended_at=NOON), True),
+        (JobState(outcome="lost", lost_at=NOON), True),
+        (JobState(outcome="lost", lost_at=NOON, ended_at=NOON), False),
+    ],
+)
+def test_body_whose_end_nobody_knows_may_still_run(
+    state: JobState, expected: bool
+) -> None:
+    """A lost run tells of the end of its body, an abandoned one does not."""
+    assert state.may_still_run is expected
 
 
 def test_unreadable_records_do_not_fill_the_memory(

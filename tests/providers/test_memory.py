@@ -34,6 +34,10 @@ class TestMemoryLockProvider(LockProviderContract):
         assert isinstance(provider, MemoryLockProvider)
         age_entry(provider, name, by)
 
+    def forget_record(self, provider: LockProvider, name: str) -> None:
+        assert isinstance(provider, MemoryLockProvider)
+        del provider._entries[name]
+
 
 class Repeating(MemoryLockProvider):
     """A store whose client sends a write again after a lost reply."""
@@ -48,7 +52,7 @@ def test_write_that_was_sent_again() -> None:
     """It looks like that of another, but nothing is lost, and nothing done twice."""
     locks = Repeating("local")
     lock = take_from(locks, configure(lock_at_least_for=MINUTE))
-    assert status_of(locks, "job").fencing_token == 1
+    assert status_of(locks, "job").fencing_token == lock.fencing_token
     assert locks.release(lock)
     assert not locks.release(lock)
     assert status_of(locks, "job").state is LockState.HELD_AT_LEAST
@@ -73,6 +77,7 @@ def test_tick_without_an_answer_is_run_later() -> None:
         with pytest.raises(LockProviderError, match="lost"):
             silent.acquire(lock)
         assert locks._entries["job"].belongs_to(lock)
+        lock.never_began = True
         if lock is first:
             assert silent.release(first, succeeded=False)
             assert not locks._entries["job"].ticks

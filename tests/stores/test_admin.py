@@ -100,14 +100,16 @@ def test_history_has_all_stores(settings: Any, chief: Client, page: str) -> None
         provider = get_provider(alias)
         take_from(provider, configure(f"of {alias}"))
         assert RELEASE.carry_out(OperatorAction(provider, f"of {alias}"), running=True)
-    assert sorted(listed(chief, page)) == ["of default", "of memory"]
-    assert listed(chief, page, "?provider=memory") == ["of memory"]
-    assert listed(chief, page, "?provider=default") == ["of default"]
+    # A release by force accounts for the run, which has a row, too.
+    rows = 2 if page == RUNS else 1
+    assert sorted(listed(chief, page)) == ["of default"] * rows + ["of memory"] * rows
+    assert listed(chief, page, "?provider=memory") == ["of memory"] * rows
+    assert listed(chief, page, "?provider=default") == ["of default"] * rows
     shown = text(chief, reverse(page))
     choices = re.findall(r'href="\?(?:provider=(\w+))?"[^>]*>(\w+)</a>', shown)
     assert choices[:3] == [("", "All"), ("default", "default"), ("memory", "memory")]
     links = re.findall(r'lockrecord/([^"]+)/change/', shown)
-    assert links == ["of%20default"]
+    assert links == ["of%20default"] * rows
 
 
 @pytest.mark.django_db(databases=["default", "other"])

@@ -13,10 +13,9 @@ from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.health import HealthView
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.contrib.prometheus.views import StoreCollector
-from django_shedlock.locks.states import RunOutcome
 from django_shedlock.providers import get_provider
 from tests.support.lateness import HOUR
-from tests.support.locks import add_run, let_its_clock_move, take
+from tests.support.locks import Broken, let_its_clock_move, take
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
@@ -44,22 +43,38 @@ def test_metrics(store: str) -> None:
     assert told["shedlock_held", "default", "other"] == 1
 
 
-def test_metrics_of_the_history(store: str) -> None:
-    """The last runs are told of, also of a known job whose lock is free."""
-    execute(lambda: None, "job")
-    add_run("failed", RunOutcome.FAILED)
+def fail(name: str) -> None:
+    """Let a run of this job fail."""
+    take(name).release(Broken())
+
+
+def test_metrics_of_the_last_runs(store: str) -> None:
+    """Each store's records have them, also without a history."""
+    execute(lambda: None, "job", history=False)
+    fail("failed")
+    fail("failed")
     told = metrics()
-    assert told["shedlock_consecutive_failures", "default", "failed"] == 1
+    assert told["shedlock_consecutive_failures", "default", "failed"] == 2
     assert told["shedlock_consecutive_failures", "default", "job"] == 0
-    assert told["shedlock_recent_runs", "default", "job", "succeeded"] == 1
+    assert told["shedlock_last_outcome", "default", "job", "succeeded"] == 1
+    assert told["shedlock_last_outcome", "default", "failed", "failed"] == 1
     assert ("shedlock_last_success_timestamp_seconds", "default", "job") in told
+    assert ("shedlock_usual_duration_seconds", "default", "job") in told
+
+
+def test_findings_of_the_last_runs(store: str) -> None:
+    """Each store's records tell of failures, and of workers that died."""
+    execute(lambda: None, "job")
+    fail("failed")
+    [found] = Search(HOUR).findings(get_provider())
+    assert (found.kind, found.lock) == (Kind.FAILED, "failed")
 
 
 def test_metrics_have_a_bound(store: str, settings: Any) -> None:
     """What failed comes first."""
     settings.SHEDLOCK_METRICS_MAX_LOCKS = 1
     take("job")
-    add_run("failed", RunOutcome.FAILED)
+    fail("failed")
     held = {key[2] for key in metrics() if key[0] == "shedlock_held"}
     assert held == {"failed"}
 

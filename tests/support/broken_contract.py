@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class ReleasesForOthers(MemoryLockProvider):
 class ExtendsForOthers(MemoryLockProvider):
     """An extension does not ask who holds the lock, or whether its lease is over."""
 
-    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta) -> bool:
         entry, version, now = self.read(lock.name)
         assert entry is not None
         at_most, at_least, *_ = (each.total_seconds() for each in (*durations, ZERO))
@@ -89,8 +89,124 @@ class Shortens(MemoryLockProvider):
 class GivesTokensTwice(MemoryLockProvider):
     """Its tokens do not grow."""
 
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        holder = super().acquire(lock)
+        if holder is None:
+            lock.known_token = 1
+        return holder
+
     def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
         return super().write(name, replace(entry, fencing_token=1), version)
+
+
+class BeginsTokensAnew(MemoryLockProvider):
+    """Its tokens begin with 1 after a record was deleted."""
+
+    def least_token(self, version: Any, clock: datetime) -> int:
+        return 1
+
+
+class ForgetsOpenRuns(MemoryLockProvider):
+    """Nobody learns of a run whose worker died."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        return super().write(name, replace(entry, open_run=None), version)
+
+
+class CountsNoFailures(MemoryLockProvider):
+    """It says how the last run ended, and not how many have failed."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        return super().write(name, replace(entry, failures=0), version)
+
+
+class CountsLossesAgain(MemoryLockProvider):
+    """A run counts when its loss is noticed, and when it ends."""
+
+    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
+        super().account_for_loss(lock, has_ended=has_ended)
+        entry, version, _ = self.read(lock.name)
+        if entry is not None and has_ended:
+            more = replace(entry, failures=entry.failures + 1)
+            assert self.write(lock.name, more, version)
+
+
+class TakesLateEndsForTheLast(MemoryLockProvider):
+    """A body that ends late becomes the last run, whichever that is."""
+
+    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
+        super().account_for_loss(lock, has_ended=has_ended)
+        entry, version, _ = self.read(lock.name)
+        if entry is not None:
+            lost = replace(entry, last_run=lock.locked_by, outcome="lost")
+            assert self.write(lock.name, lost, version)
+
+
+class NoticesNoLosses(MemoryLockProvider):
+    """It leaves a lost run to the next acquisition."""
+
+    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
+        return
+
+
+class TakesPausesForRuns(MemoryLockProvider):
+    """It opens a run for each acquisition."""
+
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        lock.opens_run = True
+        return super().acquire(lock)
+
+
+class LeavesRequestsOpen(MemoryLockProvider):
+    """A start for a request does not close it."""
+
+    def write(self, name: str, entry: Entry, version: Entry | None) -> bool:
+        if version is not None and version.locked_by != entry.locked_by:
+            entry = replace(
+                entry,
+                asked_at=version.asked_at,
+                asked_by=version.asked_by,
+                asked_why=version.asked_why,
+            )
+        return super().write(name, entry, version)
+
+
+class CarriesOutAnyRequest(MemoryLockProvider):
+    """A start takes whatever request is open for its own."""
+
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        status = self.status(lock.name)
+        if status is not None and status.job.asked_at is not None:
+            start = replace(lock.configuration.start, request=status.job.asked_at)
+            lock.configuration = replace(lock.configuration, start=start)
+        return super().acquire(lock)
+
+
+class WithdrawsAnyRequest(MemoryLockProvider):
+    """It does not look which request is to be closed."""
+
+    def withdraw_request(self, name: str, asked_at: datetime) -> bool:
+        entry, version, _ = self.read(name)
+        return entry is not None and self.write(name, entry.without_request(), version)
+
+
+class TakesTheLastForUsual(MemoryLockProvider):
+    """One outlier is what it takes for usual."""
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        took = time.monotonic() - lock.began
+        released = super().release(lock, succeeded=succeeded)
+        entry, version, _ = self.read(lock.name)
+        assert entry is not None
+        return released and self.write(lock.name, replace(entry, usual=took), version)
+
+
+class RefusesItsOwnAgain(MemoryLockProvider):
+    """A release that is sent again is not done."""
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        lock.was_release_tried = False
+        return super().release(lock, succeeded=succeeded)
 
 
 class ForgetsTicks(MemoryLockProvider):
@@ -118,12 +234,26 @@ class HidesHolders(MemoryLockProvider):
         return holder and replace(holder, locked_by="")
 
 
-class ForgetsToAwait(MemoryLockProvider):
-    """Asked by a task, it takes the lock without looking."""
+class NeverRefuses(MemoryLockProvider):
+    """It gives a lock that somebody else holds."""
 
-    async def aacquire(self, lock: Lock) -> LockHolder | None:
-        force_release(lock.provider, lock.name)
-        return self.acquire(lock)
+    def acquire(self, lock: Lock) -> LockHolder | None:
+        force_release(self, lock.name)
+        return super().acquire(lock)
+
+
+class ForgetsSuccess(MemoryLockProvider):
+    """It takes the success of a tick for a failure."""
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        return super().release(lock, succeeded=False)
+
+
+class ForgetsFailure(MemoryLockProvider):
+    """It takes the failure of a tick for a success."""
+
+    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
+        return super().release(lock)
 
 
 class FilesWithoutCompare(EntryLockProvider):

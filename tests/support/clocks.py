@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 from django.db.models.sql.compiler import SQLCompiler
 
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.providers.database import statements
-from django_shedlock.providers.database.statements import Compiled, Statement
+from django_shedlock.providers.database import compiling
+from django_shedlock.providers.database.compiling import Compiled, Statement
 
 LATER = {
     "postgresql": "({sql} + INTERVAL '{seconds:f} seconds')",
@@ -62,12 +62,12 @@ def store_clock(moment: datetime | Callable[[], datetime]) -> Iterator[None]:
 def compiled_anew() -> Iterator[None]:
     """Let each statement be compiled with each execution."""
 
-    def compiled(self: Statement[Any, Any], connection: Any) -> Compiled:
+    def compiled(self: Statement[Any], connection: Any) -> Compiled:
         return self._compile(self._build(), connection)
 
     with (
         patch.object(Statement, "compiled", compiled),
-        patch.object(statements, "KEY", "no key"),
+        patch.object(compiling, "KEY", "no key"),
     ):
         yield
 

@@ -42,6 +42,7 @@ DIFFERS = {
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([+-]\d\d:\d\d)?": "MOMENT",
     r"\b\d\d-\d\d \d\d:\d\d\b": "MOMENT",
     r"\b(\d+(\.\d+)?(ms|[dhms]))+\b": "DURATION",
+    r"\b\d{13}\b": "TOKEN",
     r"\s+": " ",
 }
 """What differs from run to run in a command's output, and stands for it."""

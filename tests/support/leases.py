@@ -70,7 +70,7 @@ def age_entry(provider: MemoryLockProvider, name: str, by: timedelta) -> None:
 def pass_time(by: timedelta, *locks: Lock) -> None:
     """Let these locks in memory be that much older, and wait for the beats then due."""
     for lock in locks:
-        heartbeat = lock.provider.heartbeat
+        heartbeat = lock.provider.heartbeats
         with heartbeat._changed:
             age_entry(_in_memory(lock), lock.name, by)
             age_own_count(lock, by)
@@ -81,7 +81,7 @@ def pass_time(by: timedelta, *locks: Lock) -> None:
 
 
 def is_kept_alive(lock: Lock) -> bool:
-    return lock in lock.provider.heartbeat.entries
+    return lock in lock.provider.heartbeats.entries
 
 
 def is_watched(lock: Lock) -> bool:
@@ -106,12 +106,12 @@ def next_beat(lock: Lock) -> timedelta:
 
 def wait_until_idle(lock: Lock) -> None:
     """Wait until the heartbeat's thread has nothing to do, and so no mutex."""
-    wait_for(lambda: is_idle(lock.provider.heartbeat))
+    wait_for(lambda: is_idle(lock.provider.heartbeats))
 
 
 def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:
     """Let the next beat of the lock be due now, or in so much time."""
-    _put_off(lock.provider.heartbeat, lock, uptime() + after.total_seconds())
+    _put_off(lock.provider.heartbeats, lock, uptime() + after.total_seconds())
 
 
 def beat_often() -> None:
@@ -144,9 +144,9 @@ def _put_off(timetable: Timetable, lock: Lock, due: float) -> None:
 
 
 def _due(lock: Lock) -> float:
-    return float(lock.provider.heartbeat.entries[lock].due)
+    return float(lock.provider.heartbeats.entries[lock].due)
 
 
 def _is_due(lock: Lock) -> bool:
-    with lock.provider.heartbeat._changed:
+    with lock.provider.heartbeats._changed:
         return is_kept_alive(lock) and _due(lock) <= uptime()

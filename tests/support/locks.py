@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from secrets import token_hex
 from typing import Any
+
+from django.db.models import F
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockHolder, LockState, RunOutcome
+from django_shedlock.locks.states import (
+    LockHolder,
+    LockState,
+    RunOutcome,
+    next_usual,
+)
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
@@ -63,8 +71,8 @@ def pause(
 ) -> Lock:
     """Acquire the lock as an operator does, so that its job does not run."""
     provider = provider or get_provider()
-    start = Start(Trigger.OPERATOR)
-    lock = Lock(provider, LockConfiguration(name, lasting, start=start))
+    wanted = LockConfiguration(name, lasting, start=Start(Trigger.OPERATOR))
+    lock = Lock(provider, wanted, opens_run=False)
     lock.locked_by = Pause("alice", "the mail server moves").identity()
     assert provider.acquire(lock) is None
     return lock
@@ -126,20 +134,53 @@ def add_run(
     name: str,
     outcome: RunOutcome = RunOutcome.SUCCEEDED,
     *,
-    locked_by: str = "web-1:7:a",
+    locked_by: str | None = None,
     provider: str = "default",
     using: str = "default",
     **columns: Any,
 ) -> LockRun:
-    """Add a row to the history, without a lock."""
+    """Add a row to the history, without a lock; each has an identity of its own."""
+    locked_by = locked_by or f"web-1:7:{token_hex(4)}"
     host, pid = split_identity(locked_by)
     values = {
         "host": host,
         "pid": pid,
         "fencing_token": 1,
         "started": DatabaseNow(),
+        "ended": DatabaseNow(),
         **columns,
     }
     return LockRun.objects.using(using).create(
         name=name, provider=provider, locked_by=locked_by, outcome=outcome, **values
     )
+
+
+def end_run(
+    name: str,
+    outcome: RunOutcome = RunOutcome.SUCCEEDED,
+    *,
+    using: str = "default",
+    **columns: Any,
+) -> LockRun:
+    """Let a run end so: on the lock's record, made if needed, and in the history."""
+    run = add_run(name, outcome, using=using, **columns)
+    took = columns.get("duration")
+    now = DatabaseNow()
+    free = {"lock_until": now, "locked_at": now, "released_at": now, "locked_by": ""}
+    records = LockRecord.objects.using(using)
+    record, _ = records.get_or_create(name=name, defaults=free)
+    told: dict[str, Any] = {
+        "last_run": run.locked_by,
+        "outcome": outcome.value,
+        "started_at": now - (took or timedelta(0)),
+        "ended_at": now,
+        "failures": F("failures") + 1,
+    }
+    if outcome is RunOutcome.SUCCEEDED:
+        told |= {"failures": 0, "succeeded_at": now}
+        if took is not None:
+            told["usual"] = next_usual(record.usual, took.total_seconds())
+    if outcome is RunOutcome.LOST:
+        told |= {"lost_at": now, "lost_run": run.locked_by}
+    records.filter(name=name).update(**told)
+    return run

@@ -12,6 +12,7 @@ from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRecord
 from django_shedlock.schedules.state import Trigger
+from tests.support.last_runs import follow_history
 from tests.support.locks import add_run
 
 MINUTE = timedelta(minutes=1)
@@ -37,23 +38,15 @@ def _alive() -> None:
         locked_at=DatabaseNow() - 3 * HOUR,
         lock_until=DatabaseNow() + MINUTE,
         extended_at=DatabaseNow() - timedelta(seconds=6),
+        open_run=ALIVE_HOLDER,
     )
     for hours in range(40, 3, -1):
-        add_run(
+        _run(
             ALIVE,
-            duration=timedelta(minutes=150 + 7 * (hours % 5)),
-            started=DatabaseNow() - hours * 6 * HOUR,
-            trigger=Trigger.SCHEDULER,
+            began=hours * 6 * HOUR,
+            took=timedelta(minutes=150 + 7 * (hours % 5)),
         )
-    add_run(
-        ALIVE,
-        RunOutcome.RUNNING,
-        locked_by=ALIVE_HOLDER,
-        started=DatabaseNow() - 3 * HOUR,
-        trigger=Trigger.OPERATOR,
-        operator="alice",
-        reason="customers of the north-east are missing",
-    )
+    follow_history(ALIVE)
     add_action(
         ALIVE,
         kind=ActionKind.RUN,
@@ -72,12 +65,12 @@ def _paused() -> None:
         due_at=DatabaseNow() - HOUR,
     )
     for number in range(12, 0, -1):
-        add_run(
+        _run(
             PAUSED,
-            duration=timedelta(seconds=20 + number),
-            started=DatabaseNow() - 2 * HOUR - number * 15 * MINUTE,
-            trigger=Trigger.SCHEDULER,
+            began=2 * HOUR + number * 15 * MINUTE,
+            took=timedelta(seconds=20 + number),
         )
+    follow_history(PAUSED)
     add_action(
         PAUSED,
         kind=ActionKind.RELEASE,
@@ -107,21 +100,20 @@ def _failed() -> None:
     )
     for number in range(30, 2, -1):
         if number not in {12, 13, 14, 20}:
-            add_run(
+            _run(
                 FAILED,
-                duration=timedelta(seconds=40 + 9 * (number % 4)),
-                started=DatabaseNow() - number * 10 * MINUTE,
-                trigger=Trigger.SCHEDULER,
+                began=number * 10 * MINUTE,
+                took=timedelta(seconds=40 + 9 * (number % 4)),
             )
-    add_run(
+    _run(
         FAILED,
         RunOutcome.FAILED,
-        duration=timedelta(seconds=95),
-        started=DatabaseNow() - 20 * MINUTE,
-        finished=DatabaseNow() - 19 * MINUTE,
+        began=20 * MINUTE,
+        took=timedelta(seconds=95),
         trigger=Trigger.RETRY,
         **exception_columns(chained_error()),
     )
+    follow_history(FAILED)
 
 
 def chained_error() -> Exception:
@@ -142,10 +134,30 @@ def add_action(name: str, **columns: Any) -> LockAction:
         "kind": ActionKind.RELEASE,
         "operator": "alice",
         "began": DatabaseNow(),
+        "ended": DatabaseNow(),
         "result": ActionResult.DONE,
         **columns,
     }
     return LockAction.objects.create(name=name, **values)
+
+
+def _run(
+    name: str,
+    outcome: RunOutcome = RunOutcome.SUCCEEDED,
+    *,
+    began: timedelta,
+    took: timedelta,
+    **columns: Any,
+) -> None:
+    """Add a run that began so long ago."""
+    add_run(
+        name,
+        outcome,
+        started=DatabaseNow() - began,
+        ended=DatabaseNow() - (began - took),
+        duration=took,
+        **{"trigger": Trigger.SCHEDULER, **columns},
+    )
 
 
 def _record(name: str, locked_by: str, **columns: datetime | Any) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from django_shedlock.locks.states import LockStatus
-from django_shedlock.models import LockRecord, records
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.base import ALL_LOCKS, LockQuery
+from django_shedlock.providers.database import DatabaseLockProvider
 
 
 @contextmanager
@@ -31,12 +33,16 @@ def counted_records(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def make_record_unreadable(
     monkeypatch: pytest.MonkeyPatch, name: str = "broken"
 ) -> None:
-    """Let the record of one name have columns of which nobody can make a status."""
+    """Let the record of one name be one that can't be read, as in other stores."""
 
-    def fail_for_one(of: str, *args: Any) -> LockStatus:
-        if of == name:
-            raise OverflowError("date value out of range")
-        return real(of, *args)
+    def with_one_unreadable(
+        provider: DatabaseLockProvider, query: LockQuery = ALL_LOCKS
+    ) -> Iterator[LockStatus]:
+        for status in statuses(provider, query):
+            if status.name == name:
+                yield status.as_unreadable("OverflowError: date value out of range")
+            else:
+                yield status
 
-    real = records.status_of
-    monkeypatch.setattr(records, "status_of", fail_for_one)
+    statuses = DatabaseLockProvider.statuses
+    monkeypatch.setattr(DatabaseLockProvider, "statuses", with_one_unreadable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from secrets import token_hex
 from typing import Any
 
 from django.db import transaction
@@ -11,6 +12,7 @@ from django.db import transaction
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from tests.support.last_runs import follow_history
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -57,12 +59,9 @@ def bad_morning() -> None:
     _schedule("rates.refresh", "*/5 * * * *")
     _schedule("mirror.pull", "@hourly")
     _schedule("nightly.cleanup", "30 1 * * *", succeeded=2 * DAY)
-    running = [
-        _running(KILLED, "web-3:99:4e07408562bedb8b", started=5 * HOUR),
-        _running(STUCK, HOLDER, started=2 * HOUR),
-        _running("search.reindex", "web-1:815:2c624232cdd22177", started=MINUTE),
-    ]
-    LockRun.objects.bulk_create([*_runs(), *running])
+    runs = list(_runs())
+    LockRun.objects.bulk_create(runs)
+    follow_history(*{run.name for run in runs})
 
 
 @transaction.atomic
@@ -82,7 +81,7 @@ def incident() -> None:
             ended=quarters * HOUR / 4,
             took=9 * MINUTE / quarters,
             outcome=RunOutcome.FAILED,
-            locked_by=HOLDER,
+            host="web-2",
             exception_type="requests.exceptions.ConnectTimeout",
             exception_message="ledger.example.net did not answer within 30 seconds",
         )
@@ -91,6 +90,7 @@ def incident() -> None:
     LockRun.objects.bulk_create(
         [_run(LATE, ended=hours * HOUR, took=3 * MINUTE) for hours in (6, 5, 4)]
     )
+    follow_history(FAILING, LATE)
     LockRecord.objects.bulk_create(
         LockRecord(
             name=f"cron:shop.imports.nightly.customer_{number:03}",
@@ -148,6 +148,7 @@ def _record(
         locked_at=DatabaseNow() - taken,
         lock_until=DatabaseNow() + left,
         released_at=DatabaseNow() - taken / 2 if released else None,
+        open_run=None if released else locked_by,
         fencing_token=58,
     )
 
@@ -171,22 +172,18 @@ def _run(
     host: str = "web-1",
     **columns: Any,
 ) -> LockRun:
-    run = _running(name, f"{host}:{300 + ended.days}:0a1b2c3d", started=ended + took)
-    columns |= {"outcome": outcome, "duration": took, "finished": DatabaseNow() - ended}
-    for column, value in columns.items():
-        setattr(run, column, value)
-    return run
-
-
-def _running(name: str, locked_by: str, *, started: timedelta) -> LockRun:
-    host, pid, _ = locked_by.split(":")
+    identity = {
+        "locked_by": f"{host}:{300 + ended.days}:{token_hex(4)}",
+        "host": host,
+        "pid": 300 + ended.days,
+    }
     return LockRun(
         name=name,
         provider="default",
-        locked_by=locked_by,
-        host=host,
-        pid=int(pid),
         fencing_token=1,
-        outcome=RunOutcome.RUNNING,
-        started=DatabaseNow() - started,
+        outcome=outcome,
+        started=DatabaseNow() - (ended + took),
+        ended=DatabaseNow() - ended,
+        duration=took,
+        **{**identity, **columns},
     )

@@ -1,4 +1,4 @@
-"""An event loop whose order of steps is chosen, and a store whose answers are steps."""
+"""An event loop whose order of steps is chosen, and a store that counts releases."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from datetime import timedelta
 from typing import Any
 
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.memory import MemoryLockProvider
 
 LONGEST = 5000
@@ -76,10 +74,8 @@ def run_scheduled(
         loop.close()
 
 
-class SteppingProvider(MemoryLockProvider):
-    """Its async methods ask as over a network: others may go on before and after."""
-
-    is_async = True
+class CountingProvider(MemoryLockProvider):
+    """Counts how often each acquisition is released."""
 
     def __init__(self, alias: str, **options: Any):
         super().__init__(alias, **options)
@@ -88,21 +84,3 @@ class SteppingProvider(MemoryLockProvider):
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         self.releases[lock.locked_by] += 1
         return super().release(lock, succeeded=succeeded)
-
-    async def aacquire(self, lock: Lock) -> LockHolder | None:
-        await asyncio.sleep(0)
-        holder = self.acquire(lock)
-        await asyncio.sleep(0)
-        return holder
-
-    async def aextend(self, lock: Lock, *durations: timedelta) -> bool:
-        await asyncio.sleep(0)
-        extended = self.extend(lock, *durations)
-        await asyncio.sleep(0)
-        return extended
-
-    async def arelease(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        await asyncio.sleep(0)
-        released = self.release(lock, succeeded=succeeded)
-        await asyncio.sleep(0)
-        return released

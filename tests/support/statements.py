@@ -10,10 +10,10 @@ VERBS = {"UPDATE": "UPDATE", "INSERT": "INSERT INTO", "DELETE": "DELETE FROM"}
 
 
 def says(sql: str, verb: str, table: str = r"\w+") -> bool:
-    """Return whether the statement, or a part of it, does this to the table."""
+    """Return whether the statement does this to the table."""
     if verb == "SELECT":
         return sql.startswith(verb) and re.search(rf"\b{table}\b", sql) is not None
-    return re.search(rf"\b{VERBS[verb]} [\"`]?{table}[\"`]? ", sql) is not None
+    return re.match(rf"{VERBS[verb]} [\"`]?{table}[\"`]? ", sql) is not None
 
 
 class Failing:

@@ -128,19 +128,23 @@ def test_child_is_ended_in_time_though_the_store_hangs(
 
 
 def test_loss_is_written_while_the_child_still_tidies_up(quick: Runner) -> None:
-    """Its run says at once that it lost its lock, and that it has not ended."""
+    """The history and the record say at once that it lost its lock, then its end."""
     script = "trap 'read go; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
     running = quick.start("job", "--grace", "1h", *sh(script))
     assert first_line(running) == "begun"
     run("release", "job", "--force")
     wait_for(lambda: LockRun.objects.get().lost_at)
     lost = LockRun.objects.get()
-    assert (lost.outcome, lost.finished) == ("lost", None)
+    assert lost.outcome == "lost"
+    wait_for(lambda: LockRecord.objects.get().outcome == "lost")
+    assert LockRecord.objects.get().ended_at is None
     assert running.poll() is None
     running.communicate("go\n", timeout=PATIENCE)
     assert running.returncode == 123
     ended = LockRun.objects.get()
-    assert (ended.outcome, ended.finished is None) == ("lost", False)
+    assert ended.outcome == "lost"
+    assert ended.ended > lost.ended
+    assert LockRecord.objects.get().ended_at is not None
 
 
 def test_child_that_does_not_end_is_killed(quick: Runner) -> None:

@@ -194,8 +194,6 @@ class LargeTableAdmin(ConsoleAdmin):
     @admin.display(description=pgettext_lazy("shedlock", "lock"))
     def lock(self, row: Any) -> SafeString:
         """Return the lock's name, as a link where the site shows that lock."""
-        if not row.name:  # of a catch-up, which is for no single lock
-            return labels.NOTHING
         site, address = self.admin_site, ""
         if (
             site.is_registered(LockRecord)

@@ -13,8 +13,6 @@ from django.utils.translation import pgettext, pgettext_lazy
 
 from django_shedlock.console.admin.labels import KINDS, OUTCOMES, STATES
 from django_shedlock.console.monitoring.search import Attention, Search
-from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRun
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
@@ -181,22 +179,14 @@ class StateFilter(ChoiceFilter):
 
 
 class LastOutcomeFilter(ChoiceFilter):
-    """Filters locks by the outcome of their last ended run."""
+    """Filters locks by the outcome of their last run, which their record has."""
 
     title: Any = pgettext_lazy("shedlock", "last run")
     parameter_name: Any = "last"
-    labels: Any = {
-        o: label for o, label in OUTCOMES.items() if o is not RunOutcome.RUNNING
-    }
+    labels: Any = OUTCOMES
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
-        """Return the locks of this choice; the last run is looked up for few."""
-        if RunOutcome(choice).is_bad:
-            # A run that was written as running may be abandoned by now.
-            written = [choice] + [RunOutcome.RUNNING] * (choice == RunOutcome.ABANDONED)
-            runs = LockRun.objects.using(rows.db).filter(outcome__in=written)
-            rows = rows.filter(pk__in=runs.values("name"))
-        return rows.filter(last_outcome=choice)
+        return rows.filter(outcome=choice)
 
 
 class AttentionFilter(ChoiceFilter):

@@ -47,11 +47,10 @@ STATES = {
 }
 """In the order of their urgency."""
 
-OUTCOMES = {
+OUTCOMES: dict[str, Any] = {
     RunOutcome.FAILED: pgettext_lazy("shedlock", "failed"),
     RunOutcome.LOST: pgettext_lazy("shedlock", "lost"),
     RunOutcome.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
-    RunOutcome.RUNNING: pgettext_lazy("shedlock", "running"),
     RunOutcome.SUCCEEDED: pgettext_lazy("shedlock", "succeeded"),
 }
 """In the order of their urgency."""
@@ -67,7 +66,7 @@ TRIGGERS = {
 KINDS: dict[str, Any] = {
     kind: kind.label
     for kind in Kind
-    if kind not in {Kind.UNREACHABLE, Kind.CLOCK, Kind.HISTORY, Kind.MORE}
+    if kind not in {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
 }
 """Kinds of findings in a lock, in the order of their urgency."""
 
@@ -115,7 +114,8 @@ def state_badge(state: str) -> SafeString:
 
 def outcome_badge(outcome: str) -> SafeString:
     """Return the outcome's label in its colour."""
-    return badge(outcome, str(OUTCOMES[RunOutcome(outcome)]))
+    # What another version has written is shown as it is.
+    return badge(outcome, str(OUTCOMES.get(outcome, outcome)))
 
 
 def lock_name(name: str) -> SafeString:
@@ -199,14 +199,6 @@ def lease_meter(used: float) -> SafeString:
     percent = {"percent": round(100 * used)}
     text = gettext("%(percent)s %% of the lease is used") % percent
     return format_html(METER, text=text, **percent)
-
-
-def took(run: Any) -> str:
-    """Return how long the run took or, if it goes on, has taken so far."""
-    if RunOutcome(run.current_outcome) is not RunOutcome.RUNNING:
-        return length(run.duration)
-    text = pgettext("shedlock", "%(time)s so far")
-    return filled_in(text, time=length(run.elapsed))
 
 
 def started_by(run: Any) -> SafeString:

@@ -1,7 +1,6 @@
 """The admin's list of locks, and the page of one of them."""
 
-from datetime import timedelta
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, ClassVar
 
 from django.contrib.admin import ModelAdmin
@@ -13,7 +12,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
-from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels, rows
 from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
@@ -21,13 +19,12 @@ from django_shedlock.console.admin.charts import make_chart, statistics_of
 from django_shedlock.console.admin.past import LockRunAdmin, last_runs, trail_of
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators.trail import lifetime, request_of
+from django_shedlock.console.operators.requests import request_of
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.models import LockAction, LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.models.console import ActionKind
-from django_shedlock.models.last_runs import with_last_run, with_request
 from django_shedlock.providers import provider_aliases
 
 TEMPLATES = "admin/django_shedlock/lockrecord"
@@ -40,13 +37,6 @@ CHECKBOX = (
 )
 SHOWN_RUNS = 30
 """Number of runs on a lock's page."""
-
-
-@lru_cache
-def _records(using: str, alias: str, lifetime: timedelta) -> LockRecordQuerySet:
-    """Return the records with what the pages show, built once."""
-    records = LockRecord.objects.using(using).with_status()
-    return with_request(with_last_run(records, alias), alias, lifetime)
 
 
 class LockRecordAdmin(OperatorActions):
@@ -62,7 +52,7 @@ class LockRecordAdmin(OperatorActions):
         "worker",
         "since",
         "lease",
-        "last_run",
+        "shown_last_run",
         "next_expected",
     )
     list_filter: ClassVar[Any] = (
@@ -98,7 +88,9 @@ class LockRecordAdmin(OperatorActions):
     lease: Any = labels.column(
         pgettext_lazy("shedlock", "lease"), rows.lease, "lock_until"
     )
-    last_run: Any = labels.column(pgettext_lazy("shedlock", "last run"), rows.last_run)
+    shown_last_run: Any = labels.column(
+        pgettext_lazy("shedlock", "last run"), rows.last_run, "ended_at"
+    )
     next_expected: Any = labels.column(
         pgettext_lazy("shedlock", "next expected"), rows.next_expected
     )
@@ -114,8 +106,8 @@ class LockRecordAdmin(OperatorActions):
         return super().get_ordering(request) or ("urgency", "name")
 
     def get_queryset(self, request: HttpRequest) -> LockRecordQuerySet:
-        provider = filters.admin_provider(request)
-        return _records(provider.using, provider.alias, lifetime()).all()
+        using = filters.admin_provider(request).using
+        return LockRecord.objects.using(using).with_status()
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return rows.LockList
@@ -160,9 +152,10 @@ class LockRecordAdmin(OperatorActions):
         """Show the lock's findings, five answers, its runs, and its trail."""
         obj = kwargs["obj"]
         provider, state = filters.admin_provider(request), LockState(obj.state)
+        status: LockStatus = obj.status
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
         may_view_trail = request.user.has_perm("django_shedlock.view_lockaction")
-        asked = request_of(obj)
+        asked = request_of(status)
         try:
             search = Search(acknowledged=True)
             found = search.of_locks(provider, [obj.name]).get(obj.name, [])
@@ -189,13 +182,10 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_trail": trail_of(request, obj.name) if may_view_trail else None,
         }
         if runs is not None:
-            status, recent = obj.status, runs[:SHOWN_RUNS]
-            until = aware(status.clock) - Search().grace
+            recent = runs[:SHOWN_RUNS]
             context |= {
                 "shedlock_runs": LockRunAdmin.cells(recent, LockRunAdmin.of_lock),
-                "shedlock_chart": make_chart(
-                    recent, obj.usual_duration, status.schedule, until
-                ),
+                "shedlock_chart": make_chart(recent, status, Search().grace),
                 "shedlock_statistics": statistics_of(runs),
             }
         response = super().render_change_form(request, context, *args, **kwargs)

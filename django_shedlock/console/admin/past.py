@@ -13,11 +13,12 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
 from django_shedlock.console.admin.labels import column, instant_column, text_column
-from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockAction, LockRun, LockRunQuerySet
 from django_shedlock.models.console import ActionKind, ActionResult
 
 MIDNIGHT: Any = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
+AT_THE_ENDS = 100
+"""Number of oldest and newest rows whose dates are read: see ``SpannedRunQuerySet``."""
 COUNTED = 100
 """Number of runs from which the success rate and usual durations are computed."""
 SHOWN = 5
@@ -27,24 +28,13 @@ EXCERPT = 200
 KINDS, RESULTS = dict(ActionKind.choices), dict(ActionResult.choices)
 
 
-class OutcomeFilter(filters.ChoiceFilter):
-    """Filters runs by their outcome."""
-
-    title: Any = pgettext_lazy("shedlock", "outcome")
-    parameter_name: Any = "outcome"
-    labels: Any = labels.OUTCOMES
-
-    def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
-        return rows.of_outcome(RunOutcome(choice))
-
-
 class SpannedRunQuerySet(LockRunQuerySet):
     """
-    Runs that offer all dates from the first run to the last.
+    Runs that offer all dates from the first end of a run to the last.
 
     Django reads the date of each row, which takes seconds for a million of them, and
-    on MySQL needs tables of time zones. Rows are created as runs start, so the first
-    and the last row are enough.
+    on MySQL needs tables of time zones. Rows are written as runs end, but for abandoned
+    ones, which ended earlier. So a few of the oldest and of the newest rows are enough.
     """
 
     def aggregate(self, *args: Any, **expressions: Any) -> dict[str, Any]:
@@ -67,14 +57,14 @@ class SpannedRunQuerySet(LockRunQuerySet):
 
     @cached_property
     def _span(self) -> dict[str, datetime | None]:
-        started = self.order_by("pk").values_list("started", flat=True)
-        return {"first": started.first(), "last": started.last()}
+        ended = self.order_by("pk").values_list("ended", flat=True)
+        oldest, newest = ended[:AT_THE_ENDS], ended.reverse()[:AT_THE_ENDS]
+        return {"first": min(oldest, default=None), "last": max(newest, default=None)}
 
 
 def shown(runs: LockRunQuerySet) -> LockRunQuerySet:
     """Add what lists show of each run; leave long texts to its own page."""
-    beginning = Left("exception_message", labels.EXCERPT)
-    found = runs.with_outcome().with_elapsed().annotate(excerpt=beginning)
+    found = runs.annotate(excerpt=Left("exception_message", labels.EXCERPT))
     return found.defer("exception_message", "exception_traceback")
 
 
@@ -89,7 +79,7 @@ class LockRunAdmin(LargeTableAdmin):
     """A read-only view of the runs, quick even with a million of them."""
 
     list_display: Any = (
-        "started_at",
+        "ended_at",
         "lock",
         "how_it_ended",
         "took",
@@ -99,15 +89,16 @@ class LockRunAdmin(LargeTableAdmin):
     )
     of_lock: tuple[str, ...] = tuple(each for each in list_display if each != "lock")
     """The columns on a lock's page."""
-    list_display_links: Any = ("started_at",)
+    list_display_links: Any = ("ended_at",)
+    by_outcome: Any = filters.ChoiceFilter.of(LockRun, "outcome", labels.OUTCOMES)
     by_host: Any = filters.RecentFilter.of(LockRun, "host")
     list_filter: ClassVar[Any] = (
         filters.HistoryFilter,
-        OutcomeFilter,
+        by_outcome,
         by_host,
-        "started",
+        "ended",
     )
-    date_hierarchy: ClassVar[Any] = "started"
+    date_hierarchy: ClassVar[Any] = "ended"
     search_fields: ClassVar[Any] = ("name", "exception_type", "locked_by")
     search_help_text: ClassVar[Any] = gettext_lazy(
         "Search by lock, exception or holder"
@@ -121,7 +112,7 @@ class LockRunAdmin(LargeTableAdmin):
         "took",
         "started_at",
         "lock_lost_at",
-        "finished_at",
+        "ended_at",
         "worker",
         "cause",
     )
@@ -132,18 +123,19 @@ class LockRunAdmin(LargeTableAdmin):
         "locked_by",
         "provider",
         "fencing_token",
-        "skips",
     )
     readonly_fields: ClassVar[Any] = (*first, "why", *exception_fields, *details)
 
     started_at: Any = instant_column("started", pgettext_lazy("shedlock", "started"))
-    finished_at: Any = instant_column("finished", pgettext_lazy("shedlock", "finished"))
+    ended_at: Any = instant_column("ended", pgettext_lazy("shedlock", "ended"))
     lock_lost_at: Any = instant_column("lost_at", pgettext_lazy("shedlock", "lost at"))
     how_it_ended: Any = column(
         pgettext_lazy("shedlock", "outcome"),
-        lambda run: labels.outcome_badge(run.current_outcome),
+        lambda run: labels.outcome_badge(run.outcome),
     )
-    took: Any = column(pgettext_lazy("shedlock", "duration"), labels.took)
+    took: Any = column(
+        pgettext_lazy("shedlock", "duration"), lambda run: labels.length(run.duration)
+    )
     worker: Any = column(
         pgettext_lazy("shedlock", "host"),
         lambda run: labels.holder(run.locked_by, run.host, run.pid),
@@ -198,7 +190,7 @@ class LockActionAdmin(LargeTableAdmin):
     search_fields: ClassVar[Any] = ("name", "operator", "reason")
     search_help_text: ClassVar[Any] = gettext_lazy("Search by lock, operator or reason")
     change_list_template: ClassVar[Any] = "admin/django_shedlock/wide_list.html"
-    fields = readonly_fields = (
+    fields: ClassVar[Any] = (
         "lock",
         "shown_kind",
         "shown_result",
@@ -210,6 +202,7 @@ class LockActionAdmin(LargeTableAdmin):
         "locked_by",
         "provider",
     )
+    readonly_fields: ClassVar[Any] = fields
 
     began_at: Any = instant_column("began", pgettext_lazy("shedlock", "when"))
     ended_at: Any = instant_column("ended", pgettext_lazy("shedlock", "ended"))

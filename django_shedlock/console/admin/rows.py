@@ -17,15 +17,17 @@ from django.utils.translation import pgettext
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
-from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.findings import Finding, Kind, is_unusual
 from django_shedlock.console.monitoring.search import Attention, Search
-from django_shedlock.console.monitoring.summaries import is_unusual
+from django_shedlock.console.monitoring.traces import traces_of
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.trail import request_of
+from django_shedlock.console.operators.requests import request_of
 from django_shedlock.durations import format_seconds, rough_length
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
-from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.models import ActionKind
+from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.models import ActionKind, LockRun
+from django_shedlock.providers.database import DatabaseLockProvider
 
 INSTANTS = (
     *("locked_at", "lock_until", "lock_at_least_until"),
@@ -42,7 +44,6 @@ class LockList(ChangeList):
         """Return the filtered records with their ``urgency``."""
         self.attention: Attention = filters.attention_of(request)
         self.locks: Any = self.root_queryset
-        # The names are known, so no record costs a look into its runs.
         ranks: dict[int, list[str]] = {}
         for name, (first, *_) in self.attention.findings.items():
             ranks.setdefault(first.kind.rank, []).append(name)
@@ -99,18 +100,24 @@ class LockList(ChangeList):
         self, request: HttpRequest, offered: Collection[Action], *, has_runs: bool
     ) -> list[dict[str, Any]]:
         """Return the rows of the page: cells, findings, and actions that help."""
-        records, found, rows = list(self.result_list), self.attention.findings, []
+        provider, rows = filters.admin_provider(request), []
+        records, found = list(self.result_list), self.attention.findings
         if not self.attention.is_complete:
-            names = [record.pk for record in records]
-            found = Search().of_locks(filters.admin_provider(request), names)
+            found = Search().of_locks(provider, [record.pk for record in records])
+        bad_runs = {
+            record.pk: bad_run_of(record.status, found.get(record.pk, []))
+            for record in records
+            if has_runs
+        }
+        keys = keys_of(provider, [run for run in bad_runs.values() if run])
         for record, cells in zip(records, results(self), strict=True):
             findings = found.get(record.pk, [])
             kinds = {finding.kind for finding in findings}
             helpful = {each.kind for each in offered if each.cures & kinds}
             if kinds & MAY_RUN:
                 helpful -= {ActionKind.RUN}
-            helpful |= {ActionKind.WITHDRAW} if record.asked_at else set()
-            is_bad = has_runs and kinds & {Kind.FAILED, Kind.LOST, Kind.ABANDONED}
+            asked = request_of(record.status)
+            helpful |= {ActionKind.WITHDRAW} if asked else set()
             rows.append(
                 {
                     "name": record.pk,
@@ -121,11 +128,26 @@ class LockList(ChangeList):
                         for each in offered
                         if each.kind in helpful and record.state in each.states
                     ],
-                    "bad_run": record.last_run_pk if is_bad else None,
-                    "request": request_of(record),
+                    "bad_run": keys.get(bad_runs.get(record.pk, "")),
+                    "request": asked,
                 }
             )
         return rows
+
+
+def bad_run_of(status: LockStatus, findings: Sequence[Finding]) -> str:
+    """Return which run with a bad end the findings are about; empty without one."""
+    told = {str(finding.kind) for finding in findings}
+    bad = (run.locked_by for run in traces_of(status) if str(run.outcome) in told)
+    return next(bad, "")
+
+
+def keys_of(provider: DatabaseLockProvider, runs: Collection[str]) -> dict[str, int]:
+    """Return the keys of the rows of these runs, as far as the history has them."""
+    if not runs:
+        return {}
+    rows = LockRun.objects.using(provider.using).filter(locked_by__in=runs)
+    return dict(rows.values_list("locked_by", "pk"))
 
 
 def worker(record: Any) -> SafeString:
@@ -160,10 +182,11 @@ def lease(record: Any) -> SafeString:
 
 
 def last_run(record: Any) -> SafeString:
-    """Return how the last ended run ended, and how long it took."""
-    if record.last_outcome is None:
+    """Return how the last run ended, and how long it took."""
+    job = record.status.job
+    if job.outcome is None:
         return labels.NOTHING
-    badge, duration = labels.outcome_badge(record.last_outcome), record.last_duration
+    badge, duration = labels.outcome_badge(job.outcome), job.last_duration
     if duration is None:
         return badge
     return format_html("{} {}", badge, labels.isolated(labels.length(duration)))
@@ -185,9 +208,9 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     Return what the page's template shows of a lock.
 
     ``record`` comes from the admin's queryset. ``runs`` are the last ones that the user
-    may see, the newest first.
+    may see.
     """
-    status, usual = record.status, record.usual_duration
+    status, job = record.status, record.status.job
     late = status.overdue_since(Search().grace)
     facts: dict[str, Any] = {
         "instants": {each: labels.instant(getattr(record, each)) for each in INSTANTS},
@@ -197,8 +220,8 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
         "since": since(record),
         "held_for": labels.isolated(rough_length(status.held_for)),
         "over_for": labels.isolated(rough_length(-record.remaining)),
-        "usual": labels.isolated(labels.length(usual)),
-        "is_unusual": is_unusual(status, usual),
+        "usual": labels.isolated(labels.length(job.usual_duration)),
+        "is_unusual": is_unusual(status),
         "meter": labels.lease_meter(record.lease_used),
         "next_tick": next_expected(record),
         "overdue_since": None if late is None else labels.instant(late),
@@ -206,15 +229,15 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     if record.heartbeat_at:
         beat = aware(record.clock) - aware(record.heartbeat_at)
         facts["heartbeat"] = labels.isolated(rough_length(beat))
-    if record.last_outcome is not None:
-        facts["outcome"] = labels.outcome_badge(record.last_outcome)
-    ended = (run for run in runs if run.current_outcome != RunOutcome.RUNNING)
-    if run := next(ended, None):
-        facts |= {
-            "run": run,
-            "outcome": labels.outcome_badge(run.current_outcome),
-            "took": labels.isolated(labels.length(run.duration)),
-            "began": labels.ago(run.elapsed, run.started),
-            "failure": labels.excerpt(run),
-        }
+    if job.outcome is not None:
+        facts["outcome"] = labels.outcome_badge(job.outcome)
+        # Of a lost run that goes on no end is known.
+        if ended := job.ended_at or job.lost_at:
+            age = max(aware(record.clock) - aware(ended), ZERO)
+            facts["ended"] = labels.ago(age, ended)
+    if job.last_duration is not None:
+        facts["took"] = labels.isolated(labels.length(job.last_duration))
+    # Without a history its row is missing.
+    if run := next((run for run in runs if run.locked_by == job.last_run), None):
+        facts |= {"run": run, "failure": labels.excerpt(run)}
     return facts

@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from django.db import Error
-
 from django_shedlock import conf
 from django_shedlock.clocks import aware, local_text, uptime
 from django_shedlock.console.cli import base
 from django_shedlock.console.cli.operators import CatchUp
 from django_shedlock.console.cli.terminal import printable
 from django_shedlock.console.operators.requests import (
+    MAY_START,
     carry_out_requests,
     jobs_by_name,
+    open_requests,
 )
-from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import LockProviderError, message_of
+from django_shedlock.jobs.catch_up import note_catch_up
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.states import LockState
@@ -127,7 +127,7 @@ class Beat(base.Subcommand):
         """Go on if the store fails in the body, and log it once."""
         try:
             yield
-        except (LockProviderError, Error) as error:
+        except LockProviderError as error:
             if not self.is_away:
                 text = "The store failed, and is asked again and again: %s"
                 logger.error(text, message_of(error))
@@ -156,7 +156,7 @@ class Beat(base.Subcommand):
                 for status in self.provider.statuses(LockQuery(overdue_by=grace))
             ):
                 self.forks.add("The beat's catch-up", self.catch_up)
-            Trail(self.provider).note_catch_up()
+            note_catch_up(self.provider)
 
     def _tell(self) -> None:
         self.write(f"Starts these jobs of provider {self.provider.alias!r}:")
@@ -183,12 +183,13 @@ class Beat(base.Subcommand):
         return (min(self.due) - now).total_seconds()
 
     def _ask(self) -> None:
-        for request in Trail(self.provider).requests():
-            job = self.by_name.get(request.name)
-            if job is not None and job.start is not None:
-                key = f"{request.name}, which {request.operator} asks for"
-                self.forks.add(key, partial(self._carry_out, request.pk))
+        for status in open_requests(self.provider):
+            job = self.by_name.get(status.name)
+            is_known = job is not None and job.start is not None
+            if is_known and status.state in MAY_START:
+                key = f"{status.name}, which {status.job.asked_by} asks for"
+                self.forks.add(key, partial(self._carry_out, status.name))
 
-    def _carry_out(self, request: int) -> None:
-        for _, answer in carry_out_requests(self.provider, request):
+    def _carry_out(self, name: str) -> None:
+        for _, answer in carry_out_requests(self.provider, [name]):
             self.write(printable(answer.detail))

@@ -15,14 +15,13 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.durations import format_measured
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
-from django_shedlock.models.runs import BAD
 from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
 from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.reading import may_match
 
 COLUMNS = (
-    *("started", "lost_at", "finished", "duration", "locked_by", "host", "pid"),
-    *("fencing_token", "skips", "exception_type", "exception_message"),
+    *("started", "lost_at", "ended", "duration", "locked_by", "host", "pid"),
+    *("fencing_token", "exception_type", "exception_message"),
     *("exception_traceback", "trigger", "operator", "reason"),
 )
 """A run's columns in JSON, beside its name and outcome."""
@@ -50,7 +49,7 @@ class History(base.Subcommand):
             "only runs that failed, lost their lock, or were abandoned",
         )
         base.add_duration(
-            parser, "--since", "only runs that began no longer ago than this"
+            parser, "--since", "only runs that ended no longer ago than this"
         )
         parser.add_argument(
             "--limit",
@@ -77,12 +76,11 @@ class History(base.Subcommand):
         all_runs = LockRun.objects.using(base.history_database(provider))
         runs = all_runs.filter(provider=provider.alias)
         if attention:
-            runs = runs.of_outcome(*BAD)
+            runs = runs.exclude(outcome=RunOutcome.SUCCEEDED)
         if outcome is not None:
-            runs = runs.of_outcome(RunOutcome(outcome))
+            runs = runs.filter(outcome=outcome)
         if since is not None:
             runs = runs.since(since)
-        runs = runs.with_outcome()
         runs = runs if json or traceback else runs.defer("exception_traceback")
         found = list(islice(_iter_runs(runs, name, limit + 1), limit + 1))
         shown = found[:limit]
@@ -132,12 +130,11 @@ def runs_table(
     """
     rows = []
     for run in runs:
-        row: dict[str, str | terminal.Cell] = {
-            "STARTED": terminal.instant(run.started, wide=wide)
-        }
+        started = run.started and terminal.instant(run.started, wide=wide)
+        row: dict[str, str | terminal.Cell] = {"STARTED": started or ""}
         if named:
             row["NAME"] = terminal.lock_name(run.name, wide=wide)
-        row["OUTCOME"] = terminal.coloured(run.current_outcome)
+        row["OUTCOME"] = terminal.coloured(run.outcome)
         took = run.duration
         row["DURATION"] = "" if took is None else format_measured(took)
         told = run.exception_type.rpartition(".")[2]
@@ -149,7 +146,8 @@ def runs_table(
     parts = [terminal.table(style, rows)]
     for run in runs if traceback else ():
         if run.exception_traceback:
-            title = terminal.printable(f"{run.name}, {local_text(run.started)}:")
+            at = local_text(run.started or run.ended)
+            title = terminal.printable(f"{run.name}, {at}:")
             lines = map(terminal.printable, run.exception_traceback.splitlines())
             parts.append("\n".join([title, *lines]))
     return "\n\n".join(parts)
@@ -159,6 +157,6 @@ def run_as_dict(run: Any) -> dict[str, Any]:
     """Return a run as JSON shows it."""
     return {
         "name": run.name,
-        "outcome": run.current_outcome,
+        "outcome": run.outcome,
         **{column: getattr(run, column) for column in COLUMNS},
     }

@@ -16,11 +16,10 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.links import PROGRAM
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.monitoring.summaries import summarize
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
 from django_shedlock.providers.database.reading import batches
 
@@ -78,16 +77,14 @@ class Listing(base.Subcommand):
             selection = Selection(provider, wanted, attention)
             found = selection.statuses()
             if json:
-                shown = selection.with_outcomes(islice(found, limit))
                 grace, findings = selection.search.grace, selection.findings
                 dicts = (
                     terminal.status_as_dict(each, grace, findings.get(each.name, []))
-                    | {"last_outcome": outcome}
-                    for each, outcome in shown
+                    for each in islice(found, limit)
                 )
                 terminal.write_json(self.stdout, dicts)
                 return
-            locks = list(selection.with_outcomes(islice(found, limit or LIMIT)))
+            locks = list(islice(found, limit or LIMIT))
             lines = [terminal.finding_line(self.style, e) for e in selection.of_store]
             if locks:
                 rows = list(selection.rows(locks, wide=wide))
@@ -126,10 +123,6 @@ def _have(count: int, other: str) -> str:
     return f"1 {other}lock has" if count == 1 else f"{count} {other}locks have"
 
 
-Lock = tuple[LockStatus, RunOutcome | None]
-"""A lock that is shown, and how its last run ended."""
-
-
 @dataclass
 class Selection:
     """The locks to show: those with findings first, the others by name."""
@@ -163,19 +156,11 @@ class Selection:
                 if status.name not in self.findings:
                     yield status
 
-    def with_outcomes(self, statuses: Iterator[LockStatus]) -> Iterator[Lock]:
-        """Add how their last runs ended; these are read for a page of locks at once."""
-        for page in batches(statuses):
-            names = [status.name for status in page]
-            summaries = summarize(self.provider, names, page)
-            outcomes = {each.name: each.last_outcome for each in summaries}
-            yield from ((status, outcomes[status.name]) for status in page)
-
-    def rows(self, locks: list[Lock], *, wide: bool) -> Iterator[terminal.Row]:
+    def rows(self, locks: list[LockStatus], *, wide: bool) -> Iterator[terminal.Row]:
         """Return the rows of a table."""
-        has_schedules = any(status.schedule for status, _ in locks)
-        has_findings = any(status.name in self.findings for status, _ in locks)
-        for status, outcome in locks:
+        has_schedules = any(status.schedule for status in locks)
+        has_findings = any(status.name in self.findings for status in locks)
+        for status in locks:
             row: dict[str, str | terminal.Cell] = {
                 "NAME": terminal.lock_name(status.name, wide=wide),
                 "STATE": terminal.coloured(status.state),
@@ -186,7 +171,7 @@ class Selection:
                 row["LOCKED AT"] = terminal.instant(status.locked_at) if by else ""
                 left = format_seconds(status.remaining) if is_held else ""
                 row["REMAINING"] = terminal.UNTIL_RESUMED if status.is_endless else left
-            row["LAST RUN"] = terminal.coloured(outcome or "")
+            row["LAST RUN"] = terminal.coloured(status.job.outcome or "")
             if has_schedules:
                 tick = status.next_tick
                 is_overdue = status.overdue_since(self.search.grace) is not None

@@ -10,9 +10,7 @@ from django_shedlock.console.cli import base
 from django_shedlock.console.cli.base import ExitStatus, Subcommand
 from django_shedlock.console.cli.terminal import printable
 from django_shedlock.console.links import command
-from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators import (
-    ACKNOWLEDGE,
     ACTIONS,
     RELEASE,
     Answer,
@@ -20,7 +18,6 @@ from django_shedlock.console.operators import (
     requests,
 )
 from django_shedlock.console.operators.acting import Action
-from django_shedlock.console.operators.trail import Trail
 from django_shedlock.exceptions import described
 from django_shedlock.jobs.catch_up import Result, catch_up
 from django_shedlock.locks.configuration import check_durations, full_name
@@ -80,9 +77,6 @@ class ActionCommand(Subcommand):
             for known in (name, full_name(name)):
                 if known in requests.jobs_by_name(provider):
                     return known, None
-        # A bad end outlives the record of its lock.
-        if self.action is ACKNOWLEDGE and Search().of_locks(provider, [name]):
-            return name, provider.status(name)
         return name, base.find_status(provider, name)
 
 
@@ -177,13 +171,14 @@ class CatchUp(Subcommand):
         overdue = failed = 0
         if dry_run:
             known = requests.jobs_by_name(provider)
-            for request in Trail(provider).requests():
-                if request.name in known:
-                    asked = f"{request.operator} asked for a run: {request.reason}"
-                    self.stdout.write(printable(f"Lock {request.name!r}: {asked}"))
+            for status in filter(requests.has_request, requests.find(provider)):
+                if status.name in known:
+                    job = status.job
+                    asked = f"{job.asked_by} asked for a run: {job.asked_why}"
+                    self.stdout.write(printable(f"Lock {status.name!r}: {asked}"))
         else:
-            for request, answer in requests.carry_out_requests(provider):
-                by = f"{request.operator} asked for it: {request.reason}"
+            for status, answer in requests.carry_out_requests(provider):
+                by = f"{status.job.asked_by} asked for it: {status.job.asked_why}"
                 if verbosity:
                     self.stdout.write(printable(f"{answer.detail} {by}"))
                 failed += answer.result is ActionResult.FAILED

@@ -8,7 +8,8 @@ from django_shedlock import conf
 from django_shedlock.console.cli import base
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.history.pruning import prune_actions, prune_locks, prune_runs
-from django_shedlock.locks.configuration import ZERO, default_duration
+from django_shedlock.history.retention import retention
+from django_shedlock.locks.configuration import ZERO
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.database import DatabaseLockProvider
 
@@ -24,7 +25,7 @@ class Prune(base.Subcommand):
         base.add_duration(
             parser,
             "--older-than",
-            "delete runs and operators' actions that began longer ago than this; "
+            "delete runs and operators' actions that ended longer ago than this; "
             "SHEDLOCK_HISTORY_RETENTION by default",
         )
         base.add_duration(
@@ -73,7 +74,11 @@ class Prune(base.Subcommand):
         **options: Any,
     ) -> None:
         if older_than is None:
-            older_than = default_duration(conf.HISTORY_RETENTION)
+            older_than = retention()
+        if older_than is None:
+            raise base.WrongCall(
+                f"{conf.HISTORY_RETENTION.name} is None: give --older-than."
+            )
         if older_than < ZERO:
             raise InvalidLockConfiguration(
                 f"{conf.HISTORY_RETENTION.name} must not be negative."
@@ -82,9 +87,7 @@ class Prune(base.Subcommand):
         if unused_for is not None:
             locks = prune_locks(using, unused_for, dry_run=dry_run)
             self.stdout.write(f"{done} records of unused locks: {locks}.")
-        runs = prune_runs(
-            using, older_than, provider, dry_run=dry_run, unused_for=unused_for
-        )
+        runs = prune_runs(using, older_than, provider, dry_run=dry_run)
         self.stdout.write(f"{done} runs: {runs}.")
         actions = prune_actions(using, older_than, provider, dry_run=dry_run)
         if actions:

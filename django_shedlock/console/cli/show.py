@@ -12,10 +12,10 @@ from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.cli.history import run_as_dict, runs_table
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.durations import format_seconds
+from django_shedlock.durations import format_measured, format_seconds
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.jobs.registry import About
-from django_shedlock.locks.states import LockStatus
+from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockAction, LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
@@ -99,7 +99,7 @@ class Show(base.Subcommand):
         using = provider.history_database
         if using is None:
             return None, []
-        runs = LockRun.objects.using(using).of_lock(name, provider.alias).with_outcome()
+        runs = LockRun.objects.using(using).of_lock(name, provider.alias)
         actions = LockAction.objects.using(using).of_lock(name, provider.alias)
         try:
             return (
@@ -128,6 +128,7 @@ def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
     if status.locked_by:
         yield from _holder(status)
         yield "Token", str(status.fencing_token)
+    yield from _runs(status)
     ticks = status.schedule_state
     if ticks.schedule is not None:
         yield "Schedule", str(ticks.schedule)
@@ -158,3 +159,25 @@ def _holder(status: LockStatus) -> Iterator[Fact]:
         yield "Until", f"{local_text(status.lock_until)}, {left}"
     elif status.state.may_run:
         yield "Expired at", local_text(status.lock_until)
+
+
+def _runs(status: LockStatus) -> Iterator[Fact]:
+    job = status.job
+    if status.state is LockState.RUNNING:
+        yield "Running for", format_seconds(status.held_for)
+    if job.usual_duration is not None:
+        yield "Usually", format_measured(job.usual_duration)
+    if job.outcome:
+        took = job.last_duration
+        how = [] if took is None else [f"after {format_measured(took)}"]
+        how += [f"at {local_text(job.ended_at)}"] if job.ended_at else []
+        text, role = terminal.coloured(job.outcome)
+        yield "Last run", terminal.Cell(", ".join([text, *how]), role)
+    if job.failures > 1:
+        yield "Failures", terminal.Cell(f"{job.failures} in a row", "ERROR")
+    if job.succeeded_at and job.outcome != RunOutcome.SUCCEEDED:
+        yield "Succeeded", local_text(job.succeeded_at)
+    if job.asked_at:
+        because = f", because: {job.asked_why}" if job.asked_why else ""
+        by = f" by {job.asked_by}" if job.asked_by else ""
+        yield "Requested", f"{local_text(job.asked_at)}{by}{because}"

@@ -12,7 +12,7 @@ from django.core.management.color import Style
 
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.findings import Finding, Severity
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.locks.states import JobState, LockState, LockStatus, RunOutcome
 
 UNTIL_RESUMED = "until resumed"
 """What remains of a pause without an end."""
@@ -147,7 +147,22 @@ def status_as_dict(
         "schedule": status.schedule and str(status.schedule),
         "next_tick": status.next_tick,
         "overdue_since": status.overdue_since(grace),
+        **_job_as_dict(status.job),
         "findings": [found.as_dict() for found in findings],
+    }
+
+
+def _job_as_dict(job: JobState) -> dict[str, Any]:
+    return {
+        "last_outcome": job.outcome,
+        "last_started_at": job.started_at,
+        "last_ended_at": job.ended_at,
+        "last_succeeded_at": job.succeeded_at,
+        "failures": job.failures,
+        "usual_duration": job.usual_duration,
+        "requested_at": job.asked_at,
+        "requested_by": job.asked_by,
+        "request_reason": job.asked_why,
     }
 
 

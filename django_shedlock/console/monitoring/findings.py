@@ -13,17 +13,21 @@ from django.utils.translation import pgettext_lazy
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.links import RUNBOOK, command, page_of_lock
 from django_shedlock.console.monitoring.sentences import Said, say, together
-from django_shedlock.console.monitoring.summaries import (
-    MOST_FAILURES,
-    LockSummary,
-    is_unusual,
+from django_shedlock.console.monitoring.traces import (
+    Evidence,
+    Trace,
+    fact_of,
+    traces_of,
 )
-from django_shedlock.console.monitoring.traces import Evidence, Trace, fact_of
 from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
 
+SHORT_RUN = timedelta(minutes=1)
+"""A job that has run for less than this needs no look."""
+UNUSUAL = 3
+"""A job that runs this many times longer than usual may be stuck."""
 LONG_PAUSE = timedelta(days=1)
 """Whoever paused a job without an end has perhaps forgotten it after this time."""
 
@@ -45,11 +49,10 @@ class Kind(TextChoices):
     LONG = "long", pgettext_lazy("shedlock", "runs too long")
     LOST = "lost", pgettext_lazy("shedlock", "lost")
     ABANDONED = "abandoned", pgettext_lazy("shedlock", "abandoned")
-    REPEATED = "repeated", pgettext_lazy("shedlock", "ran on two hosts")
     PAUSED = "paused", pgettext_lazy("shedlock", "paused")
     UNREADABLE = "unreadable", pgettext_lazy("shedlock", "unreadable")
+    HISTORY = "history", pgettext_lazy("shedlock", "not in the history")
     CLOCK = "clock"
-    HISTORY = "history"
     MORE = "more"
 
     @property
@@ -110,9 +113,18 @@ class Finding:
         return f"{what}: {' '.join(filter(None, [self.sentence, self.message, after]))}"
 
 
+def is_unusual(status: LockStatus) -> bool:
+    """Return whether a job has run for much longer than usual, and than last time."""
+    usual, last = status.job.usual_duration, status.job.last_duration
+    if usual is None or status.state is not LockState.RUNNING:
+        return False
+    longest = usual if last is None else max(usual, last)
+    return status.held_for > max(SHORT_RUN, UNUSUAL * longest)
+
+
 def findings_of(
     provider: LockProvider,
-    summary: LockSummary,
+    status: LockStatus,
     evidence: Evidence,
     grace: timedelta,
     held_for: timedelta | None,
@@ -120,35 +132,38 @@ def findings_of(
     """
     Return what an operator should look at in this lock, the most urgent first.
 
-    ``evidence`` has what operators did to it.
+    ``evidence`` has what operators did to it, and what its runs raised.
     """
-    status, bad = summary.status, summary.bad
-    told: list[Told | None] = [_bad_end(summary, each, evidence) for each in bad]
-    if summary.repetition is not None:
-        sentence, words = summary.repetition.told(), ["history", summary.name]
-        told.append((Kind.REPEATED, sentence, words, ""))
-    if status is not None and status.unreadable:
+    bad: Sequence[Trace] = ()
+    if status.unreadable:
         text = _("Its record can't be read (%(why)s). Correct or delete %(record)s.")
         record = provider.record_of(status.name)
         sentence = say(text, why=status.unreadable, record=record)
-        told = [(Kind.UNREADABLE, sentence, [], status.unreadable)]
-    elif status is not None:
+        told: list[Told | None] = [(Kind.UNREADABLE, sentence, [], status.unreadable)]
+    else:
+        bad = traces_of(status)
+        told = [_bad_end(status, each, evidence) for each in bad]
         told += [
             _overdue(status, bad, evidence, grace),
             _expired(status),
-            _long(status, summary, grace, held_for),
+            _long(status, grace, held_for),
             _paused(status),
+            _unrecorded(status),
         ]
+    messages = {
+        trace.outcome.value: evidence.message(trace.locked_by)
+        for trace in reversed(bad)  # of two losses the last run's
+    }
     found = (
         Finding(
             kind,
             provider.alias,
-            summary.name,
+            status.name,
             sentence,
             command(provider, *words) if words else "",
             fact := fact_of(kind, what),
             evidence.acknowledgement(fact),
-            next((t.message for t in bad if kind.value == t.outcome), ""),
+            messages.get(kind.value, ""),
         )
         for kind, sentence, words, what in filter(None, told)
     )
@@ -187,8 +202,8 @@ def _overdue(
     newest, words = since, ["trigger", status.name]
     if status.schedule is not None:
         newest = next(status.schedule.ticks_until(aware(status.clock) - grace))
-    is_expired = status.state is LockState.EXPIRED
-    if process := evidence.suspect(bad, status.locked_by if is_expired else ""):
+    unreported, is_expired = unreported_run(status), status.state is LockState.EXPIRED
+    if process := evidence.suspect(bad, unreported):
         text = _("Its last run may still go on in process %(process)s.")
         sentence = together(sentence, say(text, process=process))
         words = ["show", status.name]
@@ -197,37 +212,45 @@ def _overdue(
     return Kind.OVERDUE, sentence, words, newest.astimezone(UTC).isoformat()
 
 
+def unreported_run(status: LockStatus) -> str:
+    """Return the open run that does not hold the lock; empty if there is none."""
+    run = status.job.open_run or ""
+    # ShedLock may have acquired the lock since.
+    return "" if status.state.is_held and status.locked_by == run else run
+
+
 def _expired(status: LockStatus) -> Told | None:
-    if status.state is not LockState.EXPIRED:
+    run = unreported_run(status)
+    if not run:
         return None
-    sentence = say(
-        _(
-            "Its lease ended at %(at)s, but %(holder)s never released the lock: its "
-            "worker may have died, or its job runs for longer than lock_at_most_for. "
-            "The next start acquires the lock, a catch-up does not. Make sure that "
-            "process %(process)s is gone, then release the lock."
-        ),
-        at=local_text(status.lock_until),
-        holder=status.locked_by,
-        process=process_of(status.locked_by),
+    text = _(
+        "Its lease ended at %(at)s, but %(holder)s never released the lock: its "
+        "worker may have died, or its job runs for longer than lock_at_most_for. "
+        "The next start acquires the lock, a catch-up does not. Make sure that "
+        "process %(process)s is gone, then release the lock."
     )
-    return Kind.EXPIRED, sentence, ["release", status.name, "--force"], status.locked_by
+    words = ["release", status.name, "--force"]
+    if run != status.locked_by:
+        text = _(
+            "Its lease ended, but %(holder)s never released the lock, and another "
+            "service has acquired it since. Make sure that process %(process)s is gone."
+        )
+        words = ["acknowledge", status.name, "--reason", "its process is gone"]
+    at, process = local_text(status.lock_until), process_of(run)
+    return Kind.EXPIRED, say(text, at=at, holder=run, process=process), words, run
 
 
 def _long(
-    status: LockStatus,
-    summary: LockSummary,
-    grace: timedelta,
-    held_for: timedelta | None,
+    status: LockStatus, grace: timedelta, held_for: timedelta | None
 ) -> Told | None:
     if status.state is not LockState.RUNNING:
         return None
-    usual, text = summary.usual_duration, ""
+    usual, text = status.job.usual_duration, ""
     tick = status.skips_since(grace) if held_for is None else None
     if held_for is not None and (usual is None or usual <= held_for):
         if status.held_for > held_for:
             text = _("Its job has run for %(time)s as %(holder)s.")
-    elif usual is not None and is_unusual(status, usual):
+    elif is_unusual(status):
         text = _("Its job has run for %(time)s as %(holder)s, usually for %(usual)s.")
     elif tick is not None and (usual is None or status.held_for > usual):
         text = _(
@@ -261,28 +284,35 @@ def _paused(status: LockStatus) -> Told | None:
     return Kind.PAUSED, sentence, ["resume", status.name], status.locked_by
 
 
-def _bad_end(summary: LockSummary, trace: Trace, evidence: Evidence) -> Told | None:
-    status, outcome = summary.status, trace.outcome
-    is_expired = status is not None and status.state is LockState.EXPIRED
+def _unrecorded(status: LockStatus) -> Told | None:
+    if status.job.unrecorded_at is None or not status.job.is_unrecorded:
+        return None
+    text = _(
+        "The history lacks its last run, because it could not be written at %(at)s: "
+        "the log says why."
+    )
+    at = local_text(status.job.unrecorded_at)
+    words = ["history", status.name]
+    return Kind.HISTORY, say(text, at=at), words, status.job.last_run or ""
+
+
+def _bad_end(status: LockStatus, trace: Trace, evidence: Evidence) -> Told | None:
+    job, outcome = status.job, trace.outcome
     which, last = say(_("Its last run")), None
     again: Said | str = ""
-    if trace.run.pk != summary.last_run:
+    if not trace.is_last:
         which = say(_("An earlier run"))
-        if not trace.is_news:
-            return None
-    elif is_expired and outcome is RunOutcome.ABANDONED:
-        return None  # the finding that its lock has expired says the same
-    elif summary.failures > 1:
+    elif outcome is RunOutcome.ABANDONED and unreported_run(status):
+        return None  # a later run has not reported its end either
+    elif job.failures > 1:
         text = _(", and %(count)s runs in a row have not succeeded")
-        if summary.failures == MOST_FAILURES:
-            text = _(", and at least %(count)s runs in a row have not succeeded")
-        again = say(text, count=summary.failures)
-    if summary.last_success is not None:
-        at = local_text(summary.last_success)
+        again = say(text, count=job.failures)
+    if job.succeeded_at is not None:
+        at = local_text(job.succeeded_at)
         last = say(_("It last succeeded at %(at)s."), at=at)
-    end, remedy = trace.told(which, again)
-    locked_by, words = trace.run.locked_by, ["history", summary.name]
+    locked_by, words = trace.locked_by, ["history", status.name]
+    end, remedy = trace.told(which, again, evidence.exception(locked_by))
     if trace.may_run:
-        words = ["acknowledge", summary.name, "--reason", "its process is gone"]
+        words = ["acknowledge", status.name, "--reason", "its process is gone"]
     sentence = together(end, evidence.released(locked_by), last, remedy)
     return Kind(str(outcome)), sentence, words, locked_by

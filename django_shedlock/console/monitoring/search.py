@@ -5,41 +5,30 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from itertools import islice
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_noop as _
 
 from django_shedlock import conf
 from django_shedlock.clocks import TOLERANCE, clock_difference
-from django_shedlock.console.links import command
+from django_shedlock.console.links import PROGRAM
 from django_shedlock.console.monitoring.findings import Finding, Kind, findings_of
-from django_shedlock.console.monitoring.repetitions import repetitions
 from django_shedlock.console.monitoring.sentences import say
-from django_shedlock.console.monitoring.summaries import (
-    LockSummary,
-    badly_ended,
-    summarize,
-)
 from django_shedlock.console.monitoring.traces import (
+    LONG_HISTORY,
     Evidence,
     actions_of,
     history_is_outgrown,
+    rows_of,
+    traces_of,
 )
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.locks.states import NOT_FREE, LockState
-from django_shedlock.models import LockAction
+from django_shedlock.locks.states import NOT_FREE, LockState, LockStatus
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.base import (
-    ALL_LOCKS,
-    LockProvider,
-    LockQuery,
-    matches_any,
-)
-from django_shedlock.providers.database.reading import PAGE
+from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 
 MOST = 10_000
 """Maximum number of locks whose findings are reported."""
@@ -117,14 +106,14 @@ class Search:
             sentence = say(text, time=format_duration(abs(difference)))
             yield Finding(Kind.CLOCK, alias, None, sentence)
         if is_outgrown:
-            retention = conf.HISTORY_RETENTION
+            time = format_duration(LONG_HISTORY)
             text = _(
-                "Many runs are much older than %(setting)s = %(time)s: let a scheduler "
-                "prune them each day."
+                "With %(setting)s = None the history grows for ever, and has runs that "
+                "are older than %(time)s: give the setting a duration, or prune them."
             )
-            time = format_duration(default_duration(retention))
-            sentence = say(text, setting=retention.name, time=time)
-            prune = command(provider, "prune")
+            sentence = say(text, setting=conf.HISTORY_RETENTION.name, time=time)
+            words = ("prune", "--older-than", time, "--all-providers")
+            prune = f"{PROGRAM} {' '.join(words)}"
             yield Finding(Kind.HISTORY, alias, None, sentence, prune)
         for found in attention.findings.values():
             yield from found
@@ -145,9 +134,9 @@ class Search:
         Locks without findings are left out. Raises ``LockProviderError`` if the store
         failed.
         """
-        wanted = [name for name in names if not matches_any(name, self.ignored)]
-        repeated = repetitions(provider)
-        return self._found(provider, summarize(provider, wanted, None, repeated))
+        wanted = LockQuery(names=names, ignored=self.ignored)
+        found = self._found(provider, provider.statuses(wanted) if names else ())
+        return {name: found[name] for name in sorted(found)}
 
     def attention(self, provider: LockProvider, limit: int = 1000) -> Attention:
         """
@@ -155,47 +144,43 @@ class Search:
 
         Raises ``LockProviderError`` if the store failed.
         """
-        found_bad = badly_ended(provider, None if self.ignored else limit + 1)
-        repeated = repetitions(provider)
-        all_bad = dict.fromkeys([*found_bad, *repeated])
-        wanted = (name for name in all_bad if not matches_any(name, self.ignored))
-        bad = list(islice(wanted, limit + 1))
-        few = bad[:PAGE]
         query = LockQuery(
             ignored=self.ignored,
             states=NOT_FREE - {LockState.HELD_AT_LEAST},
             overdue_by=self.grace,
+            needs_look=True,
             by_urgency=True,
-            limit=limit + 1 + len(few),
-            also=few,
+            limit=limit + 1,
         )
-        statuses = {status.name: status for status in provider.statuses(query)}
-        is_complete = max(len(statuses.keys() - {*few}), len(bad)) <= limit
-        # Without a record, unless the limits have left it out.
-        unread = bad[PAGE if is_complete else 0 :]
-        if unread := [name for name in unread if name not in statuses]:
-            others = provider.statuses(LockQuery(names=unread))
-            statuses |= {status.name: status for status in others}
-        names = {*statuses, *bad}
-        summaries = summarize(provider, names, statuses.values(), repeated)
-        found = self._found(provider, summaries)
+        statuses = list(provider.statuses(query))
+        found = self._found(provider, statuses)
         urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
         chosen = {name: found[name] for name in urgent[:limit]}
-        return Attention(chosen, is_complete and len(urgent) <= limit)
+        return Attention(chosen, len(statuses) <= limit)
 
     def _found(
-        self, provider: LockProvider, summaries: Sequence[LockSummary]
+        self, provider: LockProvider, statuses: Iterable[LockStatus]
     ) -> dict[str, list[Finding]]:
-        def look(lock: LockSummary, *actions: LockAction) -> list[Finding]:
-            evidence, times = Evidence(actions), (self.grace, self.held_for)
-            found = findings_of(provider, lock, evidence, *times)
-            return [e for e in found if self.acknowledged or not e.acknowledged]
+        # The history is read for few locks.
+        nothing = Evidence()
+        suspicious = [each for each in statuses if self._look(provider, each, nothing)]
+        actions = actions_of(provider, [status.name for status in suspicious])
+        traces = (trace for status in suspicious for trace in traces_of(status))
+        rows = rows_of(provider, {trace.locked_by for trace in traces})
+        found = {}
+        for status in suspicious:
+            evidence = Evidence(actions.get(status.name, ()), rows)
+            findings = self._look(provider, status, evidence)
+            if not self.acknowledged:
+                findings = [each for each in findings if not each.acknowledged]
+            if findings:
+                found[status.name] = findings
+        return found
 
-        # What operators did is read for few locks.
-        suspicious = {lock.name: lock for lock in summaries if look(lock)}
-        actions = actions_of(provider, suspicious)
-        found = {n: look(each, *actions.get(n, ())) for n, each in suspicious.items()}
-        return {name: findings for name, findings in found.items() if findings}
+    def _look(
+        self, provider: LockProvider, status: LockStatus, evidence: Evidence
+    ) -> list[Finding]:
+        return findings_of(provider, status, evidence, self.grace, self.held_for)
 
 
 def aliases_to_search() -> list[str]:
@@ -210,14 +195,13 @@ def aliases_to_search() -> list[str]:
 class Selection:
     """Some locks, how many there are in each state, and how many are left out."""
 
-    locks: Sequence[LockSummary]
+    locks: Sequence[LockStatus]
     states: dict[LockState, int]
 
     @property
     def left_out(self) -> int:
         """How many locks have a record, but are not among these."""
-        known = sum(lock.status is not None for lock in self.locks)
-        return max(0, sum(self.states.values()) - known)
+        return max(0, sum(self.states.values()) - len(self.locks))
 
 
 def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
@@ -228,29 +212,17 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
     ``LockProviderError`` if the store failed.
     """
     total = provider.count()
-    is_small = total <= most
-    urgent = LockQuery(states=NOT_FREE, overdue_by=grace, by_urgency=True, limit=most)
-    read = list(provider.statuses(ALL_LOCKS if is_small else urgent))
-    if is_small or len(read) < most:
-        # All locks that were not read are free, so no count is needed.
-        states = Counter(status.state for status in read)
-    else:
+    urgent = LockQuery(
+        states=NOT_FREE, overdue_by=grace, needs_look=True, by_urgency=True, limit=most
+    )
+    read = list(provider.statuses(ALL_LOCKS if total <= most else urgent))
+    if total > most == len(read):
         states = Counter({e: provider.count(LockQuery(states=[e])) for e in NOT_FREE})
+    else:  # all locks that were not read are free
+        states = Counter(status.state for status in read)
     states[LockState.FREE] += max(0, total - states.total())
-    statuses = {status.name: status for status in read}
-    # Most held locks need no attention.
-    late = LockQuery(states={LockState.EXPIRED}, overdue_by=grace).select(read)
-    first = [status.name for status in late]
-    repeated = repetitions(provider)
-    bad = [*badly_ended(provider, most), *repeated]
-    names = dict.fromkeys([*first, *bad, *statuses])
-    if not is_small:
-        names |= dict.fromkeys(known_jobs(provider.alias))
-    chosen = list(islice(names, most))
-    unread = [] if is_small else [name for name in chosen if name not in statuses]
-    if unread:
-        others = provider.statuses(LockQuery(names=unread))
-        statuses |= {status.name: status for status in others}
-    found = [statuses[name] for name in chosen if name in statuses]
-    locks = summarize(provider, chosen, found, repeated)
-    return Selection(locks, {state: states[state] for state in LockState})
+    if total > most > len(read):
+        known = known_jobs(provider.alias).keys() - {status.name for status in read}
+        jobs = sorted(known)[: most - len(read)]
+        read += provider.statuses(LockQuery(names=jobs))
+    return Selection(read, {state: states[state] for state in LockState})

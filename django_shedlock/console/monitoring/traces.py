@@ -1,25 +1,29 @@
-"""What the history and the trail tell of runs that ended badly."""
+"""What the record, the history and the trail tell of runs that ended badly."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
 
 from django.db import Error
 from django.db.models import Q
 from django.utils.text import Truncator
 from django.utils.translation import gettext_noop as _
 
-from django_shedlock import conf
-from django_shedlock.clocks import aware, local_text
+from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.sentences import Said, say
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import StatementNow
-from django_shedlock.locks.configuration import default_duration
+from django_shedlock.history.retention import retention
 from django_shedlock.locks.lock import process_of
-from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRun
-from django_shedlock.models.runs import NEWS, LockRunQuerySet
+from django_shedlock.locks.states import LockStatus, RunOutcome
+from django_shedlock.models import (
+    ActionKind,
+    ActionResult,
+    LockAction,
+    LockRun,
+    LockRunQuerySet,
+)
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.connections import run_here
@@ -34,44 +38,29 @@ LONGEST_MESSAGE = 200
 """Characters of an exception's message in a finding."""
 TICK = "overdue "
 """With what the fact of an overdue tick begins."""
+LONG_HISTORY = timedelta(days=365)
+"""A history that deletes nothing is reported when its oldest run is older."""
+BAD = {outcome.value: outcome for outcome in RunOutcome if outcome.is_bad}
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A run that ended badly, or lost its lock."""
+    """A run that ended badly, or lost its lock, as its lock's record tells it."""
 
-    run: LockRun
+    locked_by: str
+    outcome: RunOutcome
+    lost_at: datetime | None = None
+    may_run: bool = False
+    """Whether nobody knows that its job has ended."""
+    is_last: bool = True
+    """Whether no later run has ended."""
 
-    @property
-    def outcome(self) -> RunOutcome:
-        """How it ended; a run that is traced does not hold its lock any more."""
-        written = RunOutcome(self.run.outcome)
-        return RunOutcome.ABANDONED if written is RunOutcome.RUNNING else written
-
-    @property
-    def may_run(self) -> bool:
-        """Whether nobody knows that its job has ended."""
-        return self.run.finished is None and self.outcome is not RunOutcome.FAILED
-
-    @property
-    def is_news(self) -> bool:
-        """Whether it is a loss of which one has to know, however later runs ended."""
-        moment = self.run.finished or self.run.lost_at
-        if moment is None or self.run.outcome != RunOutcome.LOST:
-            return False
-        return aware(vars(self.run)["clock"]) - aware(moment) < NEWS
-
-    @property
-    def message(self) -> str:
-        """A sentence with the first line of its exception's message; may be empty."""
-        line = self.run.exception_message.strip().partition("\n")[0].rstrip(" .\r")
-        told = Truncator(line).chars(LONGEST_MESSAGE)
-        return say(_("It raised: %(text)s."), text=told) if told else ""
-
-    def told(self, which: Said, again: Said | str) -> tuple[Said, Said]:
+    def told(self, which: Said, again: Said | str, exception: str) -> tuple[Said, Said]:
         """Return how it ended, and what an operator should do."""
-        lost_at, remedy = self.run.lost_at, say(_("Find out why."))
-        text = _("%(which)s failed with %(exception)s%(again)s.")
+        lost_at, remedy = self.lost_at, say(_("Find out why."))
+        text = _("%(which)s has failed%(again)s.")
+        if exception:
+            text = _("%(which)s failed with %(exception)s%(again)s.")
         if self.outcome is RunOutcome.LOST:
             text = _("%(which)s lost its lock before it ended%(again)s.")
             if lost_at:
@@ -93,17 +82,50 @@ class Trace:
                     "It may still run: make sure that its process %(process)s is gone, "
                     "before its job runs again."
                 ),
-                process=process_of(self.run.locked_by),
+                process=process_of(self.locked_by),
             )
         values = {"at": lost_at and local_text(lost_at), "which": which, "again": again}
-        return say(text, exception=self.run.exception_type, **values), remedy
+        return say(text, exception=exception, **values), remedy
+
+
+def traces_of(status: LockStatus) -> list[Trace]:
+    """Return the last run if it ended badly, and the last loss if that is recent."""
+    job, found = status.job, []
+    outcome, last_run = BAD.get(job.outcome or ""), job.last_run or ""
+    if outcome is not None:
+        lost_at = job.lost_at if job.lost_run == last_run else None
+        found.append(Trace(last_run, outcome, lost_at, job.may_still_run))
+    if status.has_recent_loss and job.lost_run and job.lost_run != last_run:
+        # The record does not say any more whether its body has ended.
+        loss = Trace(job.lost_run, RunOutcome.LOST, job.lost_at, is_last=False)
+        found.append(loss)
+    return found
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What operators did to a lock, the newest first."""
+    """
+    What else is known of a lock.
+
+    ``actions`` are what operators did to it, the newest first; ``rows`` are those of
+    the history, by their ``locked_by``.
+    """
 
     actions: Sequence[LockAction] = ()
+    rows: Mapping[str, LockRun] = field(default_factory=dict)
+
+    def exception(self, locked_by: str) -> str:
+        """Return the type of what the run raised; empty if that is not known."""
+        row = self.rows.get(locked_by)
+        return "" if row is None else str(row.exception_type)
+
+    def message(self, locked_by: str) -> Said | str:
+        """Return a sentence with the first line of its message; may be empty."""
+        row = self.rows.get(locked_by)
+        text = "" if row is None else str(row.exception_message)
+        line = text.strip().partition("\n")[0].rstrip(" .\r")
+        told = Truncator(line).chars(LONGEST_MESSAGE)
+        return say(_("It raised: %(text)s."), text=told) if told else ""
 
     def released(self, locked_by: str) -> Said | None:
         """Return who released this acquisition by force, if somebody did."""
@@ -138,7 +160,7 @@ class Evidence:
 
     def suspect(self, bad: Iterable[Trace], expired: str) -> str:
         """Return the process of a run that may still go on for all that people said."""
-        ran = [(e.outcome.value, e.run.locked_by) for e in bad if e.may_run]
+        ran = [(e.outcome.value, e.locked_by) for e in bad if e.may_run]
         ran += [("expired", expired)] * bool(expired)
         known = self.acknowledgement
         unknown = (by for kind, by in ran if not known(fact_of(kind, by)))
@@ -175,6 +197,22 @@ def actions_of(
     return found
 
 
+def rows_of(provider: LockProvider, runs: Collection[str]) -> dict[str, LockRun]:
+    """
+    Return what these runs raised, by their ``locked_by``, as far as there are rows.
+
+    One statement for each batch. Raises ``LockProviderError`` if the store failed.
+    """
+
+    def read(rows: LockRunQuerySet) -> list[LockRun]:
+        told = rows.only("locked_by", "exception_type", "exception_message")
+        parts = (told.filter(locked_by__in=some) for some in batches(sorted(runs)))
+        return [row for part in parts for row in part]
+
+    rows = read_history(provider, read) if runs else []
+    return {row.locked_by: row for row in rows}
+
+
 def read_history(
     provider: LockProvider, read: Callable[[LockRunQuerySet], list[T]]
 ) -> list[T]:
@@ -199,34 +237,18 @@ def read_history(
         return []
 
 
-def recent_runs(
-    provider: LockProvider, names: Collection[str], age: timedelta
-) -> list[dict[str, Any]]:
-    """
-    Return the ``totals()`` of the runs of these locks that began since then.
-
-    A dead worker's run still counts as running. One statement for each thousand names.
-    Raises ``LockProviderError`` if the store failed.
-    """
-
-    def read(runs: LockRunQuerySet) -> list[dict[str, Any]]:
-        since = runs.since(age).filter(provider=provider.alias)
-        parts = (since.filter(name__in=some) for some in batches(sorted(names)))
-        return [total for part in parts for total in part.totals()]
-
-    return read_history(provider, read)
-
-
 def history_is_outgrown(provider: LockProvider) -> bool:
     """
-    Return whether runs that nobody needs are much older than their retention.
+    Return whether a history that deletes nothing by itself has become long.
 
-    Raises ``LockProviderError`` if the store failed.
+    With ``SHEDLOCK_HISTORY_RETENTION`` no statement is sent. Raises
+    ``LockProviderError`` if the store failed.
     """
-    # Those that a weekly prune would delete are not.
-    age = default_duration(conf.HISTORY_RETENTION) + timedelta(days=7)
+    if retention() is not None:
+        return False
 
-    def read(runs: LockRunQuerySet) -> list[Any]:
-        return list(runs.outgrown(age).filter(provider=provider.alias)[:1])
+    def read(runs: LockRunQuerySet) -> list[int]:
+        oldest = runs.older_than(LONG_HISTORY).order_by("ended")
+        return list(oldest.values_list("pk", flat=True)[:1])
 
     return bool(read_history(provider, read))

@@ -1,5 +1,6 @@
 """What an operator's action is, and the one way in which each is carried out."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -11,7 +12,7 @@ from django.utils.functional import Promise
 from django.utils.translation import override
 
 from django_shedlock.console.operators import performing
-from django_shedlock.console.operators.trail import OperatorAction, Trail
+from django_shedlock.console.operators.trail import OperatorAction, write_action
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import LockState, LockStatus
@@ -98,6 +99,8 @@ class Action:
     """Is called with ``(asked, before, **options)``; returns whether it was done."""
     is_shown: Callable[..., bool] = bool
     """Whether the lock, read after a lost reply, shows that it was done."""
+    success: ActionResult = ActionResult.DONE
+    """The result if it was done."""
     signal: Signal | None = None
     makes: Callable[[OperatorAction], str] | None = None
     """Returns the identity of the acquisition that it makes."""
@@ -142,7 +145,7 @@ class Action:
         Do it to the acquisition that is meant, with a row of the trail and a signal.
 
         ``seen`` is the lock, if it was read before. Raises ``LockProviderError`` if the
-        store failed.
+        store failed, or if the row of an acknowledgement can't be written.
         """
         before = seen or asked.provider.status(asked.name)
         meant = asked.locked_by
@@ -156,42 +159,41 @@ class Action:
             lasting = options.get("lasting")
             lasting = None if lasting == FOREVER else lasting
             asked = replace(asked, facts=self.facts(asked, before), lasting=lasting)
-        trail = Trail(asked.provider)
-        row = trail.begin(self.kind, asked)
-        if row is None and self.kind is ActionKind.ACKNOWLEDGE:
-            raise LockProviderError(
-                f"Lock {asked.name!r}: nothing is acknowledged, since the trail of "
-                "operators' actions can't be written."
-            )
         look = cache(asked.look)
+        began = time.monotonic()
         result = ActionResult.REFUSED
         try:
             if is_meant and self.perform(asked, before, **options):
-                result = ActionResult.DONE
+                result = self.success
         except BaseException as error:
             if not getattr(error, "is_uncertain", False):
                 detail = described(error)
                 if not isinstance(error, LockProviderError):
                     with override("en"):  # interrupted, perhaps after it was done
                         detail = f"{detail}; {performing.condition(look())}"
-                trail.end(row, asked.name, ActionResult.FAILED, detail)
+                self._write(asked, ActionResult.FAILED, detail, began)
                 raise
             after = look()
-            is_ours = after is not None and after.locked_by == asked.locked_by
+            is_ours = after is not None and after.locked_by == (asked.locked_by or "")
             is_done = is_ours and self.is_shown(before, after, **options)
-            result = ActionResult.DONE if is_done else ActionResult.STARTED
+            result = self.success if is_done else ActionResult.STARTED
 
         def tell() -> str:
-            if result is ActionResult.DONE:
+            if result is self.success:
                 if isinstance(self.done, Promise):
                     return str(self.done) % {"name": repr(asked.name)}
-                return self.done(asked.name, before, look)
+                return self.done(asked, before, look)
             if result is ActionResult.STARTED:
                 return performing.unknown(self.unknown, asked.name, look())
             return self.refusal(asked.name, meant, look())
 
         answer = Answer(result, tell, look)
-        trail.end(row, asked.name, result, answer.detail)
+        was_written = self._write(asked, result, answer.detail, began)
+        if answer and not was_written and self.kind is ActionKind.ACKNOWLEDGE:
+            raise LockProviderError(
+                f"Lock {asked.name!r}: nothing is acknowledged, since the trail of "
+                "operators' actions can't be written."
+            )
         if answer and self.signal:
             told = {"action": asked, "answer": answer, **options}
             self.signal.send_robust(type(asked.provider), **told)
@@ -199,3 +201,9 @@ class Action:
             by = asked.operator or "an operator"
             logger.warning("%s %s asked for it: %r", answer.detail, by, asked.reason)
         return answer
+
+    def _write(
+        self, asked: OperatorAction, result: ActionResult, detail: str, began: float
+    ) -> bool:
+        took = timedelta(seconds=time.monotonic() - began)
+        return write_action(asked, self.kind, result, detail, took=took)

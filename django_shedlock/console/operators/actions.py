@@ -11,7 +11,7 @@ from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import LockState
-from django_shedlock.models.console import ActionKind
+from django_shedlock.models.console import ActionKind, ActionResult
 
 RUNNING, PAUSED, EXPIRED = LockState.RUNNING, LockState.PAUSED, LockState.EXPIRED
 KEPT, FREE = LockState.HELD_AT_LEAST, LockState.FREE
@@ -31,7 +31,7 @@ RELEASE = Action(
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is released"),
     perform=lambda asked, before, running=False: (
         bool(before and (running or before.state is KEPT))
-        and asked.provider.replace(before, ZERO)
+        and performing.replaced(asked, before, ZERO)
     ),
     is_shown=lambda before, after, **options: (
         before.state is not FREE and after.state is FREE
@@ -154,7 +154,7 @@ RESUME = Action(
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is resumed"),
     done=performing.resumed,
     perform=lambda asked, before: (
-        bool(before and before.pause) and asked.provider.replace(before, ZERO)
+        bool(before and before.pause) and performing.replaced(asked, before, ZERO)
     ),
     is_shown=lambda before, after: after.state is FREE,
     signal=signals.lock_resumed,
@@ -164,9 +164,7 @@ ACKNOWLEDGE = Action(
     kind=ActionKind.ACKNOWLEDGE,
     permission="acknowledge_lockrecord",
     states=frozenset(LockState),
-    cures=frozenset(
-        {Kind.OVERDUE, Kind.FAILED, Kind.LOST, Kind.ABANDONED, Kind.REPEATED}
-    ),
+    cures=frozenset({Kind.OVERDUE, Kind.FAILED, Kind.LOST, Kind.ABANDONED}),
     question=gettext_lazy(
         "The findings that the lock has now are silent. What happens from now on, such "
         "as another failure, is a finding again."
@@ -194,16 +192,21 @@ ACKNOWLEDGE = Action(
     help="silence the findings that a lock has now, until something new happens",
     needs_reason=True,
 )
-RUN = requests.RunRequest(
+RUN = Action(
     kind=ActionKind.RUN,
     permission="run_lockrecord",
-    states=frozenset({FREE, KEPT, EXPIRED}),
+    states=requests.MAY_START,
     cures=frozenset({Kind.OVERDUE, Kind.FAILED}),
     question=gettext_lazy(
         "The job runs under its lock, even if its tick has been run, or if "
         "lock_at_least_for keeps the lock."
     ),
     refused=requests.NOT_STARTED,
+    unknown=gettext_lazy("Nobody knows whether a run of %(name)s is requested"),
+    done=requests.requested,
+    perform=requests.request,
+    is_shown=requests.is_requested,
+    success=ActionResult.REQUESTED,
     obstacles=requests.obstacles,
     notes=requests.notes,
 )
@@ -211,12 +214,13 @@ WITHDRAW = Action(
     kind=ActionKind.WITHDRAW,
     permission="run_lockrecord",
     states=frozenset(LockState),
-    question=gettext_lazy("No catch-up and no worker will carry out the request."),
+    question=gettext_lazy("No catch-up and no beat will carry out the request."),
     refused=gettext_lazy("No request for lock %(name)s is withdrawn: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether a request for %(name)s is withdrawn"),
     done=gettext_lazy("The request to run the job of lock %(name)s is withdrawn."),
     obstacles=requests.unasked,
-    perform=performing.withdraw,
+    perform=requests.withdraw,
+    is_shown=requests.is_withdrawn,
     help="withdraw the request to run a job, if nobody has carried it out",
 )
 

@@ -8,18 +8,47 @@ from typing import Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 
-from django_shedlock.clocks import Backoff, local_text
+from django_shedlock import conf
+from django_shedlock.clocks import Backoff, aware, local_text
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators.trail import OperatorAction, Trail
+from django_shedlock.console.operators.trail import OperatorAction
 from django_shedlock.durations import format_left
+from django_shedlock.history.recording import write_abandoned
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.states import AbandonedRun, LockState, LockStatus
 from django_shedlock.schedules.state import Start, Trigger
 
 Look = Callable[[], LockStatus | None]
 """Reads the lock as it is after the action; ``None`` if it can't be read."""
+
+
+def replaced(
+    asked: OperatorAction,
+    before: LockStatus,
+    lasting: timedelta,
+    *,
+    locked_by: str | None = None,
+) -> bool:
+    """
+    Release the lock, or replace a pause; return whether that was done.
+
+    A run that was open is accounted for with that, so it is written to the history.
+    """
+    if not asked.provider.replace(before, lasting, locked_by=locked_by):
+        return False
+    if before.job.open_run is not None:
+        is_last = before.job.open_run == before.locked_by
+        ended_at = min(aware(before.lock_until), aware(before.clock))
+        started_at = aware(before.locked_at) if is_last else None
+        _write(asked, AbandonedRun(before.job.open_run, started_at, ended_at))
+    return True
+
+
+def _write(asked: OperatorAction, run: AbandonedRun) -> None:
+    if conf.HISTORY.value:
+        write_abandoned(asked.provider, asked.name, run)
 
 
 def pause(
@@ -36,29 +65,24 @@ def pause(
     with another reason or end is replaced. A lock without a record gets one.
     """
     start = Start(Trigger.OPERATOR)
-    lock = Lock(asked.provider, LockConfiguration(asked.name, lasting, start=start))
+    configuration = LockConfiguration(asked.name, lasting, start=start)
+    lock = Lock(asked.provider, configuration, opens_run=False)
     lock.locked_by = str(asked.locked_by)
     if before and before.pause:
         wanted = Pause.parse(lock.locked_by)
         is_endless = before.is_endless and lasting == FOREVER
         if is_endless and wanted and wanted.reason == before.pause.reason:
             return False
-        if asked.provider.replace(before, lasting, locked_by=lock.locked_by):
+        if replaced(asked, before, lasting, locked_by=lock.locked_by):
             return True
     backoff = Backoff(wait)
     while asked.provider.acquire(lock) is not None:
         if backoff.is_over:
             return False
         time.sleep(backoff.pause())
+    if lock.abandoned is not None:
+        _write(asked, lock.abandoned)
     return True
-
-
-def withdraw(asked: OperatorAction, before: LockStatus | None) -> bool:
-    """Close the open requests for this lock's job; say who did, and why."""
-    by = asked.operator or "another operator"
-    why = f", because: {asked.reason}" if asked.reason else ""
-    trail = Trail(asked.provider)
-    return bool(trail.close_requests(asked.name, f"{by} withdrew it{why}."))
 
 
 def of_findings(asked: OperatorAction, before: LockStatus | None) -> Sequence[str]:
@@ -108,29 +132,29 @@ def condition(status: LockStatus | None) -> str:
     return told[status.state] % _facts(status)
 
 
-def released(name: str, before: LockStatus, look: Look) -> str:
+def released(asked: OperatorAction, before: LockStatus, look: Look) -> str:
     """Say that a lock is released; what it is now need not be read."""
     told = gettext("Lock %(name)s is released. %(holder)s held it.")
     if before.state.may_run:
         told += " " + gettext("Its job was not stopped, and may still run.")
-    return told % {"name": repr(name), "holder": before.locked_by}
+    return told % {"name": repr(asked.name), "holder": before.locked_by}
 
 
-def extended(name: str, before: LockStatus, look: Look) -> str:
+def extended(asked: OperatorAction, before: LockStatus, look: Look) -> str:
     """Say for how long an extended lock is held now."""
     after = look()
     if after is None or not after.state.is_held:
-        return gettext("Lock %(name)s was extended.") % {"name": repr(name)}
+        return gettext("Lock %(name)s was extended.") % {"name": repr(asked.name)}
     told = gettext("Lock %(name)s is held for %(left)s more at the most.")
     if before.lock_until == after.lock_until:
         told += " " + gettext("Its lease was longer than that already.")
-    return told % {"name": repr(name), "left": format_left(after.remaining)}
+    return told % {"name": repr(asked.name), "left": format_left(after.remaining)}
 
 
-def paused(name: str, before: LockStatus | None, look: Look) -> str:
+def paused(asked: OperatorAction, before: LockStatus | None, look: Look) -> str:
     """Say how long a job is paused, and what the pause replaces."""
     after = look()
-    facts = {"name": repr(name), "end": _end_of_pause(after) if after else ""}
+    facts = {"name": repr(asked.name), "end": _end_of_pause(after) if after else ""}
     told = gettext("The job of lock %(name)s is paused %(end)s.") % facts
     if before and before.pause:
         text = gettext("This replaces the pause by %(operator)s, because: %(reason)s.")
@@ -141,13 +165,13 @@ def paused(name: str, before: LockStatus | None, look: Look) -> str:
     return told
 
 
-def resumed(name: str, before: LockStatus, look: Look) -> str:
+def resumed(asked: OperatorAction, before: LockStatus, look: Look) -> str:
     """Say whose pause has ended, and whether a tick was missed."""
     text = gettext(
         "The job of lock %(name)s is resumed. %(operator)s had paused it, because: "
         "%(reason)s."
     )
-    told = text % {"name": repr(name), **_facts(before)}
+    told = text % {"name": repr(asked.name), **_facts(before)}
     after = look()
     return f"{told} {_ticks(after)}" if after and after.schedule else told
 

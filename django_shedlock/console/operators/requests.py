@@ -1,17 +1,9 @@
-"""Runs that operators ask for: here and now, by a worker, or by a catch-up."""
+"""Runs that operators ask for: here and now, or by the next catch-up or beat."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import timedelta
-from functools import partial
-from importlib import import_module
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
-import django
-from django.apps import apps
-from django.core.exceptions import ImproperlyConfigured
-from django.db import Error
 from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock import conf
@@ -19,21 +11,26 @@ from django_shedlock.cancellation import is_ending
 from django_shedlock.clocks import aware
 from django_shedlock.console.links import command
 from django_shedlock.console.operators import performing
-from django_shedlock.console.operators.acting import Action, Answer
-from django_shedlock.console.operators.trail import OperatorAction, Trail
-from django_shedlock.durations import format_left, format_measured
+from django_shedlock.console.operators.acting import Answer
+from django_shedlock.console.operators.performing import Look
+from django_shedlock.console.operators.trail import OperatorAction, write_action
+from django_shedlock.durations import format_duration, format_left, format_measured
 from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.history.texts import fitting
+from django_shedlock.jobs.catch_up import last_catch_up
 from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
-from django_shedlock.locks.states import LockStatus, is_success
-from django_shedlock.models.console import ActionKind, ActionResult, LockAction
-from django_shedlock.providers import get_provider
-from django_shedlock.providers.base import LockProvider
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.states import LockState, LockStatus, is_success
+from django_shedlock.models.console import ActionKind, ActionResult
+from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
 
+REQUEST_LIFETIME = timedelta(hours=1)
+"""A request that nobody has carried out for so long is not carried out any more."""
 NOT_STARTED = gettext_lazy("The job of lock %(name)s was not started: %(why)s.")
-TASKS = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
-"""Django has its own tasks since version 6; before, they are another package's."""
+MAY_START = frozenset({LockState.FREE, LockState.HELD_AT_LEAST, LockState.EXPIRED})
+"""The states of a lock in which an operator can run its job."""
 
 
 def jobs_by_name(provider: LockProvider) -> Mapping[str, NamedJob]:
@@ -46,41 +43,128 @@ def jobs_by_name(provider: LockProvider) -> Mapping[str, NamedJob]:
     return {job.name: job for job in jobs}
 
 
+# Note [A request is on the record]
+# An operator's request is part of the lock's record. Whoever starts the job for it
+# acquires the lock by an UPDATE that matches only while that request is there, and
+# that clears it. So of all hosts one runs the job, once. While the lock is held the
+# request waits, until it expires.
+
+
+def asked_at(status: LockStatus) -> datetime:
+    """Return when the lock's request was made; it must have one."""
+    if status.job.asked_at is None:
+        raise ValueError(f"Nobody asks for a run of the job of lock {status.name!r}.")
+    return aware(status.job.asked_at)
+
+
+def age_of_request(status: LockStatus) -> timedelta:
+    """Return for how long the lock's request has waited, by the store's clock."""
+    return max(ZERO, aware(status.clock) - asked_at(status))
+
+
+def has_request(status: LockStatus | None) -> bool:
+    """Return whether an operator asks for a run of the lock's job, and not too long."""
+    if status is None or status.job.asked_at is None:
+        return False
+    return age_of_request(status) < REQUEST_LIFETIME
+
+
+def request_of(status: LockStatus | None) -> str:
+    """Return who asked for a run of the lock's job, and how long ago, if anyone did."""
+    if status is None or not has_request(status):
+        return ""
+    text = gettext("%(operator)s asked for a run %(age)s ago, which is still open")
+    age = format_left(age_of_request(status))
+    return text % {"operator": status.job.asked_by, "age": age}
+
+
+def find(
+    provider: LockProvider, names: Collection[str] | None = None
+) -> list[LockStatus]:
+    """Return the locks with a request, open or expired; the oldest request first."""
+    found = provider.statuses(LockQuery(names=names, requested=True))
+    asked = [status for status in found if status.job.asked_at is not None]
+    return sorted(asked, key=asked_at)
+
+
+def open_requests(
+    provider: LockProvider, names: Collection[str] | None = None
+) -> list[LockStatus]:
+    """Return the locks with an open request, the oldest first; close expired ones."""
+    requests = find(provider, names)
+    for status in requests:
+        if not has_request(status):
+            _close_expired(provider, status)
+    return list(filter(has_request, requests))
+
+
+def _close_expired(provider: LockProvider, status: LockStatus) -> None:
+    if provider.withdraw_request(status.name, asked_at(status)):
+        logger.warning(
+            "Lock %r: %s asked for a run of its job. The request has expired: nobody "
+            "carried it out within %s.",
+            status.name,
+            status.job.asked_by or "an operator",
+            format_duration(REQUEST_LIFETIME),
+        )
+
+
+def request(asked: OperatorAction, before: LockStatus | None) -> bool:
+    """Ask the next catch-up or beat to run the lock's job."""
+    by = fitting(operator=asked.operator, reason=asked.reason)
+    asked.provider.request_run(asked.name, by["operator"], by["reason"])
+    text = "Lock %r: %s asks for a run of its job, because: %r."
+    logger.warning(text, asked.name, asked.operator or "an operator", asked.reason)
+    return True
+
+
+def withdraw(asked: OperatorAction, before: LockStatus | None) -> bool:
+    """Close the open request for this lock's job."""
+    if before is None or not has_request(before):
+        return False
+    if asked.provider.withdraw_request(asked.name, asked_at(before)):
+        return True
+    # Sent again after a lost reply, our own first try may have done it. A start for the
+    # request would be another acquisition.
+    after = asked.look()
+    return after is not None and (
+        after.job.asked_at is None and after.locked_by == before.locked_by
+    )
+
+
+def requested(asked: OperatorAction, before: LockStatus | None, look: Look) -> str:
+    """Say who will run the job."""
+    text = gettext("The next `%(command)s` will run the job of lock %(name)s.")
+    run_by = command(asked.provider, "catch-up")
+    return text % {"command": run_by, "name": repr(asked.name)}
+
+
+def is_requested(before: LockStatus | None, after: LockStatus) -> bool:
+    """Return whether the lock, read after a lost reply, shows a new request."""
+    return has_request(after) and (
+        before is None or before.job.asked_at != after.job.asked_at
+    )
+
+
+def is_withdrawn(before: LockStatus | None, after: LockStatus) -> bool:
+    """Return whether the lock, read after a lost reply, shows no request any more."""
+    return after.job.asked_at is None
+
+
 def unasked(provider: LockProvider, names: Sequence[str]) -> Mapping[str, str]:
     """Return why no request for these locks' jobs can be withdrawn."""
-    without = set(names) - set(Trail(provider).open_requests(names))
+    found = provider.statuses(LockQuery(names=names))
+    without = set(names) - {status.name for status in found if has_request(status)}
     return dict.fromkeys(without, gettext("nobody asks for a run of its job"))
-
-
-def worker_backend() -> Any:
-    """
-    Return the default backend of ``django.tasks`` if workers run its tasks.
-
-    ``None`` for a backend that runs a task where it is enqueued, or never, and for one
-    without the default queue.
-    """
-    if django.VERSION < (6,) and not apps.is_installed(TASKS):
-        return None
-    tasks = import_module(TASKS)
-    with suppress(ImproperlyConfigured):
-        backend = tasks.task_backends[tasks.DEFAULT_TASK_BACKEND_ALIAS]
-        without_workers = (
-            import_module(f"{TASKS}.backends.immediate").ImmediateBackend,
-            import_module(f"{TASKS}.backends.dummy").DummyBackend,
-        )
-        if isinstance(backend, without_workers):
-            return None
-        if not backend.queues or tasks.DEFAULT_TASK_QUEUE_NAME in backend.queues:
-            return backend
-    return None
 
 
 def obstacles(provider: LockProvider, names: Sequence[str]) -> Mapping[str, str]:
     """Return why nobody can be asked to run the jobs of these locks."""
-    if provider.history_database is None:
-        text = gettext("its provider has no database for the request")
+    if not provider.is_shared:
+        text = gettext("its provider keeps its locks in the memory of each process")
         return dict.fromkeys(names, text)
-    jobs, requests = jobs_by_name(provider), Trail(provider).open_requests(names)
+    jobs = jobs_by_name(provider)
+    locks = {status.name: status for status in provider.statuses(LockQuery(names))}
     found = {}
     for name in names:
         if name not in jobs:
@@ -89,142 +173,121 @@ def obstacles(provider: LockProvider, names: Sequence[str]) -> Mapping[str, str]
             found[name] = gettext(
                 "its job needs arguments, so it can't be started by name"
             )
-        elif name in requests:
-            found[name] = requests[name]
+        elif is_asked := request_of(locks.get(name)):
+            found[name] = is_asked
     return found
 
 
 def notes(provider: LockProvider) -> Sequence[str]:
     """Return who will carry out a request, and when a catch-up was last seen."""
-    runs = gettext("A worker of django.tasks will run it.")
-    if worker_backend() is None:
-        runs = gettext(
-            "The next `%(command)s` will run it, on any host where the job is known."
-        ) % {"command": command(provider, "catch-up")}
-    seen = Trail(provider).last_catch_up()
+    runs = gettext(
+        "The next `%(command)s` will run it, on any host where the job is known."
+    ) % {"command": command(provider, "catch-up")}
+    seen = last_catch_up(provider)
     if seen is None:
         return [runs, gettext("No catch-up was ever seen.")]
-    age = {"age": format_left(max(timedelta(0), aware(provider.now()) - aware(seen)))}
+    age = {"age": format_left(max(ZERO, aware(provider.now()) - aware(seen)))}
     return [runs, gettext("A catch-up was last seen %(age)s ago.") % age]
 
 
-class RunRequest(Action):
-    """Asks a worker of ``django.tasks``, or the next catch-up, to run the job."""
-
-    def carry_out(
-        self, asked: OperatorAction, seen: LockStatus | None = None, **options: Any
-    ) -> Answer:
-        before = seen or asked.provider.status(asked.name)
-        told = {"name": repr(asked.name)}
-        if asked.locked_by not in {None, before and before.locked_by}:
-            refused = partial(self.refusal, asked.name, asked.locked_by, before)
-            return Answer(ActionResult.REFUSED, refused, lambda: before)
-        if why := self.obstacles(asked.provider, [asked.name]):
-            told["why"] = why[asked.name]
-            return Answer(ActionResult.REFUSED, lambda: str(self.refused) % told)
-        trail, by = Trail(asked.provider), asked.operator or "an operator"
-        trail.expire_requests()
-        row = trail.begin(self.kind, asked, ActionResult.REQUESTED)
-        if row is None:
-            raise LockProviderError(
-                f"Lock {asked.name!r}: the request to run its job can't be written."
-            )
-        text = "Lock %r: %s asks for a run of its job, because: %r."
-        logger.warning(text, asked.name, by, asked.reason)
-        told["command"] = command(asked.provider, "catch-up")
-        who = gettext_lazy("The next `%(command)s` will run the job of lock %(name)s.")
-        if worker_backend() is not None:
-            try:
-                import_module(__name__).carry_out.enqueue(asked.provider.alias, row)
-                who = gettext_lazy(
-                    "A worker of django.tasks will run the job of lock %(name)s."
-                )
-            except Exception:  # the next catch-up carries it out
-                logger.exception("The request %d could not be enqueued.", row)
-        return Answer(ActionResult.REQUESTED, lambda: str(who) % told)
-
-
 def carry_out_requests(
-    provider: LockProvider, row: int | None = None
-) -> Iterator[tuple[LockAction, Answer]]:
+    provider: LockProvider, names: Collection[str] | None = None
+) -> Iterator[tuple[LockStatus, Answer]]:
     """
     Carry out the open requests for jobs that are known here, one after the other.
 
-    With ``row`` only that one, else the trail shows that a catch-up was seen. Of all
-    processes that try, one carries out a request. With ``SHEDLOCK_ENABLED = False``
-    nothing is done.
+    With ``names`` only those for these locks. Return the lock as it was before, and
+    what came of its run. Of all processes that try, one carries out a request. While
+    the lock is held its request stays open. With ``SHEDLOCK_ENABLED = False`` nothing
+    is done. Raises ``LockProviderError`` if the store can't be read.
     """
     if not conf.ENABLED.value:
         return
-    trail = Trail(provider)
-    trail.expire_requests()
-    if row is None:
-        trail.note_catch_up()
-    try:
-        requests = trail.requests(**({} if row is None else {"pk": row}))
-    except Error as error:  # overdue jobs must run all the same
-        logger.error("No request of an operator is carried out: %s", str(error).strip())
-        return
+    requests = open_requests(provider, names)
     jobs = jobs_by_name(provider) if requests else {}
-    for request in requests:
-        job = jobs.get(request.name)
+    for status in requests:
+        job = jobs.get(status.name)
         if job is None or job.start is None:
-            logger.info("Lock %r: its job is requested, not known here.", request.name)
-            continue
-        if not trail.claim(request.pk, request.name):
-            continue
-        by: Any = {"operator": request.operator, "reason": request.reason}
-        asked = OperatorAction(provider, request.name, **by)
-        answer = _run(asked, request.pk, job.start)
-        raised = answer.error
-        if raised is not None and not is_success(raised):
-            # The other requests are carried out, unless this is an interruption.
-            if is_ending(raised) or not isinstance(raised, Exception | SystemExit):
-                raise raised
-            logger.error("The job of lock %r failed.", request.name, exc_info=raised)
-        yield request, answer
+            logger.info("Lock %r: its job is requested, not known here.", status.name)
+        elif status.state not in MAY_START:
+            why = performing.condition(status)
+            logger.info("Lock %r: its requested run waits, since %s.", status.name, why)
+        elif (answer := _carry_out(provider, status, job.start)) is not None:
+            yield status, answer
+
+
+def _carry_out(
+    provider: LockProvider, status: LockStatus, start: Starter
+) -> Answer | None:
+    by, why = status.job.asked_by or "", status.job.asked_why or ""
+    asked = OperatorAction(provider, status.name, operator=by, reason=why)
+    answer = _run(asked, start, request=asked_at(status))
+    if answer is None:
+        logger.info(
+            "Lock %r: its requested run is not started here: another worker was "
+            "faster, or somebody withdrew the request.",
+            status.name,
+        )
+        return None
+    raised = answer.error
+    if raised is not None and not is_success(raised):
+        # The other requests are carried out, unless this is an interruption.
+        if is_ending(raised) or not isinstance(raised, Exception | SystemExit):
+            raise raised
+        logger.error("The job of lock %r failed.", status.name, exc_info=raised)
+        if not isinstance(raised, LockProviderError):
+            # What can't even begin would be tried until the request expires.
+            provider.withdraw_request(status.name, asked_at(status))
+    return answer
 
 
 def run_now(asked: OperatorAction, start: Starter) -> Answer:
-    """Run the job in this process, with a row of the trail; pass on what it raises."""
+    """
+    Run the job in this process, with a row of the trail; pass on what it raises.
+
+    If an operator asks for a run of it, this run is for that request, too.
+    """
     by = asked.operator or "an operator"
     why = f"because: {asked.reason!r}" if asked.reason else "without a reason"
     logger.warning("Lock %r: %s wants its job to run now, %s.", asked.name, by, why)
-    row = Trail(asked.provider).begin(ActionKind.RUN, asked)
-    answer = _run(asked, row, start)
+    before = asked.provider.status(asked.name)
+    request = None if before is None else before.job.asked_at
+    began = time.monotonic()
+    answer = _run(asked, start, request and aware(request))
+    if answer is None:
+        answer = _skipped(asked)
+    took = timedelta(seconds=time.monotonic() - began)
+    write_action(asked, ActionKind.RUN, answer.result, answer.detail, took=took)
     if answer.error is not None:
         raise answer.error
     return answer
 
 
-def _run(asked: OperatorAction, row: int | None, start: Starter) -> Answer:
+def _run(
+    asked: OperatorAction, start: Starter, request: datetime | None = None
+) -> Answer | None:
+    """Return what came of the run; ``None`` if it was skipped."""
     began = time.monotonic()
     raised: BaseException | None = None
     facts = {"name": repr(asked.name)}
-    by_operator = Start(Trigger.OPERATOR, operator=asked.operator, reason=asked.reason)
+    by_operator = Start(
+        Trigger.OPERATOR,
+        operator=asked.operator,
+        reason=asked.reason,
+        request=request,
+    )
     try:
-        has_run = start(by_operator)
+        if not start(by_operator):
+            return None
     except BaseException as error:
         raised = error
-        # If the store failed, somebody else's request must still be carried out.
-        has_run = not isinstance(error, LockProviderError)
     if raised is not None and not is_success(raised):
         facts["error"] = described(raised)
         text = gettext_lazy("The job of lock %(name)s failed with %(error)s")
-        answer = Answer(ActionResult.FAILED, lambda: str(text) % facts, error=raised)
-    elif has_run:
-        facts["duration"] = format_measured(timedelta(seconds=time.monotonic() - began))
-        text = gettext_lazy("The job of lock %(name)s has run, for %(duration)s.")
-        answer = Answer(ActionResult.DONE, lambda: str(text) % facts, error=raised)
-    else:
-        answer = _skipped(asked)
-        logger.warning("%s", answer.detail)
-    trail = Trail(asked.provider)
-    trail.end(row, asked.name, answer.result, answer.detail)
-    if has_run:
-        by = asked.operator or "another operator"
-        trail.close_requests(asked.name, f"Its job was run meanwhile, by {by}.")
-    return answer
+        return Answer(ActionResult.FAILED, lambda: str(text) % facts, error=raised)
+    facts["duration"] = format_measured(timedelta(seconds=time.monotonic() - began))
+    text = gettext_lazy("The job of lock %(name)s has run, for %(duration)s.")
+    return Answer(ActionResult.DONE, lambda: str(text) % facts, error=raised)
 
 
 def _skipped(asked: OperatorAction) -> Answer:
@@ -237,23 +300,6 @@ def _skipped(asked: OperatorAction) -> Answer:
         why = why % {"holder": status.locked_by}
         return str(NOT_STARTED) % {"name": repr(asked.name), "why": why}
 
-    return Answer(ActionResult.REFUSED, tell, lambda: status)
-
-
-def _carry_out(provider: str, row: int) -> str:
-    """Run the requested job, unless another process has; return the answer."""
-    for _, answer in carry_out_requests(get_provider(provider), row):
-        if answer.result is ActionResult.FAILED and answer.error:
-            raise answer.error
-        return answer.detail
-    return "Not carried out here: it was before, or its job is not known."
-
-
-def __getattr__(name: str) -> Any:
-    # Workers look for the task under its name. It is made when somebody asks for it,
-    # since making it reads the settings.
-    if name != "carry_out":
-        raise AttributeError(name)
-    _carry_out.__qualname__ = name
-    task = globals()[name] = import_module(TASKS).task(_carry_out)
-    return task
+    answer = Answer(ActionResult.REFUSED, tell, lambda: status)
+    logger.warning("%s", answer.detail)
+    return answer

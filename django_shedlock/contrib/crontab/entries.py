@@ -212,7 +212,7 @@ class CrontabEntry:
         if self.request is None:
             self._call()
             return True
-        request = replace(self.request, start=start)
+        request = registry.started_by(self.request, start)
         return run_locked(request, self.function, *self.args, **self.kwargs)
 
     def _call(self) -> None:

@@ -63,7 +63,7 @@ def ping_end(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
     if released and is_success(exception):
         _ping(lock.name, address)
         return
-    from django_shedlock.history.journal import fitting, scrubbed  # it needs the models
+    from django_shedlock.history.texts import fitting, scrubbed  # it needs the models
 
     lost = "The lock was lost: another worker may be running the same job."
     text = lost if exception is None else scrubbed(described(exception))

@@ -18,18 +18,12 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.console.monitoring.health import MonitoringView
 from django_shedlock.console.monitoring.search import select
-from django_shedlock.console.monitoring.summaries import LockSummary
-from django_shedlock.console.monitoring.traces import history_is_outgrown, recent_runs
 from django_shedlock.contrib.prometheus import label_of
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.locks.states import LockState
-from django_shedlock.models.last_runs import USUAL_OF
+from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
-
-RECENT = timedelta(hours=1)
-"""Runs that began since then are added up."""
 
 Value = float | timedelta | datetime | None
 Sample = tuple[str, list[str], Value]
@@ -61,12 +55,12 @@ class StoreCollector(Collector):
     """
     The locks of all providers, also those of processes that nobody scrapes.
 
-    Eight statements for each provider, and at most fifteen: if it has more locks
-    than ``SHEDLOCK_METRICS_MAX_LOCKS``, or runs that have outlived the retention. Of
-    more locks it reads the most urgent ones, then those of the project's jobs. A store
+    It reads records only: one statement for their number, and one for each page of
+    them. Of more locks than ``SHEDLOCK_METRICS_MAX_LOCKS`` it reads the most urgent
+    ones, then those of the project's jobs, with at most five statements more. A store
     that fails is logged, and ``shedlock_store_up`` is 0. Where names share a label, the
-    metrics are the number of locks held or expired, the longest time, the newest
-    success, the most failures, and the soonest tick.
+    metrics are the number of locks, the longest time, the newest run and success, the
+    most failures, and the soonest tick.
     """
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -107,9 +101,6 @@ METRICS = {
         "Locks without metrics of their own: see SHEDLOCK_METRICS_MAX_LOCKS.", ()
     ),
     "shedlock_unreadable": Metric("Locks whose record can't be read.", ()),
-    "shedlock_history_outgrown": Metric(
-        "Whether runs that nobody needs are older than their retention and a week.", ()
-    ),
     "shedlock_held": Metric("Locks that nobody can acquire now.", combine=sum),
     "shedlock_held_seconds": Metric(
         "How long ago the lock was acquired; 0 if it is not held."
@@ -121,7 +112,7 @@ METRICS = {
         "How long ago the job was paused without an end; 0 if it is not."
     ),
     "shedlock_usual_duration_seconds": Metric(
-        f"The median duration of the last {USUAL_OF} runs that succeeded."
+        "An estimate of how long a run takes that succeeds."
     ),
     "shedlock_expired": Metric(
         "Locks whose lease is over, and that nobody released.", combine=sum
@@ -129,11 +120,21 @@ METRICS = {
     "shedlock_since_success_seconds": Metric(
         "How long ago the last success ended, by the clock of the store.", combine=min
     ),
+    "shedlock_since_loss_seconds": Metric(
+        "How long ago a run last lost its lock, by the clock of the store.", combine=min
+    ),
     "shedlock_last_success_timestamp_seconds": Metric("When the last success ended."),
+    "shedlock_last_run_timestamp_seconds": Metric("When the last run ended."),
+    "shedlock_last_outcome": Metric(
+        "Locks whose last run ended so.", ("lock", "outcome"), sum
+    ),
     "shedlock_last_duration_seconds": Metric("How long the last run took that ended."),
     "shedlock_consecutive_failures": Metric("Runs in a row that did not succeed."),
-    "shedlock_repeated": Metric(
-        "Locks without a schedule whose job ran on two hosts within seconds.",
+    "shedlock_requested": Metric(
+        "Locks with a request for a run that has not begun.", combine=sum
+    ),
+    "shedlock_unrecorded": Metric(
+        "Locks whose last run is missing in the history, which could not be written.",
         combine=sum,
     ),
     "shedlock_overdue_seconds": Metric(
@@ -141,15 +142,6 @@ METRICS = {
     ),
     "shedlock_next_tick_timestamp_seconds": Metric(
         "When the next tick is due.", combine=min
-    ),
-    "shedlock_recent_runs": Metric(
-        "Runs in the history that began within the last hour.", ("lock", "outcome"), sum
-    ),
-    "shedlock_recent_skips": Metric(
-        "Skips that the runs of the last hour report.", combine=sum
-    ),
-    "shedlock_recent_run_seconds": Metric(
-        "How long the ended runs of the last hour took together.", combine=sum
     ),
 }
 
@@ -170,46 +162,39 @@ def _samples(provider: LockProvider) -> Iterator[Sample]:
     for state, count in selection.states.items():
         yield "shedlock_locks", [state.value], count
     yield "shedlock_locks_left_out", [], selection.left_out
-    yield "shedlock_history_outgrown", [], history_is_outgrown(provider)
     unreadable = 0
-    for lock in selection.locks:
-        label = label_of(lock.name)
-        unreadable += lock.status is not None and bool(lock.status.unreadable)
-        for name, value in _values(lock, grace).items():
+    for status in selection.locks:
+        label, outcome = label_of(status.name), status.job.outcome
+        unreadable += bool(status.unreadable)
+        for name, value in _values(status, grace).items():
             yield name, [label], value
+        if outcome is not None:
+            yield "shedlock_last_outcome", [label, outcome], 1
     yield "shedlock_unreadable", [], unreadable
-    names = [lock.name for lock in selection.locks]
-    for run in recent_runs(provider, names, RECENT):
-        label = label_of(run["name"])
-        yield "shedlock_recent_runs", [label, run["outcome"]], run["runs"]
-        yield "shedlock_recent_skips", [label], run["skips"]
-        yield "shedlock_recent_run_seconds", [label], run["duration"]
 
 
-def _values(lock: LockSummary, grace: timedelta) -> dict[str, Value]:
-    status = lock.status
-    state = LockState.FREE if status is None else status.state
-    held_for = ZERO if status is None else status.held_for
+def _values(status: LockStatus, grace: timedelta) -> dict[str, Value]:
+    state, job, held_for = status.state, status.job, status.held_for
     values: dict[str, Value] = {
         "shedlock_held": state.is_held,
         "shedlock_held_seconds": held_for,
-        "shedlock_expired": state is LockState.EXPIRED,
-        "shedlock_usual_duration_seconds": lock.usual_duration,
-        "shedlock_last_success_timestamp_seconds": lock.last_success,
-        "shedlock_last_duration_seconds": lock.last_duration,
-        "shedlock_consecutive_failures": lock.failures,
-        "shedlock_repeated": lock.repetition is not None,
-    }
-    if status is None:
-        return values
-    values |= {
         "shedlock_running_seconds": held_for if state is LockState.RUNNING else ZERO,
         "shedlock_paused_seconds": held_for if status.is_endless else ZERO,
+        "shedlock_expired": state is LockState.EXPIRED,
+        "shedlock_usual_duration_seconds": job.usual_duration,
+        "shedlock_last_success_timestamp_seconds": job.succeeded_at,
+        "shedlock_last_run_timestamp_seconds": job.ended_at,
+        "shedlock_last_duration_seconds": job.last_duration,
+        "shedlock_consecutive_failures": job.failures,
+        "shedlock_requested": job.asked_at is not None,
+        "shedlock_unrecorded": job.is_unrecorded,
         "shedlock_next_tick_timestamp_seconds": status.next_tick,
     }
     now, since = aware(status.clock), status.overdue_since(grace)
-    if lock.last_success is not None:
-        values["shedlock_since_success_seconds"] = now - aware(lock.last_success)
+    if job.lost_at is not None:
+        values["shedlock_since_loss_seconds"] = now - aware(job.lost_at)
+    if job.succeeded_at is not None:
+        values["shedlock_since_success_seconds"] = now - aware(job.succeeded_at)
     if status.schedule_state.due_at is not None:
         values["shedlock_overdue_seconds"] = now - since if since else ZERO
     return values

@@ -14,10 +14,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 
 from django_shedlock.clocks import uptime
-from django_shedlock.locks.lock import Lock
 from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.database import errors
-from django_shedlock.providers.database.statements import ROW_WAIT
+from django_shedlock.providers.database.compiling import ROW_WAIT
 from django_shedlock.threads import Timetable
 
 T = TypeVar("T")
@@ -39,12 +38,6 @@ LONGEST_PAUSE = 0.03
 # the limit on the wait. SQLite has one writer, so there the caller's connection has to
 # do.
 SHARES_ONE_WRITER = {"sqlite"}
-# Note [Search paths]
-# On PostgreSQL a tenant may be a schema that the caller chose by SET search_path. A
-# private connection would find another schema's table, so it looks where the caller
-# looks. An acquisition on the caller's connection tells that itself, and the lock keeps
-# it for beats and late releases, which come from other threads.
-HAS_SEARCH_PATH = {"postgresql"}
 AT_OPENING = {"mysql": "SET SESSION innodb_lock_wait_timeout = 1"}
 """Limits the wait for a row, where the statement itself can't."""
 OPTIONS = {
@@ -54,14 +47,14 @@ OPTIONS = {
 }
 """Options of private connections, unless the project's settings have them."""
 ADDRESS = ("NAME", "HOST", "PORT", "USER")
+IN_TRANSACTION, IN_ERROR = 2, 3
+"""Statuses of libpq, which psycopg and psycopg2 have as they are."""
 IDLE = 5.0
 """Seconds for which a private connection waits for its next statement."""
 LONGEST = 5.0
 """Seconds for which a statement on a private connection waits for an answer."""
 LOOK = 1.0
 """Seconds between two looks at them."""
-SEARCH_PATHS = "SHEDLOCK_SEARCH_PATHS"
-"""In a private connection's settings: its own search path, and the one it has now."""
 
 
 def run(
@@ -71,7 +64,6 @@ def run(
     is_urgent: bool = False,
     stays_here: bool = False,
     patience: float | None = None,
-    lock: Lock | None = None,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
@@ -85,14 +77,16 @@ def run(
     may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
     # In a TestCase only the test's own connection sees what the test wrote.
     is_outside = not caller.in_atomic_block
+    is_ready = (
+        caller.connection is not None
+        and is_outside
+        and caller.autocommit
+        and not has_own_transaction(caller)
+    )
     is_hasty = is_urgent and is_outside
-    is_ready = caller.connection is not None and is_outside and caller.autocommit
     is_private = may_leave and (
         is_hasty or (not is_ready and in_callers_transaction(caller))
     )
-    path = None if lock is None else lock.search_path
-    if lock is not None and path is None and is_private and not is_urgent:
-        path = lock.search_path = search_path_of(caller)
     may_reconnect, was_sent, has_no_answer = True, False, False
     give_up_at = time.monotonic() + (PATIENCE if patience is None else patience)
     for attempts_left in reversed(range(ATTEMPTS)):
@@ -100,15 +94,10 @@ def run(
             with (
                 nullcontext(caller)
                 if is_ready and not is_private
-                else _given(caller, path, is_private=is_private)
+                else _given(caller, is_private=is_private)
             ) as connection:
                 is_again, was_sent = was_sent, True
-                answer = work(connection, is_again)
-            # Found nothing: the caller may look elsewhere since the acquisition.
-            is_here = path is None or is_private or answer or not attempts_left
-            if is_here or search_path_of(caller) == path:
-                return answer
-            is_private, was_sent = True, False
+                return work(connection, is_again)
         except Error as error:
             has_no_answer |= may_leave and was_sent and errors.is_lost_reply(error)
             is_late = errors.is_busy(error) and time.monotonic() > give_up_at
@@ -120,10 +109,7 @@ def run(
                 time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
             elif may_try and may_reconnect and errors.may_be_lost_connection(error):
                 may_reconnect, is_private, is_ready = False, may_leave, False
-                # Else the caller would meet it. Inside a transaction it has to.
-                is_open = caller.connection and caller.get_autocommit()
-                if is_open and not caller.is_usable():
-                    caller.close()
+                _close_if_dead(caller)
                 private_connections.close_idle(using)
             elif has_no_answer:
                 message = f"the connection broke before the answer: {error}"
@@ -138,25 +124,60 @@ def run_here(work: Callable[[], T], using: str) -> T:
     return run(lambda *_: work(), using, stays_here=True)
 
 
+def _close_if_dead(caller: BaseDatabaseWrapper) -> None:
+    # Else the caller would meet it. Inside a transaction the caller has to.
+    if caller.connection is None or in_callers_transaction(caller):
+        return
+    if caller.get_autocommit() and not caller.is_usable():
+        caller.close()
+
+
 def _given(
-    caller: BaseDatabaseWrapper, path: str | None, *, is_private: bool
+    caller: BaseDatabaseWrapper, *, is_private: bool
 ) -> AbstractContextManager[BaseDatabaseWrapper]:
-    if not is_private:
-        is_new = caller.connection is None
-        caller.ensure_connection()  # before the statement counts as sent
-        is_private = is_new and path is not None and path != search_path_of(caller)
     if is_private:
-        return private_connections.borrowed(caller, path)
-    return _savepoint(caller) if caller.in_atomic_block else nullcontext(caller)
+        return private_connections.borrowed(caller)
+    caller.ensure_connection()  # before the statement counts as sent
+    if caller.vendor in SHARES_ONE_WRITER and has_own_transaction(caller):
+        return _own_savepoint(caller)
+    in_transaction = caller.in_atomic_block or not caller.get_autocommit()
+    return _savepoint(caller) if in_transaction else nullcontext(caller)
+
+
+# A savepoint, so that a statement that fails does not break the transaction it is in.
+@contextmanager
+def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+    with _stale_transactions(connection), transaction.atomic(connection.alias):
+        yield connection
 
 
 @contextmanager
-def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
-    # So that a statement that fails does not break the transaction it is in.
+def _own_savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+    # Django takes this connection for one in autocommit, and its atomic() would begin
+    # a transaction inside the caller's.
+    with _stale_transactions(connection):
+        _execute(connection, "SAVEPOINT shedlock")
+        try:
+            yield connection
+        except BaseException:
+            # An error such as a full disk has ended the whole transaction.
+            if has_own_transaction(connection):
+                _execute(connection, "ROLLBACK TO SAVEPOINT shedlock")
+                _execute(connection, "RELEASE SAVEPOINT shedlock")
+            raise
+        _execute(connection, "RELEASE SAVEPOINT shedlock")
+
+
+def _execute(connection: BaseDatabaseWrapper, statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@contextmanager
+def _stale_transactions(connection: BaseDatabaseWrapper) -> Iterator[None]:
     began = time.monotonic()
     try:
-        with transaction.atomic(connection.alias):
-            yield connection
+        yield
     except Error as error:
         if errors.is_busy(error):
             # SQLite waits for as long as it is told, unless a wait can't help.
@@ -172,12 +193,34 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]
 def in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
     """Return whether a statement would be part of a transaction of the caller's."""
     if connection.in_atomic_block:
-        # TestCase's own blocks are no transaction of the user's.
-        blocks: list[Any] = connection.atomic_blocks
-        return not any(block._from_testcase for block in blocks)
+        return not is_in_test_transaction(connection)
     if connection.connection is None:  # and a pool may have none to open it
         return not connection.settings_dict["AUTOCOMMIT"]
-    return not connection.get_autocommit()
+    return not connection.get_autocommit() or has_own_transaction(connection)
+
+
+def is_in_test_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the connection is inside of Django's ``TestCase``."""
+    # Its own blocks are no transaction of the user's.
+    blocks: list[Any] = connection.atomic_blocks
+    return any(block._from_testcase for block in blocks)
+
+
+def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """
+    Return whether the caller began a transaction without Django, by a raw BEGIN.
+
+    The driver of MySQL and MariaDB does not tell, so there the answer is always no: a
+    lock is then part of that transaction.
+    """
+    driver: Any = connection.connection
+    if connection.in_atomic_block or driver is None:
+        return False
+    if connection.vendor == "sqlite":
+        return bool(driver.in_transaction)
+    if connection.vendor == "postgresql":
+        return driver.info.transaction_status in (IN_TRANSACTION, IN_ERROR)
+    return False
 
 
 class PrivateConnections:
@@ -207,14 +250,8 @@ class PrivateConnections:
         self._is_watched = False
 
     @contextmanager
-    def borrowed(
-        self, like: BaseDatabaseWrapper, path: str | None = None
-    ) -> Iterator[BaseDatabaseWrapper]:
-        """
-        Lend one to the body; close it if the body raises.
-
-        It looks for its tables in ``path``, or where new connections do.
-        """
+    def borrowed(self, like: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+        """Lend one to the body; close it if the body raises."""
         with self._mutex:
             # The newest, so that the others can grow old and be closed.
             idle = [c for c in self._idle if address(c) == address(like)]
@@ -227,7 +264,6 @@ class PrivateConnections:
                 with self._watched(connection):
                     _open(connection)
             self._stamp(connection, _socket_of(connection))
-            _look_in(connection, path)
             yield connection
             is_kept = not is_of_a_test(connection)
         finally:
@@ -311,27 +347,6 @@ def _open(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
         if connection.vendor in AT_OPENING:
             cursor.execute(AT_OPENING[connection.vendor])
-
-
-def _look_in(connection: BaseDatabaseWrapper, path: str | None) -> None:
-    paths = connection.settings_dict.setdefault(SEARCH_PATHS, [])
-    if path is not None and not paths:
-        paths += [search_path_of(connection)] * 2
-    if paths and paths[1] != (wanted := path or paths[0]):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('search_path', %s, false)", [wanted])
-        paths[1] = wanted
-
-
-def search_path_of(connection: BaseDatabaseWrapper) -> str | None:
-    """Return where it looks for its tables, if that can be asked; see the Note."""
-    if connection.vendor not in HAS_SEARCH_PATH:
-        return None
-    with suppress(Error), connection.cursor() as cursor:  # a broken transaction
-        cursor.execute("SHOW search_path")
-        path: str = cursor.fetchone()[0]
-        return path
-    return None
 
 
 def address(connection: BaseDatabaseWrapper) -> tuple[object, ...]:

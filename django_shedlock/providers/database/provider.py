@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from django.core.checks import CheckMessage
@@ -12,22 +11,26 @@ from django.db import Error, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
+from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus
+from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery, Place
 from django_shedlock.providers.database import (
     acquisition,
     checks,
     errors,
-    leases,
     reading,
+    statements,
 )
-from django_shedlock.providers.database.compound import can_ride, together
-from django_shedlock.providers.database.connections import Work, run
-from django_shedlock.providers.database.statements import PROBED
+from django_shedlock.providers.database.compiling import PROBED, Update
+from django_shedlock.providers.database.connections import (
+    Work,
+    is_in_test_transaction,
+    run,
+)
 from django_shedlock.schedules.cron import Schedule
 
 T = TypeVar("T")
@@ -47,15 +50,16 @@ class DatabaseLockProvider(LockProvider):
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive, history_database=using)
         self.using = using
-        self._recent: dict[object, float] = {}
 
     def acquire(self, lock: Lock) -> LockHolder | None:
-        acquire = partial(acquisition.acquire, lock, self._recent, self._look)
+        def acquire(
+            connection: BaseDatabaseWrapper, is_again: bool
+        ) -> LockHolder | None:
+            return acquisition.acquire(lock, connection)
+
         try:
-            return run(acquire, self.using, lock=lock)
+            return run(acquire, self.using)
         except Error as error:
-            if _leaves_run_out(lock, error):
-                return self.acquire(lock)
             is_known = not isinstance(error, IntegrityError | errors.NoAnswer)
             if is_known and (
                 errors.is_conflict(error) or errors.is_lock_timeout(error)
@@ -63,44 +67,84 @@ class DatabaseLockProvider(LockProvider):
                 return CONTENDED  # who stays in the way is as good as the holder
             self._fail("acquire", lock.name, error)
 
-    def extend(self, lock: Lock, *durations: timedelta, is_beat: bool = False) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta) -> bool:
         values = dict(zip(("at_most", "at_least"), durations, strict=False))
-        statement = leases.EXTEND[is_beat, "at_least" in values]
+        statement = statements.extend_both if len(values) == 2 else statements.extend
 
         def extend(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
-            if is_beat and connection.vendor in PROBED:
-                leases.PROBE(connection, name=lock.name)
             return statement(connection, **_owner(lock), **values) > 0
 
-        return self._do("extend", lock.name, extend, is_urgent=is_beat, lock=lock)
+        return self._do("extend", lock.name, extend)
+
+    def heartbeat(self, lock: Lock) -> bool:
+        values = {**_owner(lock), "at_most": lock.configuration.lock_at_most_for}
+
+        def heartbeat(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            if connection.vendor in PROBED:
+                statements.probe(connection, name=lock.name)
+            return statements.heartbeat(connection, **values) > 0
+
+        return self._do("extend", lock.name, heartbeat, is_urgent=True)
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        schedule, tick, due_at = lock.configuration.schedule, lock.tick, None
-        if succeeded and schedule is not None and tick is not None:
-            _, due_at = schedule.around(tick)
-        values = {**_owner(lock), "at_least": lock.lock_at_least_for, "due_at": due_at}
-        which = due_at is not None, lock.lock_at_least_for > ZERO
+        ends_run = lock.ends_run  # once, whatever the heartbeat notices meanwhile
+        statement, values = _releasing(lock, succeeded)
+        if lock.never_began:
+            statement, values = statements.give_back, _giving_back(lock)
+        elif not ends_run:
+            statement, values = statements.release_no_run, _owner(lock)
 
         def release(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
-            statement = leases.RELEASE[is_again or lock.was_release_tried, *which]
-            # See Note [A run rides with its lock].
-            run = lock.run if can_ride(connection) else None
-            if run is None or (ending := run.ending()) is None:
-                return statement(connection, **values) > 0
-            update, columns = ending
-            written = together(statement, update)(connection, **values | columns)
-            run.has_ended = written is not None
-            return written is not None
+            if statement(connection, **values) > 0:
+                return True
+            if not ends_run:
+                return False
+            # Sent again after a lost reply, our own first try may have released it.
+            was_sent = is_again or lock.was_release_tried
+            return was_sent and _is_accounted_for(connection, lock)
 
         # A busy SQLite is asked for longer: nobody else will release the lock. After a
         # loss nobody has to wait for a store that hangs.
         how: Any = {"is_urgent": lock.lost.is_set(), "patience": math.inf}
-        try:
-            return run(release, self.using, lock=lock, **how)
-        except Error as error:
-            if _leaves_run_out(lock, error):
-                return self.release(lock, succeeded=succeeded)
-            self._fail("release", lock.name, error)
+        return self._do("release", lock.name, release, **how)
+
+    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
+        statement = statements.account_for_loss
+        if has_ended:
+            statement = statements.account_for_lost_end
+
+        def account(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+            statement(connection, **_owner(lock))
+
+        self._do("change", lock.name, account, is_urgent=True)
+
+    def note_unrecorded(self, name: str) -> None:
+        def note(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+            statements.note_unrecorded(connection, name=name)
+
+        self._do("change", name, note, is_urgent=True)
+
+    def request_run(self, name: str, by: str, why: str) -> None:
+        values = {"name": name, "asked_by": by, "asked_why": why}
+
+        def request(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+            if not statements.request_run(connection, **values):
+                statements.create_free(connection, name=name)
+                statements.request_run(connection, **values)
+
+        self._do("change", name, request)
+
+    def withdraw_request(self, name: str, asked_at: datetime) -> bool:
+        def withdraw(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            found = statements.withdraw_request(
+                connection, name=name, asked_at=aware(asked_at)
+            )
+            return found > 0
+
+        return self._do("change", name, withdraw)
+
+    def is_seen_here_only(self) -> bool:
+        return is_in_test_transaction(connections[self.using])
 
     def fence(self, lock: Lock) -> bool:
         connection = connections[self.using]
@@ -110,23 +154,23 @@ class DatabaseLockProvider(LockProvider):
                 f"{self.using!r}), where it protects what that transaction writes."
             )
         try:
-            return leases.FENCE(connection, **_owner(lock)) > 0
+            return statements.fence(connection, **_owner(lock)) > 0
         except Error as error:
             self._fail("fence with", lock.name, error)
 
     def replace(
         self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
     ) -> bool:
-        verb, statement = "release", leases.FORCE_RELEASE
+        verb, statement = "release", statements.force_release
         if lasting and locked_by is None:
-            verb, statement = "extend", leases.FORCE_EXTEND
+            verb, statement = "extend", statements.force_extend
         elif lasting:
-            verb, statement = "acquire", leases.PAUSE_AGAIN
+            verb, statement = "acquire", statements.pause_again
         owner = {"name": status.name, "before": status.locked_by}
         new = {"locked_by": locked_by, "at_most": lasting, "at_least": ZERO}
 
         def replace(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
-            if statement(connection, **owner, **new):
+            if statement(connection, **owner, **new, open_run=None):
                 return True
             # Sent again after a lost reply, our own first try may have done it.
             after = reading.read(connection, status.name) if is_again else None
@@ -144,19 +188,9 @@ class DatabaseLockProvider(LockProvider):
         clock = LockRecord.objects.using(self.using).clock
         return self._do("read", None, lambda *_: clock(), stays_here=True)
 
-    def lease_of(self, lock: Lock) -> LockStatus | None:
-        return self.status(lock.name, lock)
-
-    def status(self, name: str, lock: Lock | None = None) -> LockStatus | None:
+    def status(self, name: str) -> LockStatus | None:
         # Outside the caller's transaction, which may see an old snapshot.
-        read = partial(reading.read, name=name, is_whole=True)
-        try:
-            status = self._do("read", name, lambda c, _: read(c), lock=lock)
-        except LockProviderError:
-            raise
-        except Exception:  # a value that somebody wrote can't be converted
-            return super().status(name)
-        return status and status.checked()
+        return self._do("read", name, lambda c, _: reading.read(c, name))
 
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
         try:
@@ -194,12 +228,6 @@ class DatabaseLockProvider(LockProvider):
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         return checks.check_database(self.using) if self.using in databases else []
 
-    def _look(self, name: str) -> LockStatus | None:
-        # Only describes a lock that was not acquired, so an error must not pass.
-        with suppress(LockProviderError):
-            return self._do("read", name, lambda c, _: reading.read(c, name))
-        return None
-
     def _do(self, verb: str, name: str | None, work: Work[T], **how: Any) -> T:
         try:
             return run(work, self.using, **how)
@@ -227,10 +255,47 @@ def _owner(lock: Lock) -> dict[str, str]:
     return {"name": lock.name, "locked_by": lock.locked_by}
 
 
-def _leaves_run_out(lock: Lock, error: Error) -> bool:
-    # Trouble with the history is none with the lock: it goes on alone.
-    may_be_the_runs = lock.run is not None and lock.run.rides
-    if may_be_the_runs and errors.is_refusal(error):
-        lock.run.rides = False
-        return True
-    return False
+def _releasing(lock: Lock, succeeded: bool) -> tuple[Update, dict[str, Any]]:
+    """Return the statement that releases the lock, and its values."""
+    values: dict[str, Any] = {
+        "name": lock.name,
+        "locked_by": lock.locked_by,
+        "at_least": lock.lock_at_least_for,
+        "took": lock.took,
+    }
+    may_keep = lock.lock_at_least_for > ZERO
+    if not succeeded:
+        if may_keep:
+            return statements.release_failed_kept, values
+        return statements.release_failed, values
+    schedule, tick = lock.configuration.schedule, lock.tick
+    if schedule is None or tick is None:
+        if may_keep:
+            return statements.release_succeeded_kept, values
+        return statements.release_succeeded, values
+    _, values["due_at"] = schedule.around(tick)
+    if may_keep:
+        return statements.release_tick_kept, values
+    return statements.release_tick, values
+
+
+def _giving_back(lock: Lock) -> dict[str, Any]:
+    start, former = lock.configuration.start, lock.former_ticks
+    return {
+        **_owner(lock),
+        "tick": lock.tick,
+        "former_tick": former and former.tick,
+        "former_caught_up": former and former.caught_up,
+        "asked_at": start.request,
+        "asked_by": start.operator if start.request else None,
+        "asked_why": start.reason if start.request else None,
+    }
+
+
+def _is_accounted_for(connection: BaseDatabaseWrapper, lock: Lock) -> bool:
+    # By a release of its own: else it would be abandoned or lost.
+    ended = {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
+    return any(
+        locked_by == lock.locked_by and outcome in ended
+        for locked_by, outcome, *_ in statements.last_run(connection, name=lock.name)
+    )

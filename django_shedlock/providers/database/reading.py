@@ -1,31 +1,25 @@
-"""Read one lock, or all that operators want; what can't be read hides no other."""
+"""Read one lock, or all that operators want."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, cycle, islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
-from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from django_shedlock.clocks import host_now
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.states import NOT_FREE, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import (
     COLUMNS,
-    PAUSED,
-    RELEASED,
-    UNRELEASED,
+    HAS_OPEN_RUN,
     held,
+    needs_look,
     overdue,
     status_of,
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
+from django_shedlock.providers.database.compiling import Select, text
 from django_shedlock.providers.database.connections import run_here
-from django_shedlock.providers.database.statements import Select, text
-from django_shedlock.schedules.state import parse_known
 
 T = TypeVar("T")
 
@@ -33,22 +27,18 @@ PAGE = 500
 """Locks that are read with one statement."""
 
 
-def read(
-    connection: BaseDatabaseWrapper, name: str, *, is_whole: bool = False
-) -> LockStatus | None:
-    """Return the lock of this name; unless it ``is_whole``, without its schedule."""
-    for schedule, *row in READ(connection, name=name):
-        return status_of(name, row, parse_known(schedule) if is_whole else None)
+def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
+    """Return the lock of this name."""
+    for row in read_one(connection, name=name):
+        return status_of(name, row)
     return None
 
 
-READ = Select(
-    lambda: (
-        LockRecord.objects.filter(name=text("name"))
-        .with_status()
-        .values_list("schedule", *COLUMNS)
-    )
-)
+@Select
+def read_one() -> Any:
+    """Read the record of this name."""
+    records = LockRecord.objects.filter(name=text("name")).with_status()
+    return records.values_list(*COLUMNS)
 
 
 def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
@@ -77,16 +67,14 @@ def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
     is_wanted, states = Q(), frozenset(query.states)
     if states:
         # Most locks are free: to tell the state of each takes four times as long.
-        in_state = Q() if LockState.FREE in states else held() | UNRELEASED
+        in_state = Q() if LockState.FREE in states else held() | HAS_OPEN_RUN
         is_wanted = in_state if states == NOT_FREE else in_state & Q(state__in=states)
     if query.overdue_by is not None:
         is_wanted |= overdue(query.overdue_by)
-    if query.running_for is not None:
-        is_running = held() & ~RELEASED & ~PAUSED
-        began = Q(locked_at__lt=DatabaseNow() - query.running_for)
-        is_wanted |= is_running & began
-    if is_wanted and query.also:
-        is_wanted |= Q(name__in=query.also)
+    if query.needs_look:
+        is_wanted |= needs_look()
+    if query.requested:
+        is_wanted |= Q(asked_at__isnull=False)
     found: LockRecordQuerySet = records.filter(is_wanted, may_match(query.patterns))
     return found
 
@@ -120,12 +108,6 @@ def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[Lock
         yield from (by_name[name] for name in some if name in by_name)
 
 
-def named(names: Collection[str]) -> dict[str, str]:
-    """Return the names by parameters of a statement that is kept for many numbers."""
-    padded = islice(cycle(names), 1 << (len(names) - 1).bit_length())
-    return {f"name{number}": name for number, name in enumerate(padded)}
-
-
 def batches(values: Iterable[T]) -> Iterator[Sequence[T]]:
     """Return the values in parts that fit into a statement."""
     remaining = iter(values)
@@ -143,22 +125,4 @@ def _pages(records: LockRecordQuerySet) -> Iterator[LockStatus]:
 
 
 def _read(records: LockRecordQuerySet) -> list[LockStatus]:
-    return run_here(lambda: _statuses(records.all()), records.db)
-
-
-def _statuses(records: Any) -> list[LockStatus]:
-    try:
-        return [record.status for record in records]
-    except Error:
-        raise
-    except Exception as error:  # whatever a value that somebody wrote makes of it
-        told = list(records.values_list("name", "state", "locked_by"))
-        if len(told) > 1:
-            all_of_them = LockRecord.objects.using(records.db).with_status()
-            each = (all_of_them.filter(name=name) for name, _, _ in told)
-            return list(chain.from_iterable(map(_statuses, each)))
-        reason, now = f"{type(error).__name__}: {error}", host_now()
-        return [
-            LockStatus(name, LockState(state), by, now, now, ZERO).as_unreadable(reason)
-            for name, state, by in told
-        ]
+    return run_here(lambda: [each.status for each in records.all()], records.db)

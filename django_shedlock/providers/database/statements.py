@@ -1,316 +1,568 @@
-"""The lock's statements, each compiled once from a queryset."""
-
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from operator import attrgetter, methodcaller
-from typing import Any, Generic, Self, TypeVar
-from weakref import WeakKeyDictionary
-
-from django.core.exceptions import FullResultSet
-from django.db import models
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models.sql import DeleteQuery, InsertQuery, UpdateQuery
-from django.db.models.sql.compiler import SQLCompiler
-
-from django_shedlock.fields import UTCDateTimeField
-
-R = TypeVar("R")
-
-ROW_WAIT = "SHEDLOCK_ROW_WAIT"
-"""In a connection's settings: its statements wait for a row for a second at most."""
-KEY = "shedlock_key"
-"""Where a connection keeps which of a statement's texts are its own."""
-CONVERTERS = "shedlock_converters"
-"""Where it keeps what Django converts a statement's answer with."""
-PLAIN = re.compile(r"[0-9]+|'[a-z :]*'")
-"""What Python and SQL write in the same way, so it is no parameter."""
-TYPED = {"oracle"}
-"""Does not compare a literal with its texts; by construction, not tried."""
-PROBED = {"mysql", "oracle"}
-"""Their UPDATE waits for a row for a second at least; on Oracle by construction."""
-
-
-class Parameter(models.Expression):
-    """Stands in a queryset for a value that is given with each execution."""
-
-    def __init__(self, name: str, output_field: "models.Field[Any, Any]"):
-        super().__init__(output_field=output_field)
-        self.name = name
-
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        return "%s", [self]  # which the value replaces, see Compiled.bind()
-
-    def preparation(self, connection: BaseDatabaseWrapper) -> Any:
-        """Return how a value is prepared for the driver; ``None`` if it need not be."""
-        features = connection.features
-        takes = {
-            models.CharField: True,
-            models.BigIntegerField: True,
-            models.DurationField: features.has_native_duration_field,
-            UTCDateTimeField: features.supports_timezones,
-        }
-        if takes[type(self.output_field)]:
-            return None
-        return self.output_field.get_db_prep_value
-
-    def as_mysql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        # Without the cast MySQL compares texts, so the number of digits matters.
-        if isinstance(self.output_field, models.DateTimeField):
-            return "CAST(%s AS DATETIME(6))", [self]
-        return self.as_sql(compiler, connection)
-
-
-text: Callable[..., Parameter] = partial(Parameter, output_field=models.CharField())
-number: Callable[..., Parameter] = partial(
-    Parameter, output_field=models.BigIntegerField()
-)
-duration: Callable[..., Parameter] = partial(
-    Parameter, output_field=models.DurationField()
-)
-"""For a ``timedelta``."""
-instant: Callable[..., Parameter] = partial(Parameter, output_field=UTCDateTimeField())
-"""For an aware ``datetime``."""
-
-
-class TransactionSetting(models.Expression):
-    """
-    A condition that is true and sets something for its transaction, on PostgreSQL.
-
-    In autocommit the statement is the transaction, so a pooler keeps nothing of it.
-    ``only_with`` is a key that the connection's settings need for it.
-    """
-
-    def __init__(self, setting: str, value: str, only_with: str | None = None):
-        super().__init__(output_field=models.BooleanField())
-        self.setting: str = setting
-        self.value: str = value
-        self.only_with: str | None = only_with
-
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        raise FullResultSet  # which leaves the condition out
-
-    def as_postgresql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
-    ) -> Any:
-        if self.only_with and self.only_with not in connection.settings_dict:
-            raise FullResultSet
-        call = f"set_config('{self.setting}', '{self.value}', true)"
-        return f"{call} = '{self.value}'", []
-
-
-ASYNCHRONOUS_COMMIT = TransactionSetting("synchronous_commit", "off")
 """
-Commits without a wait for the disk.
+Every statement that changes a lock, whole.
 
-Only for what a crash of the server may lose. Nothing is corrupted, and the next durable
-statement makes it durable, too.
+All of the package rests on these: a conditional UPDATE, and its row count is the truth.
+``compiling`` compiles each one once, and ``connections`` sends it. The values of
+``text("…")``, ``instant("…")`` and the like are given with each execution.
 """
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
-@dataclass(frozen=True)
-class Compiled:
+from django.db.models import Case, Expression, F, Q, Value, When
+from django.db.models.functions import Coalesce, Greatest, Least, NullIf
+from django.db.models.lookups import GreaterThan, LessThan
+
+from django_shedlock.fields import ClockMilliseconds, DatabaseNow, UTCDateTimeField
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRecord, LockRecordQuerySet
+from django_shedlock.models.records import HAS_OPEN_RUN, held, not_running
+from django_shedlock.providers.database.compiling import (
+    ASYNCHRONOUS_COMMIT,
+    Insert,
+    InsertReturning,
+    Probe,
+    Reported,
+    Select,
+    Update,
+    UpdateReturning,
+    duration,
+    instant,
+    number,
+    seconds,
+    text,
+)
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""The lease of a record whose lock nobody ever held."""
+
+
+class Records(LockRecordQuerySet):
+    """Records whose ``update()`` returns what is to be compiled, and sends nothing."""
+
+    def update(self, **columns: Any) -> Any:
+        """Return the records and their new columns."""
+        return self, columns
+
+
+def the_record() -> Records:
+    """Return the one record of this name."""
+    return Records(LockRecord).filter(name=text("name"))
+
+
+# Note [The order of assignments]
+# MySQL and MariaDB carry out the assignments of an UPDATE from left to right, and each
+# sees those before it. Other databases see the old record. So an expression may read
+# only columns that are assigned later, or the one it is assigned to.
+
+
+# --- Acquire -------------------------------------------------------------------------
+
+
+class Acquisition:
     """
-    A statement's text, and what stands for its placeholders.
+    An UPDATE that acquires a lock, in two forms, each of which returns the token.
 
-    Each of ``sources`` is the name of a value and how it is prepared, or no name and
-    the value itself.
+    The ``usual`` one matches if no run is open. ``over_open_run`` also accounts for the
+    run of a worker that died, which would cost each acquisition its time.
     """
-
-    sql: str
-    sources: tuple[tuple[str | None, Any], ...]
-    query: Any = None
-    columns: tuple[Any, ...] = ()
-    key: Any = None
-
-    @classmethod
-    def of(
-        cls,
-        connection: BaseDatabaseWrapper,
-        sql: str,
-        parameters: Iterable[Any],
-        **others: Any,
-    ) -> Self:
-        """Return what Django compiled from a queryset with ``Parameter``s."""
-        sources: list[tuple[str | None, Any]] = []
-        remaining = iter(parameters)
-
-        def place(found: re.Match[str]) -> str:
-            if found[0] == "%%":
-                return found[0]
-            given: Any = next(remaining)
-            # A driver's own number is shown as one by str() only.
-            literal = repr(given) if isinstance(given, str) else str(given)
-            if isinstance(given, Parameter):
-                sources.append((given.name, given.preparation(connection)))
-            elif PLAIN.fullmatch(literal) and connection.vendor not in TYPED:
-                return literal
-            else:
-                sources.append((None, given))
-            return found[0]
-
-        return cls(re.sub("%[s%]", place, sql), tuple(sources), **others)
-
-    def bind(
-        self, values: Mapping[str, Any], connection: BaseDatabaseWrapper
-    ) -> list[Any]:
-        """Return the parameters with their values."""
-        bound = []
-        for name, given in self.sources:
-            if name is None:
-                bound.append(given)
-            elif given is None:
-                bound.append(values[name])
-            else:
-                bound.append(given(values[name], connection))
-        return bound
-
-
-class Statement(ABC, Generic[R]):
-    """
-    A statement that is built by a function, and compiled once for each database.
-
-    Calling it executes it on the connection that is given, with values by keyword, and
-    returns what ``fetch`` gets from Django's cursor.
-    """
-
-    fetch: Callable[[Any], R]
 
     def __init__(self, build: Callable[[], Any]):
         self._build = build
-        self._compiled: dict[Hashable, Compiled] = {}
-
-    def compiled(self, connection: BaseDatabaseWrapper) -> Compiled:
-        """Return the statement for this connection's database and settings."""
-        key = vars(connection)[KEY] = (
-            connection.alias,
-            connection.vendor,
-            ROW_WAIT in connection.settings_dict,
-            getattr(connection.features, "uses_server_side_binding", None),
+        column = "fencing_token"
+        self.usual: UpdateReturning = UpdateReturning(self._usual, column=column)
+        self.over_open_run: UpdateReturning = UpdateReturning(
+            self._over_open_run, column=column
         )
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(self._build(), connection)
-        return self._compiled[key]
 
-    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> R:
-        """Execute it."""
-        known = self._compiled.get(vars(connection).get(KEY))
-        compiled = known or self.compiled(connection)
-        with connection.cursor() as cursor:
-            cursor.execute(compiled.sql, compiled.bind(values, connection))
-            return self.fetch(cursor)
+    def _usual(self) -> Any:
+        records, columns = self._build()
+        return records.filter(open_run=None), columns
 
-    @abstractmethod
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled: ...
+    def _over_open_run(self) -> Any:
+        records, columns = self._build()
+        former = records.filter(open_run=text("former_run"))
+        return former, {**abandoning(F("lock_until")), **columns}
 
 
-class Update(Statement[int]):
-    """
-    An UPDATE: what is built is a queryset and its new columns; see ROW_WAIT.
-
-    It returns how many records matched.
-    """
-
-    fetch: Any = staticmethod(attrgetter("rowcount"))
-
-    def __init__(self, build: Callable[[], Any], *, wait: str = "1s"):
-        super().__init__(build)
-        self._limit = TransactionSetting("lock_timeout", wait, only_with=ROW_WAIT)
-
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
-        records, columns = built
-        query = records.filter(self._limit).query.chain(UpdateQuery)
-        query.add_update_values(columns)
-        query.annotations = {}
-        compiler = query.get_compiler(connection=connection)
-        return Compiled.of(connection, *compiler.as_sql())
-
-
-class Delete(Update):
-    """A DELETE: what is built is the records, and no columns."""
-
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
-        query = built[0].query.chain(DeleteQuery)
-        compiler = query.get_compiler(connection=connection)
-        return Compiled.of(connection, *compiler.as_sql())
+def abandoning(ended_at: Any) -> dict[str, Any]:
+    """Return the columns that account for a run that is still open, if there is one."""
+    instants = UTCDateTimeField()
+    return {
+        "last_run": Coalesce(F("open_run"), F("last_run")),
+        "outcome": Case(
+            When(HAS_OPEN_RUN, then=Value(RunOutcome.ABANDONED.value)),
+            default=F("outcome"),
+        ),
+        "failures": F("failures") + Case(When(HAS_OPEN_RUN, then=1), default=0),
+        "ended_at": Case(
+            When(HAS_OPEN_RUN, then=ended_at),
+            default=F("ended_at"),
+            output_field=instants,
+        ),
+        # ShedLock may have acquired the lock since: then its start is not known.
+        "started_at": Case(
+            When(open_run=F("locked_by"), then=F("locked_at")),
+            When(HAS_OPEN_RUN, then=None),
+            default=F("started_at"),
+            output_field=instants,
+        ),
+    }
 
 
-class Select(Statement[list[tuple[Any, ...]]]):
-    """A SELECT: what is built is a queryset of ``values_list()``."""
-
-    fetch: Any = staticmethod(methodcaller("fetchall"))
-
-    def __call__(
-        self, connection: BaseDatabaseWrapper, /, **values: Any
-    ) -> list[tuple[Any, ...]]:
-        """Execute it; return the rows as Django would."""
-        rows = super().__call__(connection, **values)
-        if not rows:
-            return rows
-        known = vars(connection).setdefault(CONVERTERS, WeakKeyDictionary())
-        if self not in known:
-            compiled = self.compiled(connection)
-            compiler = compiled.query.get_compiler(connection=connection)
-            known[self] = compiler, compiler.get_converters(compiled.columns)
-        compiler, converters = known[self]
-        return [tuple(row) for row in compiler.apply_converters(rows, converters)]
-
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
-        compiler = built.query.get_compiler(connection=connection)
-        sql, parameters = compiler.as_sql()
-        columns = tuple(column for column, _, _ in compiler.select)
-        select = {"query": built.query, "columns": columns}
-        return Compiled.of(connection, sql, parameters, **select)
+def new_lease() -> dict[str, Any]:
+    """Return the columns of a new acquisition, but for its token."""
+    return {
+        # None for an acquisition that is no run, such as a pause.
+        "open_run": text("open_run"),
+        "lock_until": DatabaseNow() + duration("at_most"),
+        "lock_at_least_until": DatabaseNow() + duration("at_least"),
+        "locked_at": DatabaseNow(),
+        "locked_by": text("locked_by"),
+        "released_at": None,
+        "extended_at": None,
+    }
 
 
-class Look(Select):
-    """A SELECT of which only the first row is wanted, as the driver gives it."""
-
-    fetch: Any = staticmethod(methodcaller("fetchone"))
-    __call__: Any = Statement.__call__
-
-
-class Probe(Select):
-    """A SELECT that fails at once if another transaction has a row; see PROBED."""
-
-    # It keeps no row: a worker that is stopped before its UPDATE would keep the lock.
-
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
-        compiled = super()._compile(built, connection)
-        nowait = connection.ops.for_update_sql(nowait=True)
-        return replace(compiled, sql=f"{compiled.sql} {nowait}")
+def next_token() -> dict[str, Any]:
+    """Return the column of a token that is greater than all before, also elsewhere."""
+    # By the clock it also grows across a deletion, and a restored or stale copy.
+    token = Greatest(F("fencing_token") + 1, ClockMilliseconds())
+    return {"fencing_token": Reported(token)}
 
 
-class Insert(Statement[int | None]):
-    """
-    An INSERT: what is built is the model, and the columns that are given.
+def next_acquisition() -> dict[str, Any]:
+    """Return the columns of the acquisition that follows that of the record."""
+    return {**new_lease(), **next_token()}
 
-    It returns the key that the database made, if it tells.
-    """
 
-    def fetch(self, cursor: Any) -> int | None:
-        connection = cursor.db
-        key = self.compiled(connection).key
-        if key is None:
-            return None
-        if connection.features.can_return_columns_from_insert:
-            return int(cursor.fetchone()[0])
-        table = key.model._meta.db_table
-        made: int | None = connection.ops.last_insert_id(cursor, table, key.column)
-        return made
+def next_tick() -> dict[str, Any]:
+    """Return the columns that begin a tick."""
+    due_at = Coalesce(F("due_at"), instant("tick"))
+    return {
+        "schedule": text("schedule"),
+        "tick": instant("tick"),
+        "caught_up_tick": instant("caught_up_tick"),
+        # Computed from the record: a late release may have changed it since the read.
+        "due_at": Least(due_at, instant("due_at_most")),
+    }
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
-        model, columns = built
-        key = model._meta.auto_field
-        query = InsertQuery(model)
-        fields = [model._meta.get_field(column) for column in columns]
-        query.insert_values(fields, [model(**columns)])
-        compiler = query.get_compiler(connection=connection)
-        if key and connection.features.can_return_columns_from_insert:
-            compiler.returning_fields = [key]
-        (compiled,) = compiler.as_sql()
-        return Compiled.of(connection, *compiled, key=key)
+
+NO_REQUEST = {"asked_at": None, "asked_by": None, "asked_why": None}
+
+
+def to_acquire() -> Records:
+    """Return the record if the lock is free. Not ours: this may be sent again."""
+    return the_record().acquirable().exclude(locked_by=text("locked_by"))
+
+
+def to_start() -> Records:
+    """Return the record if nothing but ``lock_at_least_for`` keeps the lock."""
+    return the_record().filter(not_running()).exclude(locked_by=text("locked_by"))
+
+
+def as_decided(records: Records) -> Records:
+    """Return the record while a decision about its ticks holds."""
+    # See Note [The decision is in Python].
+    now = DatabaseNow(output_field=UTCDateTimeField())
+    is_in_time = LessThan(now, instant("holds_until"))
+    return records.filter(is_in_time, fencing_token=number("fencing_token"))
+
+
+def as_requested(records: Records) -> Records:
+    """Return the record while the request that was read is open."""
+    return records.filter(asked_at=instant("asked_at"))
+
+
+@Acquisition
+def acquire() -> Any:
+    """Acquire a lock that is free."""
+    return to_acquire().update(**next_acquisition())
+
+
+@Acquisition
+def acquire_for_operator() -> Any:
+    """Acquire a lock, also one that only ``lock_at_least_for`` keeps."""
+    return to_start().update(**next_acquisition())
+
+
+@Acquisition
+def acquire_for_request() -> Any:
+    """Acquire a lock as an operator, and close the request for that."""
+    return as_requested(to_start()).update(**next_acquisition(), **NO_REQUEST)
+
+
+@Acquisition
+def begin_tick() -> Any:
+    """Acquire a lock that is free, for a tick of its schedule."""
+    return as_decided(to_acquire()).update(**next_acquisition(), **next_tick())
+
+
+@Acquisition
+def begin_tick_for_operator() -> Any:
+    """Acquire a lock as an operator, for a tick of its schedule."""
+    return as_decided(to_start()).update(**next_acquisition(), **next_tick())
+
+
+@Acquisition
+def begin_tick_for_request() -> Any:
+    """Acquire a lock for a tick of its schedule, and close the request for that."""
+    records = as_requested(as_decided(to_start()))
+    return records.update(**next_acquisition(), **next_tick(), **NO_REQUEST)
+
+
+def creation(build: Callable[[], Any]) -> InsertReturning:
+    """Return the statement, which tells the token."""
+    return InsertReturning(build, column="fencing_token")
+
+
+@creation
+def create() -> Any:
+    """Create the record of a lock that is held from the beginning."""
+    token = {"fencing_token": Reported(ClockMilliseconds())}
+    return LockRecord, {"name": text("name"), **new_lease(), **token}
+
+
+@Insert
+def create_free() -> Any:
+    """Create the record of a lock that nobody holds."""
+    return LockRecord, {
+        "name": text("name"),
+        "lock_until": NEVER,
+        "locked_by": "",
+        "locked_at": DatabaseNow(),
+        # See Note [A clock that was set back].
+        "released_at": DatabaseNow(),
+    }
+
+
+@Update
+def become_writer() -> Any:
+    """Write nothing, but wait for SQLite's one writer."""
+    return Records(LockRecord).filter(name="").update(locked_by="")
+
+
+# --- Extend --------------------------------------------------------------------------
+
+
+def held_by(locked_by: str) -> Records:
+    """Return the record while this acquisition holds the lock."""
+    return the_record().filter(locked_by=text(locked_by)).held()
+
+
+def ours() -> Records:
+    """Return the record while the lock is held and nobody has released it."""
+    return held_by("locked_by").filter(released_at=None)
+
+
+def longer_lease() -> dict[str, Any]:
+    """Return the column of a lease that counts from now, and is not shorter."""
+    until = Greatest(F("lock_until"), DatabaseNow() + duration("at_most"))
+    return {"lock_until": until}
+
+
+@Update
+def extend() -> Any:
+    """Extend a lease that is valid."""
+    return ours().update(**longer_lease(), extended_at=DatabaseNow())
+
+
+@Update
+def extend_both() -> Any:
+    """Extend a lease that is valid, and change ``lock_at_least_for``."""
+    at_least_until = DatabaseNow() + duration("at_least")
+    columns = {"extended_at": DatabaseNow(), "lock_at_least_until": at_least_until}
+    return ours().update(**longer_lease(), **columns)
+
+
+@Update.waiting("10ms")
+def heartbeat() -> Any:
+    """Extend a lease that is valid, or fail at once if a transaction has its record."""
+    return ours().update(**longer_lease(), extended_at=DatabaseNow())
+
+
+@Probe
+def probe() -> Any:
+    """Fail at once if a transaction has the record."""
+    return the_record().values_list("name")
+
+
+# --- Release, and account for the run ------------------------------------------------
+
+
+def released_now() -> Expression:
+    """Return the instant of a release."""
+    # Never before it was acquired: that tells a released lock from a running one.
+    return Greatest(DatabaseNow(), F("locked_at"))
+
+
+def no_lease() -> dict[str, Any]:
+    """Return the columns of a lock that is free from now on."""
+    # See Note [A clock that was set back].
+    return {"lock_until": F("locked_at"), "released_at": released_now()}
+
+
+def kept_lease() -> dict[str, Any]:
+    """Return the columns of a lock that ``lock_at_least_for`` may keep."""
+    # If the clock was set back, keep the lock no longer than if acquired now.
+    longest = DatabaseNow() + duration("at_least")
+    kept_until = Least(F("lock_at_least_until"), longest)
+    is_kept = GreaterThan(kept_until, DatabaseNow())
+    until = Case(When(is_kept, then=kept_until), default=F("locked_at"))
+    return {"lock_until": until, "released_at": released_now()}
+
+
+def our_open_run() -> Records:
+    """Return the record while the run of this acquisition is not accounted for."""
+    run = text("locked_by")
+    return the_record().filter(locked_by=run, open_run=run)
+
+
+def run_over() -> dict[str, Any]:
+    """Return the columns of a run that has ended."""
+    return {
+        "last_run": text("locked_by"),
+        "started_at": F("locked_at"),
+        "ended_at": DatabaseNow(),
+        "open_run": None,
+    }
+
+
+def succeeded() -> dict[str, Any]:
+    """Return the columns of a run that has succeeded; see ``next_usual()``."""
+    usual, took = F("usual"), seconds("took")
+    counted = Least(usual * 2 + 15, Greatest(usual * 0.75, took))
+    return {
+        **run_over(),
+        "outcome": RunOutcome.SUCCEEDED.value,
+        "failures": 0,
+        "succeeded_at": DatabaseNow(),
+        "usual": Coalesce(usual * 0.75 + counted * 0.25, took),
+    }
+
+
+def failed() -> dict[str, Any]:
+    """Return the columns of a run that has failed."""
+    outcome = {"outcome": RunOutcome.FAILED.value, "failures": F("failures") + 1}
+    return {**run_over(), **outcome}
+
+
+# If a crash of the server loses a release, the lease ends by itself. A tick that has
+# succeeded must not run again, so that is durable.
+
+
+@Update
+def release_succeeded() -> Any:
+    """Release a lock whose job has succeeded."""
+    return (
+        our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**no_lease(), **succeeded())
+    )
+
+
+@Update
+def release_succeeded_kept() -> Any:
+    """Release a lock whose job has succeeded, or keep it as configured."""
+    return (
+        our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**kept_lease(), **succeeded())
+    )
+
+
+@Update
+def release_tick() -> Any:
+    """Release a lock whose tick has succeeded."""
+    due_at = instant("due_at")
+    return our_open_run().update(**no_lease(), **succeeded(), due_at=due_at)
+
+
+@Update
+def release_tick_kept() -> Any:
+    """Release a lock whose tick has succeeded, or keep it as configured."""
+    due_at = instant("due_at")
+    return our_open_run().update(**kept_lease(), **succeeded(), due_at=due_at)
+
+
+@Update
+def release_failed() -> Any:
+    """Release a lock whose job has failed."""
+    return our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**no_lease(), **failed())
+
+
+@Update
+def release_failed_kept() -> Any:
+    """Release a lock whose job has failed, or keep it as configured."""
+    return our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**kept_lease(), **failed())
+
+
+@Update
+def give_back() -> Any:
+    """Release a lock whose body never began: tick and request are open again."""
+    is_tick = Q(tick=instant("tick"))
+    return our_open_run().update(
+        **no_lease(),
+        open_run=None,
+        caught_up_tick=Case(
+            When(is_tick, then=instant("former_caught_up")),
+            default=F("caught_up_tick"),
+            output_field=UTCDateTimeField(),
+        ),
+        tick=Case(
+            When(is_tick, then=instant("former_tick")),
+            default=F("tick"),
+            output_field=UTCDateTimeField(),
+        ),
+        asked_by=Case(
+            When(asked_at=None, then=text("asked_by")), default=F("asked_by")
+        ),
+        asked_why=Case(
+            When(asked_at=None, then=text("asked_why")), default=F("asked_why")
+        ),
+        asked_at=Coalesce(F("asked_at"), instant("asked_at")),
+    )
+
+
+@Update
+def release_no_run() -> Any:
+    """Release an acquisition that has no open run, as one that was lost."""
+    records = the_record().filter(locked_by=text("locked_by"), released_at=None)
+    return records.update(**no_lease())
+
+
+def is_our_last(*outcomes: RunOutcome) -> Q:
+    """Return whether our run is still open, or the last one with such an outcome."""
+    run, known = text("locked_by"), [outcome.value for outcome in outcomes]
+    return Q(open_run=run) | Q(last_run=run, outcome__in=known)
+
+
+def loss(ended_at: Any) -> dict[str, Any]:
+    """Return the columns of a run that lost its lock, unless another run is last."""
+    run = text("locked_by")
+    is_open = Q(open_run=run)
+    is_last = is_our_last(RunOutcome.ABANDONED, RunOutcome.LOST)
+    instants = UTCDateTimeField()
+    return {
+        "started_at": Case(
+            When(Q(is_open, locked_by=run), then=F("locked_at")),
+            When(is_open, then=None),
+            default=F("started_at"),
+            output_field=instants,
+        ),
+        "ended_at": ended_at,
+        "failures": F("failures") + Case(When(is_open, then=1), default=0),
+        "outcome": Case(
+            When(is_last, then=Value(RunOutcome.LOST.value)), default=F("outcome")
+        ),
+        "last_run": Case(When(is_open, then=run), default=F("last_run")),
+        "open_run": NullIf(F("open_run"), run),
+        # Only once: the end of its body is written later.
+        "lost_at": Case(
+            When(lost_run=run, then=F("lost_at")),
+            default=DatabaseNow(output_field=instants),
+            output_field=instants,
+        ),
+        "lost_run": run,
+    }
+
+
+@Update
+def account_for_loss() -> Any:
+    """Account for a run whose lock is lost while its body goes on."""
+    # Not for a lost one, which may have ended: this may come late from another thread.
+    ended_at = Case(
+        When(is_our_last(RunOutcome.ABANDONED), then=None),
+        default=F("ended_at"),
+        output_field=UTCDateTimeField(),
+    )
+    return the_record().update(**loss(ended_at))
+
+
+@Update
+def account_for_lost_end() -> Any:
+    """Account for a run whose lock was lost, when its body has ended."""
+    instants = UTCDateTimeField()
+    ended_at = Case(
+        When(
+            is_our_last(RunOutcome.ABANDONED, RunOutcome.LOST),
+            then=DatabaseNow(output_field=instants),
+        ),
+        default=F("ended_at"),
+        output_field=instants,
+    )
+    return the_record().update(**loss(ended_at))
+
+
+@Update
+def note_unrecorded() -> Any:
+    """Note that the history of a run could not be written."""
+    return the_record().update(unrecorded_at=DatabaseNow())
+
+
+# --- Fence ---------------------------------------------------------------------------
+
+
+@Update
+def fence() -> Any:
+    """Write the record as it is, so that nobody else can before the commit."""
+    return ours().update(locked_by=F("locked_by"))
+
+
+# --- What operators do ---------------------------------------------------------------
+
+
+@Update
+def force_release() -> Any:
+    """Release the lock of an acquisition, and account for its run."""
+    # ShedLock may have acquired the lock since its run was left open.
+    records = the_record().filter(held() | HAS_OPEN_RUN, locked_by=text("before"))
+    return records.update(
+        **abandoning(Least(F("lock_until"), DatabaseNow())),
+        **no_lease(),
+        open_run=None,
+        # So the holder's own release keeps nothing.
+        lock_at_least_until=F("locked_at"),
+    )
+
+
+@Update
+def force_extend() -> Any:
+    """Extend the lease of an acquisition."""
+    return held_by("before").update(**longer_lease())
+
+
+@Update
+def pause_again() -> Any:
+    """Replace a pause by another one."""
+    ended_at = Least(F("lock_until"), DatabaseNow())
+    return held_by("before").update(
+        **abandoning(ended_at), **new_lease(), **next_token()
+    )
+
+
+@Update
+def request_run() -> Any:
+    """Ask for a run of the lock's job."""
+    return the_record().update(
+        asked_at=DatabaseNow(), asked_by=text("asked_by"), asked_why=text("asked_why")
+    )
+
+
+@Update
+def withdraw_request() -> Any:
+    """Close a request that is still open."""
+    return as_requested(the_record()).update(**NO_REQUEST)
+
+
+# --- Read ----------------------------------------------------------------------------
+
+
+@Select
+def holder() -> Any:
+    """Tell who has acquired the lock last, for how long, and which run is open."""
+    columns = ("locked_by", "remaining", "open_run", "locked_at", "lock_until")
+    return the_record().with_status().values_list(*columns)
+
+
+@Select
+def last_run() -> Any:
+    """Tell which run was accounted for last."""
+    return the_record().values_list("last_run", "outcome", "started_at", "ended_at")

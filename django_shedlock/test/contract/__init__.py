@@ -1,7 +1,9 @@
 """The conformance suite of lock providers, for the tests of a new one."""
 
+from django_shedlock.test.contract.accounts import AccountContract
 from django_shedlock.test.contract.asynchronous import AsyncContract
 from django_shedlock.test.contract.faults import FaultContract
+from django_shedlock.test.contract.interleavings import InterleavingContract
 from django_shedlock.test.contract.locking import LockingContract
 from django_shedlock.test.contract.operators import OperatorContract
 from django_shedlock.test.contract.protocol import ProtocolContract
@@ -12,6 +14,8 @@ from django_shedlock.test.contract.ticks import TickContract
 class LockProviderContract(
     LockingContract,
     OperatorContract,
+    AccountContract,
+    InterleavingContract,
     TickContract,
     AsyncContract,
     ProtocolContract,

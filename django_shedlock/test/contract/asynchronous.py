@@ -1,70 +1,76 @@
-"""What a task of an event loop finds: the same locks, without blocking the loop."""
-
-from datetime import timedelta
+"""What a coroutine finds: the same locks, asked through a thread."""
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 
-from django_shedlock.exceptions import LockLost
-from django_shedlock.locks.lock import Lock
+from django_shedlock.exceptions import LockLost, LockNotAcquired
+from django_shedlock.executor import aexecute, ahold
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.test.contract.harness import (
     MINUTE,
     Contract,
     configure,
+    configured,
     force_release,
     is_held,
     take_from,
+    try_from,
 )
 
 
-async def atry_from(
-    provider: LockProvider, lease: timedelta = MINUTE
-) -> Lock | LockHolder:
-    """Return the lock, or its holder."""
-    lock = Lock(provider, configure(lock_at_most_for=lease))
-    return await provider.aacquire(lock) or lock
+async def succeed() -> None:
+    """Be a job that succeeds at once."""
 
 
 class AsyncContract(Contract):
-    """``aacquire()``, ``aextend()`` and ``arelease()`` do what their twins do."""
+    """``ahold()``, ``aextend()`` and ``arelease()`` do what their sync twins do."""
 
     def test_async_pair(self, provider: LockProvider) -> None:
-        """A task acquires a lock, another is refused, and a release ends that."""
+        """A coroutine excludes all others until its body ends."""
 
         async def work() -> None:
-            lock = await atry_from(provider)
-            assert isinstance(lock, Lock)
-            holder = await atry_from(provider)
-            assert isinstance(holder, LockHolder)
-            assert await lock.arelease()
-            assert not await lock.arelease()
-            again = await atry_from(provider)
-            assert isinstance(again, Lock)
-            assert await again.arelease()
+            async with ahold("job") as lock:
+                holder = await sync_to_async(try_from)(provider, configure())
+                assert isinstance(holder, LockHolder)
+                assert holder.locked_by == lock.locked_by
+            assert not await sync_to_async(is_held)(provider, configure())
 
-        async_to_sync(work)()
+        with configured(provider):
+            async_to_sync(work)()
+
+    def test_async_refusal(self, provider: LockProvider) -> None:
+        """A coroutine is refused while another holds the lock, and runs after it."""
+
+        async def work() -> None:
+            other = await sync_to_async(take_from)(provider, configure())
+            assert not (await aexecute(succeed, "job")).was_executed
+            with pytest.raises(LockNotAcquired, match=other.locked_by):
+                async with ahold("job"):
+                    pytest.fail("its body runs, and another holds the lock")
+            assert await other.arelease()
+            assert not await other.arelease()
+            assert (await aexecute(succeed, "job")).was_executed
+
+        with configured(provider):
+            async_to_sync(work)()
 
     def test_async_release_keeps_at_least(self, provider: LockProvider) -> None:
-        """Released by a task the lock stays held for ``lock_at_least_for``."""
-
-        async def work() -> None:
-            lock = Lock(provider, configure(lock_at_least_for=MINUTE))
-            assert await provider.aacquire(lock) is None
-            assert await lock.arelease()
-
-        async_to_sync(work)()
+        """A lock that a coroutine releases stays held for ``lock_at_least_for``."""
+        with configured(provider):
+            async_to_sync(aexecute)(succeed, "job", lock_at_least_for=MINUTE)
         assert is_held(provider, configure())
 
     def test_async_extend(self, provider: LockProvider) -> None:
-        """A task extends its lock; one that was released by force is lost."""
+        """A coroutine extends its lock, unless an operator has released it."""
 
         async def work() -> None:
-            lock = await atry_from(provider)
-            assert isinstance(lock, Lock)
+            lock = await sync_to_async(take_from)(provider, configure())
             await lock.aextend("1h")
             assert lock.remaining() > 30 * MINUTE
+            status = await sync_to_async(provider.status)("job")
+            assert status is not None
+            assert status.remaining > 30 * MINUTE
             assert await sync_to_async(force_release)(provider)
             with pytest.raises(LockLost, match="'job'"):
                 await lock.aextend("1h")
@@ -74,17 +80,11 @@ class AsyncContract(Contract):
         async_to_sync(work)()
 
     def test_late_task_spares_the_next_holder(self, provider: LockProvider) -> None:
-        """A task whose lease ended extends and releases nobody else's lock."""
-
-        late = async_to_sync(atry_from)(provider, self.short)
-        assert isinstance(late, Lock)
+        """A coroutine whose lease ended leaves the next holder's lock alone."""
+        late = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(late)
         take_from(provider, configure())
-        assert not async_to_sync(provider.aextend)(late, 2 * MINUTE)
-        assert not async_to_sync(provider.arelease)(late)
+        with pytest.raises(LockLost, match="'job'"):
+            async_to_sync(late.aextend)(2 * MINUTE)
+        assert not async_to_sync(late.arelease)()
         assert is_held(provider, configure())
-
-    def test_two_event_loops(self, provider: LockProvider) -> None:
-        """One provider serves one loop after the other."""
-        for _ in range(2):
-            self.test_async_pair(provider)

@@ -32,16 +32,23 @@ def seen(lock: Lock) -> LockStatus:
 OF_A_LOCK: dict[str, Call] = {
     "acquire": lambda provider, lock: provider.acquire(lock),
     "extend": lambda provider, lock: provider.extend(lock, MINUTE),
-    "beat": lambda provider, lock: provider.extend(lock, MINUTE, is_beat=True),
+    "heartbeat": lambda provider, lock: provider.heartbeat(lock),
     "release": lambda provider, lock: provider.release(lock),
-    "aacquire": lambda provider, lock: async_to_sync(provider.aacquire)(lock),
-    "aextend": lambda provider, lock: async_to_sync(provider.aextend)(lock, MINUTE),
-    "arelease": lambda provider, lock: async_to_sync(provider.arelease)(lock),
+    "aextend": lambda provider, lock: async_to_sync(lock.aextend)(MINUTE),
+    "arelease": lambda provider, lock: async_to_sync(lock.arelease)(),
     "force_release": lambda provider, lock: provider.replace(seen(lock), ZERO),
     "force_extend": lambda provider, lock: provider.replace(seen(lock), MINUTE),
     "pause_again": lambda provider, lock: provider.replace(
         seen(lock), MINUTE, locked_by="paused by alice"
     ),
+    "account_for_loss": lambda provider, lock: provider.account_for_loss(
+        lock, has_ended=True
+    ),
+    "request_run": lambda provider, lock: provider.request_run("job", "alice", "now"),
+    "withdraw_request": lambda provider, lock: provider.withdraw_request(
+        "job", host_now()
+    ),
+    "note_unrecorded": lambda provider, lock: provider.note_unrecorded("job"),
     "status": lambda provider, lock: provider.status("job"),
     "fencing_token": lambda provider, lock: lock.fencing_token,
 }

@@ -2,17 +2,22 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from django_shedlock.clocks import uptime
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.providers import provider_instances, use_instances
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test.processes import PATIENCE
 
 Options = dict[str, Any]
@@ -36,6 +41,13 @@ class Contract:
     A method ``pass_time(provider, name, by)``, where the tests can let time pass.
 
     It makes one lock that much older in the store, so that random steps may wait.
+    """
+
+    forget_record: Callable[[Any, str], None] | None = None
+    """
+    A method ``forget_record(provider, name)``, where the tests can delete a record.
+
+    People do it by hand, and some stores delete what nobody has used for long.
     """
 
     flags: tuple[str, ...] = ()
@@ -103,6 +115,24 @@ def configure(
     return LockConfiguration(name, lock_at_most_for, lock_at_least_for)
 
 
+@contextmanager
+def configured(provider: LockProvider) -> Iterator[None]:
+    """Let jobs in the body use this provider, and none of the project's settings."""
+    outer = provider_instances()
+    with override_settings(
+        SHEDLOCK_ENABLED=True,
+        SHEDLOCK_NAMESPACE="",
+        SHEDLOCK_HISTORY=False,
+        SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR=MINUTE,
+        SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR=ZERO,
+    ):
+        use_instances({provider.alias: provider})
+        try:
+            yield
+        finally:
+            use_instances(outer)
+
+
 def try_from(
     provider: LockProvider, configuration: LockConfiguration
 ) -> Lock | LockHolder:
@@ -158,10 +188,20 @@ def force_extend(provider: LockProvider, name: str, lasting: timedelta) -> bool:
     return status is not None and provider.replace(status, lasting)
 
 
-def let_its_clock_move(provider: LockProvider) -> None:
+def let_its_clock_move(provider: LockProvider, by: timedelta = ZERO) -> None:
     """Wait until the store tells another instant: some have whole seconds."""
-    before = provider.now()
+    before = provider.now() + by
     wait_for(lambda: provider.now() > before)
+
+
+def pause(provider: LockProvider, lasting: timedelta = HOUR) -> Lock:
+    """Acquire the lock as an operator does, so that its job does not run."""
+    start = Start(Trigger.OPERATOR)
+    wanted = LockConfiguration("job", lasting, start=start)
+    lock = Lock(provider, wanted, opens_run=False)
+    lock.locked_by = Pause("alice", "the mail server moves").identity()
+    assert provider.acquire(lock) is None
+    return lock
 
 
 def wait_for(condition: Callable[[], Any], pause: float = 0.01) -> Any:

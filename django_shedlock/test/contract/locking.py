@@ -214,11 +214,20 @@ class LockingContract(Contract):
             lock.release()
         assert tokens == sorted(set(tokens))
 
-    def test_lost_lock_has_no_token(self, provider: LockProvider) -> None:
-        """It does not get the next holder's number."""
+    def test_lost_lock_keeps_its_own_token(self, provider: LockProvider) -> None:
+        """A holder that is late never gets the next holder's number."""
+        late = take_from(provider, configure(lock_at_most_for=self.short))
+        token = late.fencing_token
+        self.outlast(late)
+        other = take_from(provider, configure())
+        assert late.fencing_token == token < other.fencing_token
+
+    def test_unknown_token_of_a_lost_lock(self, provider: LockProvider) -> None:
+        """A token that the store did not tell can't be asked for after the loss."""
         late = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(late)
         take_from(provider, configure())
+        late.known_token = None
         with pytest.raises(LockLost):
             late.fencing_token  # noqa: B018
 

@@ -46,6 +46,7 @@ class Model:
     at_least_until: int = 0
     holder: str | None = None
     is_released: bool = True
+    has_open_run: bool = False
 
     def acquire(self, at_most: int, at_least: int) -> bool:
         if self.lock_until > self.now:
@@ -53,6 +54,7 @@ class Model:
         self.lock_until = self.now + at_most
         self.at_least_until = self.now + at_least
         self.is_released = False
+        self.has_open_run = True
         return True
 
     def is_held_by(self, holder: str) -> bool:
@@ -70,22 +72,31 @@ class Model:
     def release(self, holder: str) -> bool:
         if not self.is_held_by(holder):
             return False
-        self.lock_until = max(self.now, self.at_least_until)
+        # After a loss nothing is kept.
+        at_least_until = self.at_least_until if self.has_open_run else self.now
+        self.lock_until = max(self.now, at_least_until)
         self.is_released = True
+        self.has_open_run = False
         return True
+
+    def lose(self, holder: str) -> None:
+        """Account for the run, if it is that of the record."""
+        if self.holder == holder:
+            self.has_open_run = False
 
     def force_release(self) -> bool:
         if self.state is LockState.FREE:
             return False
         self.lock_until = self.at_least_until = self.now
         self.is_released = True
+        self.has_open_run = False
         return True
 
     @property
     def state(self) -> LockState:
         if self.lock_until > self.now:
             return LockState.HELD_AT_LEAST if self.is_released else LockState.RUNNING
-        return LockState.FREE if self.is_released else LockState.EXPIRED
+        return LockState.EXPIRED if self.has_open_run else LockState.FREE
 
 
 class Protocol(RuleBasedStateMachine):
@@ -137,6 +148,8 @@ class Protocol(RuleBasedStateMachine):
             lock.extend(at_most * UNIT)
         except LockLost:
             assert knew or was_given_back or not self.model.is_valid_for(lock.locked_by)
+            if not was_given_back:
+                self.model.lose(lock.locked_by)
         else:
             assert self.model.extend(lock.locked_by, at_most)
             deadline = self.local_now + at_most
@@ -168,6 +181,9 @@ class Protocol(RuleBasedStateMachine):
                 lock.fence()
         except LockLost:
             assert not self.model.is_valid_for(lock.locked_by)
+            # The account of the loss may be rolled back with the transaction.
+            self.provider.account_for_loss(lock, has_ended=False)
+            self.model.lose(lock.locked_by)
         else:
             assert self.model.is_valid_for(lock.locked_by)
 

@@ -3,7 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from asgiref.sync import async_to_sync
 
+from django_shedlock.executor import aexecute
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
@@ -13,6 +15,7 @@ from django_shedlock.test.contract.harness import (
     MINUTE,
     Contract,
     configure,
+    configured,
     force_release,
     status_of,
     take_from,
@@ -124,6 +127,33 @@ class TickContract(Contract):
     def test_failure_is_no_success(self, provider: LockProvider) -> None:
         """A tick whose job failed was run, and has not succeeded."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
+        assert not self.has_succeeded(provider)
+        assert isinstance(try_from(provider, configure_tick()), LockHolder)
+
+    def test_async_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
+        """A coroutine runs its tick once, and its success is that of the tick."""
+        schedule = Schedule(YEARLY, "UTC")
+
+        async def succeed() -> None:
+            """Be a job that succeeds at once."""
+
+        async def work() -> None:
+            assert (await aexecute(succeed, "job", schedule=schedule)).was_executed
+            again = await aexecute(succeed, "job", schedule=schedule)
+            assert not again.was_executed
+
+        with configured(provider):
+            async_to_sync(work)()
+        assert self.has_succeeded(provider)
+
+    def test_async_failure_is_no_success(self, provider: LockProvider) -> None:
+        """A tick whose coroutine failed was run, and has not succeeded."""
+
+        async def fail() -> None:
+            raise LookupError
+
+        with configured(provider), pytest.raises(LookupError):
+            async_to_sync(aexecute)(fail, "job", schedule=Schedule(YEARLY, "UTC"))
         assert not self.has_succeeded(provider)
         assert isinstance(try_from(provider, configure_tick()), LockHolder)
 

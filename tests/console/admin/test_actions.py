@@ -21,7 +21,7 @@ from django_shedlock.locks.states import LockState
 from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.acquisition import NEVER
+from django_shedlock.providers.database.statements import NEVER
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import Jobs, ran, scheduled_jobs
@@ -720,7 +720,7 @@ class TestRun:
     def test_second_request_is_refused(self, chief: Client, locked_by: str) -> None:
         """The page tells how old the open one is."""
         confirm(chief, "report", locked_by, action="run_selected")
-        LockAction.objects.update(began=DatabaseNow() - 50 * MINUTE)
+        LockRecord.objects.update(asked_at=DatabaseNow() - 50 * MINUTE)
         page = ask(chief, "report", action="run_selected", follow=True)
         said = "operator asked for a run 50m1s ago, which is still open"
         assert re.search(said.replace("1s", r"\d*s?"), page.content.decode())

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
 from django.urls import reverse
 
-from django_shedlock.models import LockRecord, LockRun
-from tests.support.by_hand import ago, far, write
-from tests.support.locks import add_run, take
-from tests.support.operators import ALL, CHANGE, LIST, RUN, RUNS, ask, operator
+from django_shedlock.locks.states import RunOutcome
+from django_shedlock.models import LockRecord
+from django_shedlock.models.records import INSTANT_COLUMNS
+from django_shedlock.providers import get_provider
+from tests.support.by_hand import write
+from tests.support.last_runs import end_run
+from tests.support.locks import take
+from tests.support.operators import ALL, CHANGE, HOSTILE, LIST, ask, operator
 from tests.support.zones import project
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,27 +35,36 @@ def _project(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+LONGEST_PAUSES = ("9999-12-31", "9999-12-31 23:59:59", "9999-12-31 23:59:59.999999")
+"""What people write who pause a job by hand."""
+INFINITY = {"postgresql": ("infinity",)}
+EXTREMES = ("0001-01-03 00:00:00", "9999-12-29 00:00:00")
+"""What is readable in each zone."""
 NONSENSE = (
     ("schedule", "every full moon"),
     ("schedule", "0 0 30 2 * UTC"),
     ("locked_by", "\u202ea:b:c:"),
     ("locked_by", f"host:{'9' * 200}:x"),
     ("locked_by", ""),
+    ("outcome", "asleep"),
+    ("open_run", "\u202ea:b:c:"),
+    ("last_run", ""),
+    ("asked_by", HOSTILE),
 )
 
 
 def bad_records() -> Iterator[str]:
     """Write a record for each kind of nonsense, and return its name."""
-    for number, text in enumerate([*far(), *ago()]):
-        for column in ("lock_until", "locked_at", "tick", "due_at", "released_at"):
-            name = f"{column}-{number}"
-            take(name)
-            write("shedlock", name, **{column: text, "schedule": "@hourly UTC"})
-            yield name
-    for number, (column, text) in enumerate(NONSENSE):
-        name = f"{column}-nonsense-{number}"
+    instants = [(column, text) for column in INSTANT_COLUMNS for text in EXTREMES]
+    longest = (*LONGEST_PAUSES, *INFINITY.get(connection.vendor, ()), *EXTREMES)
+    pauses = [("lock_until", text) for text in longest]
+    for number, (column, text) in enumerate([*instants, *pauses, *NONSENSE]):
+        name = f"{column}-{number}"
         take(name)
-        write("shedlock", name, **{column: text})
+        end_run(name, RunOutcome.LOST)
+        get_provider().request_run(name, "alice", "a customer waits")
+        columns = {"schedule": "@hourly UTC", "open_run": "", column: text}
+        write("shedlock", name, **columns)
         yield name
 
 
@@ -68,17 +82,3 @@ def test_locks() -> None:
         page = client.get(reverse(CHANGE, args=[LockRecord(name=name).pk]))
         assert page.status_code == 200
         assert name in page.content.decode()
-
-
-def test_runs() -> None:
-    """A run of whatever year is shown, and so is the one after it."""
-    add_run("good")
-    for number, text in enumerate([*far(), *ago()]):
-        add_run(f"run-{number}")
-        write("shedlock_run", f"run-{number}", started=text, finished=text)
-    client = operator(*ALL)
-    page = client.get(reverse(RUNS))
-    assert page.status_code == 200
-    assert "good" in page.content.decode()
-    for run in LockRun.objects.all():
-        assert client.get(reverse(RUN, args=[run.pk])).status_code == 200

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +16,16 @@ from django_shedlock.console.admin.charts import (
     make_chart,
     statistics_of,
 )
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.states import JobState, LockState, LockStatus
+from django_shedlock.models import LockRun
 from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import ScheduleState
 from tests.support.lateness import HOURLY
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 
 
@@ -30,25 +33,52 @@ def run(
     seconds: float | None,
     outcome: str = "succeeded",
     *,
-    started: datetime = NOON,
+    started: datetime | None = NOON,
     trigger: str = "scheduler",
-) -> SimpleNamespace:
-    return SimpleNamespace(
+) -> LockRun:
+    return LockRun(
         pk=1,
+        locked_by="web-1:7:a",
         duration=None if seconds is None else timedelta(seconds=seconds),
-        elapsed=timedelta(seconds=60),
-        current_outcome=outcome,
+        outcome=outcome,
         started=started,
+        ended=NOON,
         trigger=trigger,
     )
 
 
-def chart_until(end: datetime, runs: list[SimpleNamespace]) -> dict[str, Any]:
+def lock(
+    state: LockState = LockState.FREE,
+    *,
+    clock: datetime = NOON,
+    locked_at: datetime = NOON,
+    schedule: Schedule | None = None,
+    **job: Any,
+) -> LockStatus:
+    """Return a lock whose lease ends in a minute, if it is held."""
+    return LockStatus(
+        "billing",
+        state,
+        "web-2:8:b",
+        locked_at,
+        clock + MINUTE,
+        MINUTE if state.is_held else ZERO,
+        clock,
+        ScheduleState(schedule),
+        job=JobState(**job),
+    )
+
+
+def chart_of(runs: Sequence[LockRun], status: LockStatus | None = None) -> Any:
+    return make_chart(runs, status or lock(), ZERO)
+
+
+def chart_until(end: datetime, runs: Sequence[LockRun]) -> Any:
     """Return the chart of an hourly job, whose runs are looked for until then."""
-    return make_chart(runs, schedule=HOURLY, until=end)
+    return chart_of(runs, lock(clock=end, schedule=HOURLY))
 
 
-def runs_at(*hours: float) -> list[SimpleNamespace]:
+def runs_at(*hours: float) -> list[LockRun]:
     """Return runs that started at these hours of the day, the newest first."""
     midnight = NOON - 12 * HOUR
     return [run(1, started=midnight + hour * HOUR) for hour in reversed(hours)]
@@ -60,7 +90,7 @@ def labels(chart: dict[str, Any]) -> list[str]:
 
 
 def bars(chart: dict[str, Any]) -> list[Mark]:
-    return [mark for mark in chart["marks"] if mark.run]
+    return [mark for mark in chart["marks"] if mark.bar]
 
 
 def gaps(chart: dict[str, Any]) -> list[str]:
@@ -69,19 +99,19 @@ def gaps(chart: dict[str, Any]) -> list[str]:
 
 def test_bars_are_as_high_as_the_runs_took_long() -> None:
     """The longest run fills the height, and the newest stands at the right edge."""
-    chart = make_chart([run(10), run(20, "failed"), run(5)])
+    chart = chart_of([run(10), run(20, "failed"), run(5)])
     assert [bar.height for bar in bars(chart)] == [25, 100, 50]
     assert [bar.top for bar in bars(chart)] == [75, 0, 50]
     lefts = [mark.left for mark in chart["marks"]]
     assert lefts == pytest.approx([90, 93.3, 96.7], abs=0.1)
-    assert bars(chart)[1].outcome is RunOutcome.FAILED
+    assert [bar.bar and bar.bar.is_bad for bar in bars(chart)] == [False, True, False]
     assert chart["longest"] == "20.0s"
     assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: failed after 20.0s"
 
 
 def test_a_bar_is_as_wide_in_each_chart() -> None:
     """One run does not fill the chart, and many do not become thinner."""
-    few, many = make_chart([run(1)]), make_chart([run(1)] * (SLOTS + 5))
+    few, many = chart_of([run(1)]), chart_of([run(1)] * (SLOTS + 5))
     assert few["bar_width"] == many["bar_width"]
     assert len(bars(many)) == SLOTS
     assert many["marks"][0].left == pytest.approx(0)
@@ -89,14 +119,14 @@ def test_a_bar_is_as_wide_in_each_chart() -> None:
 
 def test_shortest_run_can_be_seen() -> None:
     """A run of no time at all has a bar, too."""
-    chart = make_chart([run(0), run(0.0001), run(3600), run(3600)])
+    chart = chart_of([run(0), run(0.0001), run(3600), run(3600)])
     assert [bar.height for bar in bars(chart)] == [100, 100, LEAST, LEAST]
 
 
 def test_hung_run_leaves_the_others_their_height() -> None:
     """The scale is that of most runs; the one that exceeds it is cut, and says so."""
     runs = [run(20 + 10 * (each % 3)) for each in range(14)]
-    chart = make_chart([*runs, run(7 * 3600)])
+    chart = chart_of([*runs, run(7 * 3600)])
     hung, *others = bars(chart)
     assert (hung.is_cut, hung.height) == (True, 100)
     assert hung.title.endswith("succeeded after 7h")
@@ -108,21 +138,75 @@ def test_hung_run_leaves_the_others_their_height() -> None:
 
 def test_bar_that_fits_is_not_cut() -> None:
     """A run that took twice as long as the others is drawn in their scale."""
-    chart = make_chart([run(60), run(61), run(120)])
+    chart = chart_of([run(60), run(61), run(120)])
     assert [bar.height for bar in bars(chart)] == [100, 50.8, 50]
     assert not chart["has_cut"]
 
 
 def test_running_job_is_drawn_with_its_elapsed_time() -> None:
-    """It is as high as if it ended now."""
-    chart = make_chart([run(None, "running"), run(120)])
+    """It has no row yet, and is as high as if it ended now."""
+    status = lock(LockState.RUNNING, locked_at=NOON - MINUTE)
+    chart = chart_of([run(120)], status)
     assert [bar.height for bar in bars(chart)] == [100, 50]
-    assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: running for 1m so far"
+    [_, running] = bars(chart)
+    assert running.title == "2026-03-02 05:59:00-06:00: running for 1m so far"
+    assert running.bar
+    assert running.bar.row is None
+    assert not chart["has_bad_end"]
+
+
+def test_expired_run_has_a_full_bar() -> None:
+    """Nobody knows how long it runs; it is no gap, as it has begun."""
+    began = NOON - 4 * HOUR
+    status = lock(
+        LockState.EXPIRED, locked_at=began, schedule=HOURLY, open_run="web-2:8:b"
+    )
+    chart = chart_of([run(1, started=began - HOUR)], status)
+    assert labels(chart) == ["bar", "bar", "3"]
+    [_, expired] = bars(chart)
+    assert expired.height == 100
+    assert expired.title == "2026-03-02 02:00:00-06:00: expired"
+    assert chart["has_bad_end"]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        lock(LockState.EXPIRED, open_run="web-3:9:c"),
+        lock(LockState.PAUSED),
+        lock(LockState.HELD_AT_LEAST),
+        lock(LockState.FREE),
+    ],
+    ids=["expired before ShedLock acquired it", "paused", "held at least", "free"],
+)
+def test_lock_without_a_known_run_adds_no_bar(status: LockStatus) -> None:
+    """Only a run that goes on, or that nobody has accounted for, is drawn."""
+    assert len(bars(chart_of([run(1)], status))) == 1
+
+
+def test_run_that_ended_a_moment_ago_is_drawn_once() -> None:
+    """The history was read after the record, and has its row already."""
+    ended = run(60)
+    ended.locked_by = "web-2:8:b"
+    [bar] = bars(chart_of([ended], lock(LockState.RUNNING)))
+    assert bar.title.endswith("succeeded after 1m")
+
+
+def test_run_whose_start_is_not_known_has_a_bar() -> None:
+    """It stands where it ended."""
+    [bar] = bars(chart_of([run(None, "abandoned", started=None)]))
+    assert bar.title == "2026-03-02 06:00:00-06:00: abandoned"
+
+
+def test_outcome_of_a_later_version_has_a_bar() -> None:
+    """What is not known here is shown as it is."""
+    [bar] = bars(chart_of([run(1, "timed out")]))
+    assert bar.title == "2026-03-02 06:00:00-06:00: timed out after 1.0s"
 
 
 def test_abandoned_run_has_a_full_bar() -> None:
     """Nobody knows how long it ran."""
-    chart = make_chart([run(None, "abandoned"), run(7)])
+    chart = chart_of([run(None, "abandoned"), run(7)])
     assert [bar.height for bar in bars(chart)] == [100, 100]
     assert bars(chart)[1].title == "2026-03-02 06:00:00-06:00: abandoned"
     assert chart["has_bad_end"]
@@ -130,23 +214,23 @@ def test_abandoned_run_has_a_full_bar() -> None:
 
 def test_chart_of_nothing_finished() -> None:
     """Without any duration there is no longest run, and no error."""
-    chart = make_chart([run(None, "abandoned")])
+    chart = chart_of([run(None, "abandoned")])
     assert (len(bars(chart)), chart["longest"]) == (1, "0ms")
     assert chart["usual_top"] is None
 
 
 def test_usual_duration_is_a_line() -> None:
     """It has room also if all the runs that are shown were shorter."""
-    assert make_chart([run(20)], 5 * SECOND)["usual_top"] == 75
-    assert make_chart([run(20)], 40 * SECOND)["usual_top"] == 0
-    assert bars(make_chart([run(20)], 40 * SECOND))[0].height == 50
-    assert make_chart([run(20)])["usual_top"] is None
+    assert chart_of([run(20)], lock(usual=5.0))["usual_top"] == 75
+    assert chart_of([run(20)], lock(usual=40.0))["usual_top"] == 0
+    assert bars(chart_of([run(20)], lock(usual=40.0)))[0].height == 50
+    assert chart_of([run(20)])["usual_top"] is None
 
 
 def test_dates_stand_below_the_ends() -> None:
     """The oldest run has a date only if its bar is near the left edge."""
-    assert len(make_chart([run(1)] * SLOTS)["dates"]) == 2
-    assert len(make_chart([run(1)] * 3)["dates"]) == 1
+    assert len(chart_of([run(1)] * SLOTS)["dates"]) == 2
+    assert len(chart_of([run(1)] * 3)["dates"]) == 1
 
 
 def test_missed_ticks_are_a_gap() -> None:
@@ -186,7 +270,7 @@ def test_ticks_since_the_last_run_are_a_gap() -> None:
 
 def test_without_a_schedule_nothing_is_missed() -> None:
     """Only bars are drawn then."""
-    assert labels(make_chart(runs_at(3, 11))) == ["bar", "bar"]
+    assert labels(chart_of(runs_at(3, 11))) == ["bar", "bar"]
 
 
 def test_ticks_are_counted_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,9 +304,9 @@ def test_gaps_and_bars_share_the_slots() -> None:
     assert any(mark.ticks for mark in chart["marks"])
 
 
-def test_success_rate_is_of_the_ended_runs() -> None:
-    """A run that goes on counts neither way."""
-    outcomes = ["running", "succeeded", "failed", "lost", "abandoned"]
+def test_success_rate_is_of_all_runs() -> None:
+    """Whatever is no success counts against it."""
+    outcomes = ["succeeded", "failed", "lost", "abandoned"]
     statistics: Any = statistics_of([run(1, outcome) for outcome in outcomes])
     assert (statistics["runs"], statistics["rate"]) == (4, "25 %")
 
@@ -257,7 +341,6 @@ def test_without_a_success_there_is_no_usual_duration() -> None:
     )
 
 
-def test_without_an_end_there_are_no_statistics() -> None:
-    """Nothing can be told of a first run that goes on."""
-    assert statistics_of([run(None, "running")]) is None
+def test_without_a_run_there_are_no_statistics() -> None:
+    """Nothing can be told then."""
     assert statistics_of([]) is None

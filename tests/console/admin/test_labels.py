@@ -85,7 +85,7 @@ def test_holder_without_a_process() -> None:
 
 def test_every_finding_of_a_lock_has_a_label() -> None:
     """The labels are in the order of urgency; the others concern no lock."""
-    of_the_store = {Kind.UNREACHABLE, Kind.CLOCK, Kind.HISTORY, Kind.MORE}
+    of_the_store = {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
     assert list(KINDS) == [kind for kind in Kind if kind not in of_the_store]
 
 

@@ -15,15 +15,17 @@ from django.urls import reverse
 from django_shedlock import scheduler_lock
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.operators.requests import REQUEST_LIFETIME
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRecord
+from django_shedlock.models import ActionKind, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from tests.support.jobs import only_jobs_of
+from tests.support.last_runs import end_run
 from tests.support.lateness import (
     DAY,
     HOUR,
@@ -94,7 +96,7 @@ def test_page_of_a_running_job(viewer: Client) -> None:
     """What it does and for how long, who since when, and how much lease is left."""
     lock = take("billing")
     age(2 * HOUR)
-    add_run("billing", duration=3 * HOUR)
+    end_run("billing", duration=3 * HOUR)
     told = answers(viewer)
     assert told["state"] == "running for 2h usually 3h"
     host, pid, _ = lock.locked_by.split(":")
@@ -109,7 +111,7 @@ def test_job_that_runs_longer_than_usual(viewer: Client) -> None:
     """It says so next to its state."""
     take("billing")
     age(2 * HOUR)
-    add_run("billing", duration=MINUTE)
+    end_run("billing", duration=MINUTE)
     assert answers(viewer)["state"] == "running for 2h usually 1m longer than usual"
 
 
@@ -145,7 +147,7 @@ def test_page_of_a_free_lock(viewer: Client) -> None:
     """It tells who held it last, and how its last run ended."""
     lock = take("billing")
     lock.release()
-    add_run(
+    end_run(
         "billing",
         RunOutcome.FAILED,
         duration=2 * MINUTE,
@@ -157,6 +159,55 @@ def test_page_of_a_free_lock(viewer: Client) -> None:
     assert told["holder"].startswith("Nobody; the last one was ")
     assert told["heartbeat"] == "No job runs under this lock."
     assert re.fullmatch(r"failed after 2m \ds ago [\d:-]+ NoPaper tray 2", told["last"])
+
+
+def test_last_run_without_a_history(viewer: Client) -> None:
+    """The record has all but what its job raised."""
+    take("billing").release()
+    end_run("billing", RunOutcome.SUCCEEDED, duration=MINUTE)
+    add_run("billing", RunOutcome.LOST, exception_type="Stale")
+    LockRun.objects.exclude(outcome="lost").delete()
+    assert re.fullmatch(r"succeeded after 1m \ds ago [\d:-]+", answers(viewer)["last"])
+
+
+def test_failures_in_a_row_are_counted(viewer: Client) -> None:
+    """Several of them, of which the history may have fewer."""
+    take("billing").release()
+    end_run("billing", RunOutcome.FAILED)
+    assert "in a row" not in answers(viewer)["last"]
+    end_run("billing", RunOutcome.ABANDONED, duration=None, started=None)
+    LockRun.objects.all().delete()
+    assert re.fullmatch(
+        r"abandoned \ds ago [\d:-]+ 2 runs in a row have not succeeded",
+        answers(viewer)["last"],
+    )
+
+
+def test_lost_run_that_goes_on(viewer: Client) -> None:
+    """It has no end yet: the page tells when it lost its lock."""
+    lock = take("billing")
+    LockRecord.objects.update(
+        lock_until=DatabaseNow() - MINUTE, locked_at=DatabaseNow() - HOUR
+    )
+    get_provider().account_for_loss(lock, has_ended=False)
+    assert re.fullmatch(r"lost \ds ago [\d:-]+", answers(viewer)["last"])
+
+
+def test_open_request_is_shown(chief: Client) -> None:
+    """Who asked for a run, until the request expires; it can be withdrawn."""
+    take("billing").release()
+    get_provider().request_run("billing", "alice", "a customer waits")
+    asked = r"alice asked for a run \ds ago, which is still open"
+    assert re.match(asked, answers(chief)["next"])
+    assert "withdraw_selected" in buttons(chief)
+    [row] = chief.get(reverse(LIST)).context["shedlock_rows"]
+    assert re.fullmatch(asked, row["request"])
+    assert [each.kind for each in row["cures"]] == [ActionKind.WITHDRAW]
+    LockRecord.objects.update(asked_at=DatabaseNow() - REQUEST_LIFETIME)
+    assert "asked" not in answers(chief)["next"]
+    assert "withdraw_selected" not in buttons(chief)
+    [row] = chief.get(reverse(LIST)).context["shedlock_rows"]
+    assert (row["request"], row["cures"]) == ("", [])
 
 
 def test_page_of_a_kept_lock(viewer: Client) -> None:
@@ -196,7 +247,7 @@ def test_paused_job_offers_to_resume_it_first(chief: Client) -> None:
     """The page's buttons, and that of its line on the list, which runs nothing."""
     pause("billing", lasting=FOREVER)
     LockRecord.objects.update(locked_at=DatabaseNow() - 2 * DAY)
-    add_run("billing", RunOutcome.FAILED)
+    end_run("billing", RunOutcome.FAILED)
     page = open_page(chief)
     assert [str(each.label) for each in page.context["shedlock_actions"]] == [
         "Resume job",
@@ -284,7 +335,7 @@ def test_rest_of_the_record_is_folded_away(viewer: Client) -> None:
     lock = take("billing", lock_at_least_for=MINUTE)
     folded = details(viewer)
     assert folded["Acquisition"] == lock.locked_by
-    assert folded["Fencing token"] == "1"
+    assert folded["Fencing token"] == str(lock.fencing_token)
     assert re.fullmatch(r"[\d-]+ [\d:-]+", folded["Lock at least until"])
     page = open_page(viewer).content.decode()
     assert '<details class="shedlock-details module">' in page
@@ -353,8 +404,8 @@ def test_viewer_is_offered_nothing(viewer: Client) -> None:
 
 
 def test_page_has_its_last_runs(viewer: Client) -> None:
-    """A lock's page shows its own runs as a table and a chart, the newest first."""
-    take("billing").release()
+    """A table and a chart have the lock's own runs; only the chart the present one."""
+    take("billing")
     add_run("billing", duration=MINUTE, trigger="scheduler")
     failed = add_run(
         "billing",
@@ -373,7 +424,8 @@ def test_page_has_its_last_runs(viewer: Client) -> None:
     page = response.content.decode()
     assert "ValueError no paper" in text(page)
     assert "operator alice" in text(page)
-    assert page.count("shedlock-bar ") == 2
+    assert page.count("shedlock-bar ") == 3
+    assert page.count('<g role="img" class="shedlock-bar shedlock-running"') == 1
     run_page = reverse("admin:django_shedlock_lockrun_change", args=[failed.pk])
     assert f'<a href="{run_page}" tabindex="-1" class="shedlock-bar' in page
     assert re.search(r'<svg role="group" aria-labelledby="(\S+) (\S+)"', page)
@@ -419,12 +471,12 @@ def test_page_of_a_new_lock(viewer: Client) -> None:
 def test_runs_need_their_permission(releaser: Client) -> None:
     """Who may not see runs sees none on the lock's page either."""
     take("billing").release()
-    add_run("billing", RunOutcome.FAILED, exception_message="secret")
+    end_run("billing", RunOutcome.FAILED, exception_message="secret")
     page = open_page(releaser).content.decode()
     assert "secret" not in page
     assert "secret" not in releaser.get(reverse(LIST)).content.decode()
     assert "Last runs" not in page
-    assert answers(releaser)["last"] == "failed"
+    assert re.fullmatch(r"failed after 0ms \ds ago [\d:-]+", answers(releaser)["last"])
 
 
 def test_unknown_lock_leads_back(viewer: Client) -> None:
@@ -437,18 +489,18 @@ def test_unknown_lock_leads_back(viewer: Client) -> None:
 def test_page_has_as_many_queries_whatever_it_shows(chief: Client) -> None:
     """Nothing on it asks for each run, each action or each tick."""
     take("billing").release()
-    add_run("billing")
+    end_run("billing", RunOutcome.FAILED)
     counts = []
     open_page(chief)
     for number in range(3):
         for _ in range(10 * number):
-            add_run("billing", RunOutcome.FAILED, started=DatabaseNow() - 3 * DAY)
+            end_run("billing", RunOutcome.FAILED, ago=3 * DAY)
             add_action("billing")
         be_overdue("billing")
         with CaptureQueriesContext(connection) as queries:
             open_page(chief)
         counts.append(len(statements(queries)))
-    assert counts == [11] * 3
+    assert counts == [10] * 3
 
 
 def test_no_traceback_is_loaded(viewer: Client) -> None:

@@ -22,18 +22,20 @@ from django.utils.html import escape
 from django.utils.translation import override
 
 from django_shedlock.console.admin import LockRecordAdmin
+from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
+from django_shedlock.console.monitoring.traces import fact_of
 from django_shedlock.locks.states import LockState, RunOutcome
 from django_shedlock.models import (
     ActionKind,
-    ActionResult,
     LockRecord,
     LockRecordQuerySet,
 )
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database.statements import Select
+from django_shedlock.providers.database.compiling import Select
 from tests.console.admin.test_locks import age, counters, names, told
 from tests.support import scenes
+from tests.support.last_runs import end_run
 from tests.support.lateness import be_overdue
 from tests.support.locks import add_run, expire, pause, state, take
 from tests.support.operators import (
@@ -59,16 +61,16 @@ def incident() -> None:
     pause("c.paused")
     take("d.running")
     take("e.abandoned").release()
-    add_run("e.abandoned", RunOutcome.RUNNING)
+    end_run("e.abandoned", RunOutcome.ABANDONED)
     take("f.lost").release()
-    add_run("f.lost", RunOutcome.LOST)
+    end_run("f.lost", RunOutcome.LOST)
     take("g.long")
     age("g.long", 9 * MINUTE)
-    add_run("g.long", duration=MINUTE)
+    end_run("g.long", duration=MINUTE)
     take("h.expired")
     expire("h.expired")
     take("i.failed").release()
-    add_run("i.failed", RunOutcome.FAILED, exception_type="ValueError")
+    end_run("i.failed", RunOutcome.FAILED, exception_type="ValueError")
     take("j.overdue").release()
     be_overdue("j.overdue")
 
@@ -146,9 +148,13 @@ def test_calm_list_says_so(viewer: Client) -> None:
 
 @pytest.mark.usefixtures("incident", "few")
 def test_counters_of_many_are_bounded(viewer: Client) -> None:
-    """The most urgent are counted; each lock on the page is told of all the same."""
+    """
+    An overdue job comes first, and then the bad ends that are longest ago.
+
+    Each lock on the page has its findings all the same.
+    """
     page = viewer.get(reverse(LIST))
-    assert counters(page)[:3] == [("any", 2), ("overdue", 1), ("failed", 1)]
+    assert counters(page)[:3] == [("any", 2), ("overdue", 1), ("lost", 1)]
     assert "<strong>2+</strong>" in page.content.decode()
     assert sorted(name[0] for name in told(page)) == list("efghij")
 
@@ -204,19 +210,25 @@ def test_attention_is_searched_once(viewer: Client) -> None:
 @pytest.mark.parametrize("locks", [10, 100])
 @pytest.mark.parametrize("query", ["", "?attention=any", "?last=failed", "?q=job"])
 @pytest.mark.usefixtures("incident")
-def test_list_is_nine_statements(locks: int, query: str) -> None:
-    """With two of session and user, however many locks there are, and of which kind."""
+def test_list_is_eight_statements(locks: int, query: str) -> None:
+    """
+    With two of session and user, however many locks there are, and of which kind.
+
+    One of them looks up the runs to which the page links.
+    """
     for number in range(locks - 10):
         take(f"job-{number}").release()
-        add_run(f"job-{number}", RunOutcome.FAILED)
+        end_run(f"job-{number}", RunOutcome.FAILED)
         take(f"job-{number}")  # its last run is the one before
-    add_action("j.overdue", kind=ActionKind.RUN, result=ActionResult.REQUESTED)
+    get_provider().request_run("j.overdue", "alice", "a customer waits")
     root = Client()
     root.force_login(User.objects.create_superuser("root"))
     root.get(reverse(LIST) + query)
     with CaptureQueriesContext(connection) as captured:
         page = root.get(reverse(LIST) + query)
-    assert len(statements(captured)) == 9, statements(captured)
+    has_links = any(row["bad_run"] for row in page.context["shedlock_rows"])
+    assert has_links is (query != "?q=job" or locks > 10)
+    assert len(statements(captured)) == 7 + has_links, statements(captured)
     if not query:
         assert page.context["cl"].result_count == LockRecord.objects.count() == locks
 
@@ -224,7 +236,7 @@ def test_list_is_nine_statements(locks: int, query: str) -> None:
 def test_list_compiles_what_django_made(viewer: Client) -> None:
     """Findings and their actions are sent by statements that are kept."""
     take("job").release()
-    add_run("job", RunOutcome.FAILED)
+    end_run("job", RunOutcome.FAILED)
     viewer.get(reverse(LIST))
     with patch.object(Select, "_compile") as compiled:
         viewer.get(reverse(LIST))
@@ -308,9 +320,30 @@ def test_bad_end_links_to_its_run(*, may_see_runs: bool) -> None:
     """The run with its exception is one click away, for whoever may see runs."""
     permissions = ["view_lockrecord", *(["view_lockrun"] * may_see_runs)]
     take("billing").release()
-    failed = add_run("billing", RunOutcome.FAILED)
+    failed = end_run("billing", RunOutcome.FAILED)
     page = operator(*permissions).get(reverse(LIST)).content.decode()
     assert (f'href="{reverse(RUN, args=[failed.pk])}"' in page) is may_see_runs
+
+
+def test_earlier_loss_links_to_its_run(viewer: Client) -> None:
+    """The record knows which run it was, though a later one has succeeded."""
+    take("billing").release()
+    lost = end_run("billing", RunOutcome.LOST)
+    end_run("billing")
+    [row] = viewer.get(reverse(LIST)).context["shedlock_rows"]
+    assert row["bad_run"] == lost.pk
+
+
+def test_acknowledged_end_has_no_link(viewer: Client) -> None:
+    """The list shows what is found, and no more of a run than of its finding."""
+    take("billing").release()
+    failed = end_run("billing", RunOutcome.FAILED)
+    be_overdue("billing")
+    facts = fact_of(Kind.FAILED, failed.locked_by)
+    add_action("billing", kind=ActionKind.ACKNOWLEDGE, facts=facts)
+    [row] = viewer.get(reverse(LIST)).context["shedlock_rows"]
+    assert [finding.kind for finding in row["findings"]] == [Kind.OVERDUE]
+    assert row["bad_run"] is None
 
 
 @pytest.mark.each_store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_shedlock.console.admin.past import SHOWN
-from django_shedlock.console.operators.trail import Trail
 from django_shedlock.models import ActionKind, ActionResult, LockAction
-from django_shedlock.providers import get_provider
 from tests.support.locks import take
 from tests.support.operators import (
     ACTION,
@@ -52,16 +49,6 @@ def test_list_has_the_newest_on_top(viewer: Client) -> None:
     told = ("extend", "refused", "bob", "slow today", "web-1:7:a does not hold it")
     for shown in (*told, reverse(CHANGE, args=["second"])):
         assert shown in html
-
-
-def test_catch_up_that_was_seen_is_for_no_lock(viewer: Client) -> None:
-    """Its row has no name, so neither list nor page has a link to a lock."""
-    Trail(get_provider()).note_catch_up()
-    row = LockAction.objects.get()
-    for page in (reverse(ACTIONS), reverse(ACTION, args=[row.pk])):
-        answer = viewer.get(page)
-        assert answer.status_code == 200
-        assert socket.gethostname() in answer.content.decode()
 
 
 @pytest.mark.parametrize(

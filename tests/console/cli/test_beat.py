@@ -17,9 +17,11 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_shedlock.console.cli import beat
-from django_shedlock.console.operators.trail import OperatorAction, Trail
+from django_shedlock.console.operators.requests import REQUEST_LIFETIME
+from django_shedlock.fields import DatabaseNow
+from django_shedlock.jobs.catch_up import last_catch_up, note_catch_up
 from django_shedlock.locks.states import LockState, RunOutcome
-from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.state import Trigger
@@ -34,6 +36,7 @@ from tests.support.beats import (
 )
 from tests.support.commands import run
 from tests.support.jobs import only_jobs_of, scheduled_jobs
+from tests.support.locks import pause, take
 from tests.support.operators import statements
 from tests.support.runs import is_alive
 from tests.support.waiting import wait_for
@@ -90,7 +93,7 @@ def test_what_is_overdue_is_caught_up(beats: Beats) -> None:
     tick = beats.step(timedelta(minutes=3))
     beats.start()
     assert wait_for(beats.ticks) == [tick]
-    assert LockRun.objects.get().trigger == Trigger.CATCH_UP
+    assert wait_for(LockRun.objects.first).trigger == Trigger.CATCH_UP
 
 
 def test_host_that_stood_still_runs_the_newest_tick(beats: Beats) -> None:
@@ -108,8 +111,7 @@ def test_without_catch_up_nothing_is(beats: Beats) -> None:
     when_it_waits(beats.start("--no-catch-up"))
     tick = beats.step()
     assert wait_for(beats.ticks) == [tick]
-    [request] = LockAction.objects.filter(kind=ActionKind.RUN)
-    assert request.result == ActionResult.REQUESTED
+    assert get_provider().status("each minute").job.asked_by == "ops"
 
 
 def test_run_that_an_operator_asks_for(beats: Beats) -> None:
@@ -138,10 +140,7 @@ def is_registered() -> bool:
 
 
 def ask_for_a_run() -> None:
-    asked = OperatorAction(
-        get_provider(), "each minute", operator="ops", reason="at once, please"
-    )
-    Trail(get_provider()).begin(ActionKind.RUN, asked, ActionResult.REQUESTED)
+    get_provider().request_run("each minute", "ops", "at once, please")
 
 
 def test_sigterm_ends_the_jobs(beats: Beats) -> None:
@@ -190,12 +189,16 @@ class Still(Forks):
     """Forks of a beat whose wait ends as the test says, and that starts nothing."""
 
     how: Callable[[], None]
+    added: list[str] = []
     ended = 0
     now = 0.0
 
     def wait(self, seconds: float) -> None:
         self._waiting.clear()
         type(self).how()
+
+    def add(self, key: str, body: Callable[[], object]) -> None:
+        self.added.append(key)
 
     def end(self, grace: timedelta) -> None:
         type(self).ended += 1
@@ -206,6 +209,7 @@ def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Still]]:
     """Let beats of this process start nothing; they have one daily job."""
     monkeypatch.setattr(beat, "Forks", Still)
     monkeypatch.setattr(Still, "ended", 0)
+    monkeypatch.setattr(Still, "added", [])
     with scheduled_jobs() as kept:
         assert kept.report  # registered as long as somebody knows it
         yield Still
@@ -230,9 +234,9 @@ def test_what_ends_it_ends_its_jobs(still: type[Still]) -> None:
 @pytest.mark.parametrize(
     ("args", "wakes", "count"),
     [
-        ((), [0.0], 3),  # the clock, the request to run, and that a beat was seen
-        ((), [0.0, 3.0, 5.0], 4),
-        ((), [0.0, 5.0, 60.0], 8),
+        ((), [0.0], 4),  # the clock, the requests to run, and that a beat was seen
+        ((), [0.0, 3.0, 5.0], 5),
+        ((), [0.0, 5.0, 60.0], 10),
         (("--no-catch-up",), [0.0, 5.0, 60.0], 2),
     ],
 )
@@ -243,8 +247,8 @@ def test_statements_while_it_waits(
     wakes: list[float],
     count: int,
 ) -> None:
-    """One each five seconds, for requests, and three each minute."""
-    Trail(get_provider()).note_catch_up()  # the row is there
+    """One each five seconds, for requests, and four each minute."""
+    note_catch_up(get_provider())  # the record is there
     uptimes = iter(wakes)
     monkeypatch.setattr(beat, "uptime", lambda: still.now)
     still.now = next(uptimes)
@@ -258,6 +262,48 @@ def test_statements_while_it_waits(
     with CaptureQueriesContext(connection) as sent:
         run("beat", *args)
     assert len(statements(sent)) == count
+
+
+def requested(still: type[Still]) -> list[str]:
+    """Return the requested runs that a beat starts at its first look."""
+    still.how = stop
+    run("beat")
+    return [key for key in still.added if "asks for" in key]
+
+
+def test_request_is_started(still: type[Still]) -> None:
+    """By its own key, since the job may also start at its tick."""
+    get_provider().request_run("report", "ops", "at once, please")
+    assert requested(still) == ["report, which ops asks for"]
+
+
+@pytest.mark.parametrize("holder", ["a run", "a pause"])
+def test_request_for_a_held_lock_waits(still: type[Still], holder: str) -> None:
+    """No process is started every few seconds for a job that can't run now."""
+    get_provider().request_run("report", "ops", "at once, please")
+    take("report") if holder == "a run" else pause("report")
+    assert requested(still) == []
+    assert get_provider().status("report").job.asked_by == "ops"
+
+
+def test_expired_request_is_closed(
+    still: type[Still], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The beat starts nothing for it, and says so in the log, once."""
+    get_provider().request_run("report", "ops", "at once, please")
+    LockRecord.objects.update(asked_at=DatabaseNow() - REQUEST_LIFETIME)
+    assert requested(still) == requested(still) == []
+    assert get_provider().status("report").job.asked_at is None
+    assert caplog.text.count("The request has expired") == 1
+
+
+def test_beat_is_seen(still: type[Still]) -> None:
+    """It carries out requests, so it counts as a catch-up; unless it is told not to."""
+    still.how = stop
+    run("beat", "--no-catch-up")
+    assert last_catch_up(get_provider()) is None
+    run("beat")
+    assert last_catch_up(get_provider()) is not None
 
 
 def test_clock_that_is_set_back(

@@ -143,7 +143,8 @@ def test_dry_run_without_overdue_jobs() -> None:
 
 def expire_unreleased(name: str) -> None:
     """Let the worker of the lock have died."""
-    LockRecord.objects.filter(name=name).update(locked_by="web-1:7:a", released_at=None)
+    died = {"locked_by": "web-1:7:a", "open_run": "web-1:7:a", "released_at": None}
+    LockRecord.objects.filter(name=name).update(**died)
     expire(name)
 
 

@@ -15,7 +15,7 @@ from django.test import override_settings
 from django_shedlock.console.cli import history
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRecord
+from django_shedlock.models import LockRecord, LockRun
 from tests.support.commands import run
 from tests.support.locks import add_run, take
 
@@ -39,10 +39,12 @@ def test_history_without_runs() -> None:
 
 def test_history_is_a_table_with_the_newest_run_on_top() -> None:
     """Each run is a line: when, which lock, how it ended, how long, who and why."""
-    add_run("first", duration=timedelta(milliseconds=1500))
+    first_by = "web-1:7:b"
+    add_run("first", duration=timedelta(milliseconds=1500), locked_by=first_by)
     add_run(
         "second",
         RunOutcome.FAILED,
+        locked_by="web-1:7:a",
         duration=timedelta(minutes=2),
         exception_type="ValueError",
         exception_message="no such file",
@@ -50,7 +52,7 @@ def test_history_is_a_table_with_the_newest_run_on_top() -> None:
     header, second, first = run("history", "--wide").splitlines()
     assert header.split("  ")[0] == "STARTED"
     assert "second  failed     2m        web-1:7:a  ValueError: no such file" in second
-    assert "first   succeeded  1.5s      web-1:7:a  -" in first
+    assert "first   succeeded  1.5s      web-1:7:b  -" in first
 
 
 @pytest.mark.parametrize("command", [["history"], ["show", "job"]])
@@ -102,7 +104,8 @@ def test_commands_look_into_the_database_of_the_provider() -> None:
     """Its runs are shown and its locks are pruned, and not those of another one."""
     add_run("here")
     take("import:9").release()
-    add_run("there", RunOutcome.RUNNING, using="other")
+    LockRun.objects.using("other").all().delete()
+    add_run("there", using="other")
     long_ago = DatabaseNow() - 2 * DAY
     LockRecord.objects.using("other").update(lock_until=long_ago, released_at=long_ago)
     assert names() == ["there"]
@@ -124,21 +127,32 @@ def test_history_without_its_table() -> None:
     assert caught.value.returncode == 125
 
 
-def test_history_is_in_the_order_of_beginning() -> None:
+def test_history_is_in_the_order_in_which_it_was_written() -> None:
     """Also if the database's clock was set back between two runs."""
-    add_run("first", started=DatabaseNow() + DAY)
+    add_run("first", ended=DatabaseNow() + DAY)
     add_run("second")
     assert names() == ["second", "first"]
 
 
 def test_history_by_outcome() -> None:
-    """The outcome is the one by now: a run of a worker that died is abandoned."""
-    add_run("dead", RunOutcome.RUNNING)
-    take("dead").release()
+    """Nobody knows when a run began that another worker accounted for."""
+    add_run("dead", RunOutcome.ABANDONED, started=None)
     add_run("good")
     assert names("--outcome", "abandoned") == ["dead"]
-    assert "abandoned" in run("history", "dead")
-    assert names("--outcome", "running") == []
+    _, line = run("history", "dead").splitlines()
+    assert line.split() == ["-", "dead", "abandoned", "-", "-"]
+    [told] = json.loads(run("history", "dead", "--json"))
+    assert (told["started"], told["duration"]) == (None, None)
+
+
+def test_running_job_is_not_in_the_history() -> None:
+    """Its record shows it, and the history when it is over."""
+    lock = take("job")
+    assert names() == []
+    assert "running" in run("list", "job")
+    lock.release()
+    with pytest.raises(CommandError, match="--outcome"):
+        run("history", "--outcome", "running")
 
 
 def test_history_has_a_limit() -> None:
@@ -164,22 +178,12 @@ def test_history_as_json() -> None:
         duration=timedelta(minutes=2),
         exception_type="ValueError",
         exception_message="x" * 1000,
-        skips=3,
     )
-    add_run("job", RunOutcome.RUNNING, locked_by=take("job").locked_by)
-    running, failed = json.loads(run("history", "--json"))
-    assert (failed["outcome"], failed["duration"], failed["skips"]) == (
-        "failed",
-        120,
-        3,
-    )
+    [failed] = json.loads(run("history", "--json"))
+    assert (failed["outcome"], failed["duration"]) == ("failed", 120)
     assert failed["exception_message"] == "x" * 1000
     assert (failed["host"], failed["pid"]) == ("web-1", 7)
-    assert (running["outcome"], running["duration"], running["finished"]) == (
-        "running",
-        None,
-        None,
-    )
+    assert failed["started"] <= failed["ended"]
 
 
 def test_history_of_a_run_of_no_time_as_json() -> None:
@@ -252,21 +256,18 @@ def test_history_of_several_locks_and_patterns(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_history_since() -> None:
-    """Only runs that began within a time, by the database's clock."""
-    add_run("old", started=DatabaseNow() - 2 * DAY)
-    add_run("new", started=DatabaseNow() - timedelta(hours=1))
+    """Only runs that ended within a time, by the database's clock."""
+    add_run("old", ended=DatabaseNow() - 2 * DAY)
+    add_run("new", started=DatabaseNow() - 2 * DAY)
     assert names("--since", "1d") == ["new"]
     assert names("--since", "3d") == ["new", "old"]
 
 
 def test_history_of_what_needs_attention() -> None:
-    """Only runs with a bad end, also if nobody has written that end down."""
-    for outcome in (RunOutcome.FAILED, RunOutcome.LOST, RunOutcome.SUCCEEDED):
+    """Only runs with a bad end."""
+    for outcome in RunOutcome:
         add_run(outcome.value, outcome)
-    add_run("dead", RunOutcome.RUNNING)
-    take("dead").release()
-    add_run("alive", RunOutcome.RUNNING, locked_by=take("alive").locked_by)
-    assert names("--attention") == ["dead", "lost", "failed"]
+    assert names("--attention") == ["abandoned", "lost", "failed"]
 
 
 def test_history_of_a_lock_without_record_by_outcome() -> None:

@@ -21,10 +21,10 @@ from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRun
+from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from tests.support.jobs import only_jobs_of
-from tests.support.locks import add_run, take
+from tests.support.locks import end_run, take
 from tests.support.notices import pass_time, told
 from tests.support.operators import operator
 
@@ -68,7 +68,7 @@ def call(*args: str) -> tuple[int, str]:
 
 def fail(name: str) -> None:
     take(name).release()
-    add_run(name, RunOutcome.FAILED, exception_type="ValueError")
+    end_run(name, RunOutcome.FAILED, exception_type="ValueError")
 
 
 def test_finding_is_mailed_once_and_its_end_once() -> None:
@@ -80,7 +80,7 @@ def test_finding_is_mailed_once_and_its_end_once() -> None:
     assert message.to == ["ada@example.com"]
     assert message.subject.endswith("shedlock: 1 new: job")
     assert message.body.startswith("New:\n\n* WARNING Lock 'job': Its last run failed")
-    add_run("job")
+    end_run("job")
     assert call()[0] == 0
     pass_time(2 * HOUR)
     assert call() == (0, "No findings.\n")
@@ -113,13 +113,14 @@ def test_mail_says_what_was_raised_and_where_to_look(settings: Any) -> None:
     take("night/ly").release()
     failed: dict[str, Any] = {"exception_type": "builtins.OSError"}
     message = f"No space left on device.\n{'x' * 500}"
-    add_run("night/ly", RunOutcome.FAILED, exception_message=message, **failed)
+    end_run("night/ly", RunOutcome.FAILED, exception_message=message, **failed)
     take("wordy").release()
-    add_run("wordy", RunOutcome.FAILED, exception_message="x" * 500, **failed)
+    end_run("wordy", RunOutcome.FAILED, exception_message="x" * 500, **failed)
     call()
     body = mail.outbox[0].body
-    told = "failed with builtins.OSError. Find out why. It raised: No space left on "
-    assert f"{told}device. Next: python manage.py shedlock history" in body
+    assert "Its last run failed with builtins.OSError." in body
+    told = "Find out why. It raised: No space left on device."
+    assert f"{told} Next: python manage.py shedlock history" in body
     assert f"It raised: {'x' * 199}…. Next" in body
     page = "https://ops.example.org/admin/django_shedlock/lockrecord/night_2Fly/change/"
     assert f"\n  {page}\n" in body
@@ -199,7 +200,7 @@ def test_several_changes_are_one_mail() -> None:
     """What is new and what is gone stand below each other."""
     fail("old")
     call()
-    LockRun.objects.all().delete()
+    LockRecord.objects.all().delete()
     call()
     pass_time(2 * HOUR)
     fail("a")
@@ -280,6 +281,6 @@ def test_long_name_is_shortened_in_the_subject() -> None:
 def test_name_cannot_add_headers() -> None:
     """A line break that somebody wrote into a name is mailed as an escape."""
     fail("job")
-    LockRun.objects.update(name="job\nBcc: eve@example.com")
+    LockRecord.objects.update(name="job\nBcc: eve@example.com")
     call()
     assert r"job\nBcc: eve@example.com" in mail.outbox[0].subject

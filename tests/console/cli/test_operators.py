@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core.management import CommandError
@@ -14,10 +16,10 @@ from django.test import override_settings
 from django_shedlock import execute, scheduler_lock, signals
 from django_shedlock.console.cli.base import operator
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators import OperatorAction
+from django_shedlock.console.operators import OperatorAction, performing
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.states import LockState
-from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRecord
+from django_shedlock.models import LockAction, LockRecord
 from django_shedlock.models.runs import LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.test import held_elsewhere
@@ -26,7 +28,6 @@ from tests.support.durations import rounded_up
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs
 from tests.support.locks import pause, state, status_of, take
 from tests.support.processes import Parent, context, worker, workers
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -136,19 +137,20 @@ def test_running_job_is_refused() -> None:
 
 
 def pause_after(parent: Parent) -> str:
-    parent.say("waiting")
-    return run("pause", "job", *REASON, "--wait", "1h")
+    def say_and_sleep(seconds: float) -> None:
+        parent.say("waiting")
+        sleep(seconds)
+
+    sleep = time.sleep
+    with patch.object(performing.time, "sleep", say_and_sleep):
+        return run("pause", "job", *REASON, "--wait", "1h")
 
 
 def test_pause_waits_for_a_run() -> None:
     """With --wait the pause begins when the job has ended."""
     lock = take("job")
-    requests = LockAction.objects.filter(
-        kind=ActionKind.PAUSE, result=ActionResult.STARTED
-    )
     with worker(pause_after) as waiting:
         assert waiting.heard() == "waiting"
-        assert wait_for(requests.exists)
         assert state("job") is LockState.RUNNING
         lock.release()
         assert "is paused until it is resumed" in waiting.result()

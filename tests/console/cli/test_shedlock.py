@@ -34,8 +34,8 @@ from tests.support.lateness import DAILY, be_on_time, be_overdue
 from tests.support.locks import (
     LEASE,
     MINUTE,
-    add_run,
     configure,
+    end_run,
     pause,
     state,
     status_of,
@@ -77,7 +77,7 @@ def test_list_is_a_table() -> None:
     """Each lock is a line, below the names of the columns."""
     lock = take("billing")
     take("a.much.longer.name").release()
-    add_run("a.much.longer.name", RunOutcome.FAILED)
+    end_run("a.much.longer.name", RunOutcome.FAILED)
     header, first, second, advice = run("list", "--wide").splitlines()
     assert header.split() == [
         "NAME",
@@ -101,7 +101,7 @@ def test_list_is_a_table() -> None:
 def test_list_as_json() -> None:
     """Programs get instants in ISO-8601 and durations in seconds."""
     lock = take("billing")
-    add_run("billing", RunOutcome.LOST)
+    end_run("billing", RunOutcome.LOST)
     [listed] = json.loads(run("list", "--json"))
     assert listed["name"] == "billing"
     assert listed["state"] == "running"
@@ -236,7 +236,7 @@ def test_list_begins_with_what_needs_somebody() -> None:
     """The most urgent locks come first, and --attention shows only these."""
     for name in ("a", "failed", "late", "z"):
         take(name).release()
-    add_run("failed", RunOutcome.FAILED, exception_type="ValueError")
+    end_run("failed", RunOutcome.FAILED, exception_type="ValueError")
     be_overdue("late")
     assert listed() == ["late", "failed", "a", "z"]
     assert listed("--attention") == ["late", "failed"]
@@ -290,7 +290,7 @@ def test_list_asks_only_for_what_it_shows(django_assert_max_num_queries: Any) ->
     """The number of statements does not grow with the number of locks."""
     for number in range(60):
         take(f"import:{number}")
-        add_run(f"import:{number}", RunOutcome.FAILED)
+        end_run(f"import:{number}", RunOutcome.FAILED)
     with django_assert_max_num_queries(12):
         run("list")
     with django_assert_max_num_queries(12):

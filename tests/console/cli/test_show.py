@@ -16,12 +16,13 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockAction, LockRecord
+from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.models.console import ActionKind, ActionResult
+from django_shedlock.providers import get_provider
 from tests.support.commands import run
 from tests.support.jobs import only_jobs_of
 from tests.support.lateness import be_overdue
-from tests.support.locks import MINUTE, add_run, expire, take
+from tests.support.locks import MINUTE, add_run, end_run, expire, take
 
 pytestmark = pytest.mark.django_db
 
@@ -46,8 +47,43 @@ def test_running_lock() -> None:
     assert shown["Locked by"] == lock.locked_by
     assert "ago" in shown["Locked at"]
     assert "in 9m" in shown["Until"] or "in 10m" in shown["Until"]
-    assert shown["Token"] == "1"
+    assert shown["Token"] == str(lock.fencing_token)
     assert "Schedule" not in shown
+    assert "Last run" not in shown
+
+
+def test_runs_are_told_by_the_record() -> None:
+    """How long the job runs and usually takes, and how the last run ended."""
+    end_run("job", duration=2 * MINUTE)
+    succeeded = facts()
+    assert succeeded["Last run"].startswith("succeeded, after 2m, at 2")
+    assert not {"Running for", "Failures", "Succeeded", "Requested"} & set(succeeded)
+    for _ in range(2):
+        end_run("job", RunOutcome.FAILED)
+    take("job", lock_at_most_for=10 * MINUTE)
+    LockRecord.objects.update(locked_at=DatabaseNow() - 5 * MINUTE)
+    LockRun.objects.all().delete()
+    get_provider().request_run("job", "ada", "a customer waits")
+    shown = facts()
+    assert shown["Running for"].startswith("5m")
+    assert shown["Usually"] == "2m"
+    assert shown["Last run"].startswith("failed, after ")
+    assert shown["Failures"] == "2 in a row"
+    assert shown["Succeeded"].startswith("2")
+    assert shown["Requested"].endswith(" by ada, because: a customer waits")
+    told = json.loads(run("show", "job", "--json"))
+    assert (told["last_outcome"], told["failures"]) == ("failed", 2)
+    assert told["usual_duration"] == 120
+    assert (told["requested_by"], told["request_reason"]) == ("ada", "a customer waits")
+
+
+def test_run_whose_begin_is_not_known() -> None:
+    """An abandoned run is shown with what is known of it."""
+    end_run("job", RunOutcome.ABANDONED, started=None)
+    LockRecord.objects.update(started_at=None)
+    assert facts()["Last run"].startswith("abandoned, at 2")
+    _, row = run("show", "job").split("\n\n")[1].splitlines()
+    assert row.split() == ["-", "abandoned", "-", "-"]
 
 
 def test_job_tells_what_it_is_for() -> None:
@@ -123,10 +159,9 @@ def test_schedule_and_its_ticks() -> None:
 
 def test_last_runs_are_shown_without_the_name() -> None:
     """The newest five, as in the history."""
-    take("job").release()
     for _ in range(7):
-        add_run("job")
-    add_run("job", RunOutcome.FAILED, exception_type="a.ValueError")
+        end_run("job")
+    end_run("job", RunOutcome.FAILED, exception_type="a.ValueError")
     add_run("other")
     header, first, *others = run("show", "job").split("\n\n")[1].splitlines()
     assert "NAME" not in header
@@ -155,6 +190,7 @@ def act(**columns: Any) -> None:
         "operator": "ada",
         "reason": "the pod is gone",
         "began": DatabaseNow(),
+        "ended": DatabaseNow(),
         "result": ActionResult.DONE,
     }
     LockAction.objects.create(**{**defaults, **columns})
@@ -176,7 +212,8 @@ def test_what_operators_did() -> None:
 def test_show_as_json() -> None:
     """Programs get the lock, its findings with texts, its runs, and the actions."""
     take("job").release()
-    add_run("job", RunOutcome.FAILED, exception_traceback="Traceback: here")
+    raised = {"exception_type": "ValueError", "exception_traceback": "Traceback: here"}
+    end_run("job", RunOutcome.FAILED, **raised)
     act()
     shown = json.loads(run("show", "job", "--json"))
     assert (shown["name"], shown["state"]) == ("job", "free")

@@ -25,7 +25,7 @@ from django_shedlock.models import LockRecord
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.lateness import be_overdue
-from tests.support.locks import MINUTE, add_run, expire, take
+from tests.support.locks import MINUTE, end_run, expire, take
 from tests.support.runs import InterpreterRunner
 from tests.support.terminals import in_terminal
 
@@ -83,9 +83,9 @@ def test_columns_stand_below_each_other(style: object) -> None:
 def crowd() -> None:
     for name in NAMES:
         take(name)
-        add_run(name, duration=timedelta(minutes=2))
+        end_run(name, duration=timedelta(minutes=2))
     LockRecord.objects.update(locked_by=HOLDER)
-    add_run(NAMES[0], RunOutcome.FAILED, exception_type="shop.errors.TooLate")
+    end_run(NAMES[0], RunOutcome.FAILED, exception_type="shop.errors.TooLate")
     be_overdue(NAMES[1])
     expire(NAMES[2])
 
@@ -134,7 +134,7 @@ def test_colours_by_state() -> None:
     take("kept", lock_at_least_for=MINUTE).release()
     take("expired")
     expire("expired")
-    add_run("runs", RunOutcome.FAILED)
+    end_run("runs", RunOutcome.FAILED)
     coloured = run("--force-color", "list")
     assert style.SUCCESS("running") in coloured
     assert style.HTTP_NOT_MODIFIED("held at least") in coloured
@@ -149,7 +149,7 @@ def test_colours_by_state() -> None:
 def test_no_colours_without_a_terminal(call: tuple[str, ...]) -> None:
     """A pipe gets plain text, unless it is forced; before or after the subcommand."""
     take("job")
-    add_run("job", RunOutcome.FAILED)
+    end_run("job", RunOutcome.FAILED)
     assert "\x1b" not in run(*call)
     assert "\x1b" in run(*call, "--force-color")
     assert "\x1b" in run("--force-color", *call)

@@ -17,8 +17,8 @@ from django.core.management import CommandError, call_command
 from django_shedlock import webhooks
 from django_shedlock.console.cli import check
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockRun, Notice
-from tests.support.locks import add_run, take
+from django_shedlock.models import LockRecord, Notice
+from tests.support.locks import end_run, take
 from tests.support.notices import pass_time
 from tests.support.waiting import PATIENCE
 from tests.support.web import Web, serving
@@ -68,7 +68,7 @@ def texts(web: Web) -> list[str]:
 
 def fail(name: str) -> None:
     take(name).release()
-    add_run(name, RunOutcome.FAILED, exception_type="ValueError")
+    end_run(name, RunOutcome.FAILED, exception_type="ValueError")
 
 
 def test_finding_is_posted_once_and_its_end_once(web: Web) -> None:
@@ -77,7 +77,7 @@ def test_finding_is_posted_once_and_its_end_once(web: Web) -> None:
     url = f"{web.url}/services/T0/secret"
     assert call(url) == (1, "")
     assert call(url) == (1, "")
-    add_run("job")
+    end_run("job")
     assert call(url) == (0, "")
     pass_time(timedelta(hours=2))
     assert call(url) == (0, "")
@@ -92,7 +92,7 @@ def test_finding_is_posted_once_and_its_end_once(web: Web) -> None:
 def test_name_calls_nobody(web: Web) -> None:
     """Slack would take <!here> for everybody in the channel."""
     fail("job")
-    LockRun.objects.update(name="<!here> & co")
+    LockRecord.objects.update(name="<!here> & co")
     call(web.url)
     [text] = texts(web)
     assert "&lt;!here&gt; &amp; co" in text
@@ -166,7 +166,7 @@ def test_end_that_is_not_posted_is_no_success(web: Web) -> None:
     """Without findings, nothing else would say so by its exit status."""
     fail("job")
     call(web.url)
-    LockRun.objects.all().delete()
+    LockRecord.objects.all().delete()
     call(web.url)
     pass_time(timedelta(hours=2))
     web.statuses += [500] * webhooks.TRIES

@@ -5,25 +5,36 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.db.models import F
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils.translation import override
 
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.monitoring.summaries import badly_ended, summarize
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.pauses import FOREVER, Pause
+from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.states import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
+from tests.support.commands import call
 from tests.support.lateness import be_overdue
-from tests.support.locks import MINUTE, Broken, add_run, expire, pause, take
+from tests.support.locks import (
+    MINUTE,
+    Broken,
+    end_run,
+    expire,
+    let_its_clock_move,
+    pause,
+    status_of,
+    take,
+)
 from tests.support.records import counted_records, make_record_unreadable
 
 pytestmark = pytest.mark.django_db
@@ -40,12 +51,12 @@ def incident() -> None:
         take(name).release()
     be_overdue("overdue")
     for name in ("failed", "lost", "abandoned"):
-        add_run(name, RunOutcome(name), exception_type="ValueError")
-    add_run("free")
+        end_run(name, RunOutcome(name), exception_type="ValueError")
+    end_run("free")
     take("expired")
     expire("expired")
     take("long")
-    add_run("long", duration=timedelta(seconds=1))
+    end_run("long", duration=timedelta(seconds=1))
     ago = DatabaseNow() - 2 * MINUTE
     LockRecord.objects.filter(name="long").update(locked_at=ago)
     take("running")
@@ -98,7 +109,7 @@ def test_pause_without_an_end_is_found_after_a_day() -> None:
 @pytest.mark.parametrize("outcome", BAD)
 def test_no_finding_of_a_paused_job_says_trigger(outcome: RunOutcome) -> None:
     """It would refuse to run it; what helps is to resume the job."""
-    add_run("job", outcome, exception_type="ValueError")
+    end_run("job", outcome, exception_type="ValueError")
     pause_for(2 * DAY)
     be_overdue("job")
     found = SEARCH.attention(get_provider()).findings["job"]
@@ -127,7 +138,7 @@ def test_each_finding_says_what_to_do_next() -> None:
 def test_finding_is_told_in_the_readers_language(language: str) -> None:
     """Logs, JSON and the command line are in English all the same."""
     incident()
-    add_run("failed", RunOutcome.FAILED, exception_type="ValueError")
+    end_run("failed", RunOutcome.FAILED, exception_type="ValueError")
     found = SEARCH.attention(get_provider()).findings
     with override(language):
         again = SEARCH.attention(get_provider()).findings
@@ -142,7 +153,7 @@ def test_finding_is_told_in_the_readers_language(language: str) -> None:
 def test_findings_of_a_lock_are_in_order() -> None:
     """The most urgent finding of a lock decides its place, and comes first."""
     take("job").release()
-    add_run("job", RunOutcome.LOST)
+    end_run("job", RunOutcome.LOST)
     be_overdue("job")
     [found] = SEARCH.attention(get_provider()).findings.values()
     assert [each.kind for each in found] == [Kind.OVERDUE, Kind.LOST]
@@ -179,10 +190,10 @@ def test_ignored_locks_do_not_fill_the_limit() -> None:
         name = f"import:{number}"
         take(name).release()
         be_overdue(name)
-        add_run(name, RunOutcome.FAILED)
+        end_run(name, RunOutcome.FAILED)
     take("dead")
     expire("dead")
-    add_run("failed", RunOutcome.FAILED)
+    end_run("failed", RunOutcome.FAILED)
     found = Search(MINUTE, ignored=("import:*",)).attention(get_provider(), limit=2)
     assert list(found.findings) == ["failed", "dead"]
     assert found.is_complete
@@ -198,20 +209,37 @@ def let_minutes_pass(name: str) -> None:
     LockRecord.objects.filter(name=name).update(**columns)
 
 
-@pytest.mark.parametrize("history", [True, False])
-def test_history_that_was_switched_off(history: bool) -> None:
-    """Nobody knows how the runs ended since then: an old failure is not the last."""
-    with pytest.raises(Broken):
-        execute(fail, "job")
-    let_minutes_pass("job")
-    assert kinds(SEARCH.attention(get_provider()).findings) == {"job": [Kind.FAILED]}
-    with override_settings(SHEDLOCK_HISTORY=history), pytest.raises(Broken):
-        execute(fail, "job")
-    let_minutes_pass("job")
-    found = SEARCH.attention(get_provider()).findings
-    assert kinds(found) == ({"job": [Kind.FAILED]} if history else {})
-    [summary] = summarize(get_provider(), ["job"])
-    assert summary.failures == (2 if history else 0)
+def told_of(name: str = "job") -> list[tuple[str, str, str]]:
+    """Return kind, command and fact of each finding in a lock."""
+    found = SEARCH.of_locks(get_provider(), [name]).get(name, [])
+    return [(each.kind, each.command, each.fact) for each in found]
+
+
+@pytest.mark.each_store
+@pytest.mark.parametrize("setting", [True, False])
+@pytest.mark.parametrize("history", [None, False])
+def test_findings_need_no_history(
+    settings: Any, setting: bool, history: bool | None
+) -> None:
+    """They are the same with the history off, for all jobs or for one."""
+    settings.SHEDLOCK_HISTORY = setting
+    for _ in range(2):
+        with pytest.raises(Broken):
+            execute(fail, "job", history=history)
+    [[finding]] = SEARCH.attention(get_provider()).findings.values()
+    assert "and 2 runs in a row have not succeeded" in finding.sentence
+    is_recorded = setting and history is None
+    assert ("with tests.support.locks.Broken" in finding.sentence) is is_recorded
+    locked_by = status_of(get_provider(), "job").job.last_run
+    command = "python manage.py shedlock history job"
+    assert told_of() == [(Kind.FAILED, command, f"failed {locked_by}")]
+    execute(lambda: None, "job", history=history)
+    assert told_of() == []
+    take("job")
+    expire("job")
+    assert [kind for kind, *_ in told_of()] == [Kind.EXPIRED]
+    take("job")
+    assert [kind for kind, *_ in told_of()] == [Kind.ABANDONED]
 
 
 def test_pause_hides_no_failure() -> None:
@@ -228,55 +256,128 @@ def test_free_locks_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     incident()
     for number in range(50):
         take(f"free-{number}").release()
-        add_run(f"free-{number}", RunOutcome.FAILED)
-        add_run(f"free-{number}")
+        end_run(f"free-{number}", RunOutcome.FAILED)
+        end_run(f"free-{number}")
     with counted_records(monkeypatch) as read:
         assert len(SEARCH.attention(get_provider()).findings) == len(INCIDENT)
     assert sorted(read) == sorted([*INCIDENT, "running"])
 
 
+def test_old_losses_and_gaps_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is over is in the record for ever, and needs nobody any more."""
+    end_run("lost", RunOutcome.LOST)
+    end_run("lost")
+    provider = get_provider()
+    provider.note_unrecorded("lost")
+    ago = DatabaseNow() - DAY - MINUTE
+    LockRecord.objects.update(lost_at=ago, unrecorded_at=ago)
+    LockRecord.objects.create(name="new", lock_until=ago, locked_at=ago, locked_by="")
+    with counted_records(monkeypatch) as read:
+        assert SEARCH.attention(provider).findings == {}
+    assert read == []
+    wanted = LockQuery(needs_look=True)
+    assert wanted.select(provider.statuses()) == []
+    recently = DatabaseNow() - DAY + MINUTE
+    LockRecord.objects.filter(name="lost").update(lost_at=recently)
+    assert [each.name for each in provider.statuses(wanted)] == ["lost"]
+    assert [each.name for each in wanted.select(provider.statuses())] == ["lost"]
+
+
+@pytest.mark.each_store
+def test_run_that_could_not_be_recorded_is_found() -> None:
+    """It is a finding until a later run is over."""
+    execute(lambda: None, "job")
+    provider = get_provider()
+    provider.note_unrecorded("job")
+    wanted = LockQuery(needs_look=True)
+    assert [each.name for each in provider.statuses(wanted)] == ["job"]
+    assert [each.name for each in wanted.select(provider.statuses())] == ["job"]
+    locked_by = status_of(provider, "job").job.last_run
+    command = "python manage.py shedlock history job"
+    assert told_of() == [(Kind.HISTORY, command, f"history {locked_by}")]
+    let_its_clock_move(provider)
+    execute(lambda: None, "job")
+    assert told_of() == []
+
+
+def test_failed_write_of_the_history_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    """The finding says when, and the log says why."""
+
+    def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
+        if "INSERT" in sql and "shedlock_run" in sql:
+            raise DatabaseError("no writing today")
+        return execute(sql, *arguments)
+
+    with connection.execute_wrapper(refuse):
+        execute(lambda: None, "job")
+    assert "no writing today" in caplog.text
+    [found] = SEARCH.of_locks(get_provider(), ["job"])["job"]
+    assert found.kind is Kind.HISTORY
+    assert "The history lacks its last run" in found.sentence
+
+
+def test_long_run_is_also_compared_with_the_last_one() -> None:
+    """A job whose runs are short and long by turns is not reported."""
+    end_run("job", duration=MINUTE)
+    take("job")
+    LockRecord.objects.update(locked_at=DatabaseNow() - 4 * MINUTE)
+    assert [kind for kind, *_ in told_of()] == [Kind.LONG]
+    LockRecord.objects.update(
+        started_at=DatabaseNow() - 2 * MINUTE, ended_at=DatabaseNow()
+    )
+    assert told_of() == []
+    LockRecord.objects.update(locked_at=DatabaseNow() - 7 * MINUTE)
+    assert [kind for kind, *_ in told_of()] == [Kind.LONG]
+
+
+def test_expired_run_is_found_though_another_service_has_the_lock() -> None:
+    """Java's ShedLock does not account for it; nobody should release its lock."""
+    lock = take("job")
+    LockRecord.objects.update(locked_by="java")
+    [found] = SEARCH.of_locks(get_provider(), ["job"])["job"]
+    assert (found.kind, found.fact) == (Kind.EXPIRED, f"abandoned {lock.locked_by}")
+    assert "another service has acquired it since" in found.sentence
+    assert found.command == (
+        "python manage.py shedlock acknowledge job --reason 'its process is gone'"
+    )
+    assert [*SEARCH.attention(get_provider()).findings] == ["job"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("failures", [1, 10])
+def test_few_statements_find_everything(failures: int) -> None:
+    """There are three however many jobs failed, and one if none did."""
+    provider = get_provider()
+    with CaptureQueriesContext(connection) as queries:
+        SEARCH.attention(provider)
+    assert len(queries) == 1
+    for number in range(failures):
+        end_run(f"job {number}", RunOutcome.FAILED, exception_message="full")
+        end_run(f"well {number}")
+    with CaptureQueriesContext(connection) as queries:
+        found = SEARCH.attention(provider).findings
+    told = [each.message for [each] in found.values()]
+    assert told == ["It raised: full."] * failures
+    records, actions, runs = (each["sql"] for each in queries)
+    assert "shedlock_run" not in records + actions
+    assert re.search(r"locked_by\W+ IN", runs)
+    assert records.count("SELECT") == 1
+    assert "JOIN" not in records + runs
+    assert " OVER " not in records + runs
+
+
 @pytest.mark.each_store
 def test_paused_job_is_no_finding() -> None:
     """It is held by an operator: neither overdue, nor running, nor a dead worker's."""
-    take("job")
+    take("job").release()
     be_overdue("job")
-    paused_by = Pause("alice", "the disk is full").identity()
-    ago = DatabaseNow() - DAY
-    LockRecord.objects.update(locked_by=paused_by, locked_at=ago)
+    pause("job")
+    LockRecord.objects.update(locked_at=DatabaseNow() - DAY)
     provider = get_provider()
     assert SEARCH.attention(provider).findings == {}
-    assert [*provider.statuses(LockQuery(overdue_by=MINUTE, running_for=MINUTE))] == []
+    assert [*provider.statuses(LockQuery(overdue_by=MINUTE))] == []
     expire("job")
     assert kinds(SEARCH.attention(provider).findings) == {"job": [Kind.OVERDUE]}
-
-
-@pytest.mark.parametrize("outcome", BAD)
-def test_bad_end_without_a_record(outcome: RunOutcome) -> None:
-    """The last run of a lock whose record was deleted still counts."""
-    add_run("gone", outcome)
-    add_run("other", outcome, provider="second")
-    assert kinds(SEARCH.attention(get_provider()).findings) == {
-        "gone": [Kind(outcome.value)]
-    }
-
-
-def test_last_bad_runs() -> None:
-    """A later success ends it, an older one does not; dead holders count, too."""
-    for outcome in BAD:
-        add_run("again well", outcome)
-        add_run("bad again")
-        add_run("bad again", outcome)
-    add_run("again well")
-    add_run("dead", RunOutcome.RUNNING)
-    take("dead").release()
-    running = take("running")
-    add_run("running", RunOutcome.RUNNING, locked_by=running.locked_by)
-    add_run("failed then runs", RunOutcome.FAILED)
-    running = take("failed then runs")
-    add_run("failed then runs", RunOutcome.RUNNING, locked_by=running.locked_by)
-    found = ["failed then runs", "dead", "bad again"]
-    assert badly_ended(get_provider()) == found
-    assert badly_ended(get_provider(), limit=1) == found[:1]
 
 
 def test_bad_record_does_not_hide_the_others(
@@ -298,34 +399,28 @@ def test_bad_record_does_not_hide_the_others(
     assert "OverflowError: date value out of range" in broken.sentence
 
 
-def test_instant_that_is_out_of_range_is_a_finding() -> None:
-    """Nor does one whose ticks can't be compared."""
-    incident()
-    LockRecord.objects.filter(name="overdue").update(schedule="0 0 * * * UTC")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE shedlock SET due_at = '0001-01-01 00:00:00' WHERE name = 'overdue'"
-        )
-    found = kinds(SEARCH.attention(get_provider()).findings)
-    assert set(found) == set(INCIDENT)
-    assert found["overdue"][0] in {Kind.OVERDUE, Kind.UNREADABLE}
+def end_at(run: LockRun, age: timedelta) -> None:
+    LockRun.objects.filter(pk=run.pk).update(ended=DatabaseNow() - age)
 
 
-def begin_at(run: LockRun, age: timedelta) -> None:
-    LockRun.objects.filter(pk=run.pk).update(started=DatabaseNow() - age)
-
-
-@override_settings(SHEDLOCK_HISTORY_RETENTION="10d")
-def test_history_that_outgrows_its_retention() -> None:
-    """Runs that a weekly ``prune`` would have deleted are a finding with the remedy."""
-    take("yearly").release()
-    begin_at(add_run("yearly"), 300 * DAY)  # its last run, which prune keeps
-    begin_at(add_run("job"), 16 * DAY)
+@override_settings(SHEDLOCK_HISTORY_RETENTION=None)
+def test_history_that_is_never_pruned() -> None:
+    """Runs from more than a year ago are a finding with the remedy."""
+    end_at(end_run("job"), 364 * DAY)
     assert list(SEARCH.findings(get_provider())) == []
-    begin_at(add_run("other", provider="second"), 20 * DAY)
-    assert list(SEARCH.findings(get_provider())) == []
-    begin_at(add_run("job"), 18 * DAY)
+    end_at(end_run("job"), 366 * DAY)
     [found] = SEARCH.findings(get_provider())
     assert (found.kind, found.lock) == (Kind.HISTORY, None)
-    assert "SHEDLOCK_HISTORY_RETENTION = 10d" in found.sentence
-    assert found.command == "python manage.py shedlock prune"
+    assert "With SHEDLOCK_HISTORY_RETENTION = None" in found.sentence
+    command = "python manage.py shedlock prune --older-than 365d --all-providers"
+    assert found.command == command
+    assert call("prune", "--older-than", "365d", "--all-providers")[0] == 0
+    assert list(SEARCH.findings(get_provider())) == []
+
+
+def test_history_with_a_retention_is_not_looked_at() -> None:
+    """It is pruned after some of the writes, so nobody has to ask how old it is."""
+    end_at(end_run("job"), 999 * DAY)
+    with CaptureQueriesContext(connection) as queries:
+        assert list(SEARCH.findings(get_provider())) == []
+    assert not [each for each in queries if "shedlock_run" in each["sql"]]

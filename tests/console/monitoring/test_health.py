@@ -40,7 +40,7 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.test import MEMORY
 from tests.support.lateness import be_on_time, be_overdue
-from tests.support.locks import add_run, expire, take
+from tests.support.locks import end_run, expire, take
 from tests.support.operators import operator
 from tests.support.records import make_record_unreadable
 from tests.support.threads import NewThreads
@@ -101,7 +101,7 @@ def details(address: str = "/details") -> list[tuple[str, str | None]]:
 def test_view_says_what_check_says() -> None:
     """There is one verdict: a job that failed three times is no good health."""
     for _ in range(3):
-        add_run("job", RunOutcome.FAILED)
+        end_run("job", RunOutcome.FAILED)
     answer, printed = Client().get("/details"), io.StringIO()
     with pytest.raises(SystemExit, match="1"):
         call_command("shedlock", "check", "--json", stdout=printed)
@@ -265,9 +265,9 @@ def test_ignored_locks() -> None:
 
 
 def test_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    """A check of locks that need nobody costs five statements."""
+    """A check of locks that need nobody costs two statements."""
     take("free").release()
-    with django_assert_num_queries(5 * 3):  # each in a savepoint of the test's
+    with django_assert_num_queries(2 * 3):  # each in a savepoint of the test's
         Client().get("/details")
 
 

@@ -17,11 +17,11 @@ from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.states import RunOutcome
-from django_shedlock.models import LockAction, LockRecord, LockRun
+from django_shedlock.models import LockAction, LockRecord
 from django_shedlock.providers import get_provider
 from tests.support.commands import call
 from tests.support.lateness import DAY, be_overdue
-from tests.support.locks import add_run, expire, take
+from tests.support.locks import end_run, expire, take
 from tests.support.operators import ALL, CHANGE, LIST, confirm, operator
 from tests.support.statements import says
 
@@ -44,9 +44,8 @@ def acknowledge(*options: str, name: str = "job") -> None:
     assert call("acknowledge", name, *KNOWN, *options)[1].startswith(told)
 
 
-def fail(name: str = "job", locked_by: str = "web-1:7:a") -> LockRun:
-    columns: dict[str, Any] = {"finished": DatabaseNow(), "locked_by": locked_by}
-    return add_run(name, RunOutcome.FAILED, exception_type="ValueError", **columns)
+def fail(name: str = "job") -> None:
+    end_run(name, RunOutcome.FAILED, exception_type="ValueError")
 
 
 def test_acknowledged_failure_is_silent_until_the_next_one() -> None:
@@ -65,7 +64,7 @@ def test_acknowledged_failure_is_silent_until_the_next_one() -> None:
     assert "Acknowledged by " in shown
     assert ": the disk is full" in shown
     assert call("list", "--attention")[1] == "There are no such locks.\n"
-    fail(locked_by="web-1:8:b")
+    fail()
     assert kinds() == [Kind.FAILED]
 
 
@@ -81,14 +80,13 @@ def test_acknowledgement_ends() -> None:
 
 def test_other_finding_of_the_same_run_is_told() -> None:
     """Known is that it takes long, and not how it ends."""
+    end_run("job", duration=timedelta(seconds=1))
     lock = take("job")
-    add_run("job", duration=timedelta(seconds=1))
     LockRecord.objects.update(locked_at=DatabaseNow() - DAY)
     assert kinds() == [Kind.LONG]
     acknowledge()
     assert kinds() == []
-    lock.release()
-    fail(locked_by=lock.locked_by)
+    lock.release(ValueError())
     assert kinds() == [Kind.FAILED]
 
 
@@ -107,14 +105,12 @@ def test_next_overdue_tick_is_told() -> None:
 
 def test_released_lock_that_had_expired_is_not_abandoned() -> None:
     """The operator who released it has looked: nothing is found until the next run."""
-    lock = take("job")
-    add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
+    take("job")
     expire("job")
     assert kinds() == [Kind.EXPIRED]
     assert call("release", "job", "--force", *KNOWN)[0] == 0
     assert kinds() == []
-    taken = take("job")
-    add_run("job", RunOutcome.RUNNING, locked_by=taken.locked_by)
+    take("job")
     assert kinds() == []
     assert call("release", "job", "--force", *KNOWN)[0] == 0
     assert kinds() == [Kind.ABANDONED]
@@ -123,7 +119,6 @@ def test_released_lock_that_had_expired_is_not_abandoned() -> None:
 def test_job_is_offered_again_once_its_process_is_known_to_be_gone() -> None:
     """But if the worker then tells of its loss it lives, and that is told."""
     lock = take("job")
-    run = add_run("job", RunOutcome.RUNNING, locked_by=lock.locked_by)
     call("release", "job", "--force", *KNOWN)
     be_overdue("job")
     assert kinds() == [Kind.OVERDUE, Kind.ABANDONED]
@@ -137,7 +132,7 @@ def test_job_is_offered_again_once_its_process_is_known_to_be_gone() -> None:
     )
     [overdue] = Search().of_locks(get_provider(), ["job"])["job"]
     assert overdue.command.endswith("catch-up")
-    LockRun.objects.filter(pk=run.pk).update(outcome="lost", lost_at=DatabaseNow())
+    get_provider().account_for_loss(lock, has_ended=False)
     assert kinds() == [Kind.OVERDUE, Kind.LOST]
 
 
@@ -150,14 +145,6 @@ def test_known_expired_lock_can_be_caught_up() -> None:
     LockAction.objects.update(facts=f"abandoned {lock.locked_by}")
     [overdue] = Search().of_locks(get_provider(), ["job"])["job"]
     assert overdue.command.endswith("catch-up --include-expired job")
-
-
-def test_bad_end_without_a_record_can_be_acknowledged() -> None:
-    """The history outlives the locks that are pruned."""
-    fail("gone")
-    assert kinds("gone") == [Kind.FAILED]
-    acknowledge(name="gone")
-    assert kinds("gone") == []
 
 
 def test_nothing_to_acknowledge_is_refused() -> None:

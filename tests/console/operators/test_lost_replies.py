@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +19,8 @@ from django_shedlock.console.operators import (
     PAUSE,
     RELEASE,
     RESUME,
+    RUN,
+    WITHDRAW,
     OperatorAction,
 )
 from django_shedlock.locks.pauses import Pause
@@ -28,6 +31,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
 from tests.support.commands import run
 from tests.support.durations import rounded_up
+from tests.support.jobs import scheduled_jobs
 from tests.support.locks import force_release, pause, state, status_of, take
 from tests.support.operators import confirm, operator
 
@@ -100,6 +104,29 @@ def test_resume_is_recognised(to_server: Bridge, losses: int) -> None:
     assert RESUME.carry_out(action())
     assert state("job") is LockState.FREE
     assert only_row().result == ActionResult.DONE
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_request_is_recognised(to_server: Bridge, losses: int) -> None:
+    """It is on the record, so the operator need not ask again."""
+    with scheduled_jobs() as kept:
+        assert kept.report  # registered as long as somebody knows it
+        take("report").release()
+        to_server.lose_replies_to(updating(), losses)
+        answer = RUN.carry_out(replace(action(), name="report"))
+    assert answer.result is ActionResult.REQUESTED
+    assert status_of(get_provider(), "report").job.asked_by == "ada"
+    assert only_row().result == ActionResult.REQUESTED
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_withdrawal_is_recognised(to_server: Bridge, losses: int) -> None:
+    """The request is gone, whatever became of the reply."""
+    take("job").release()
+    get_provider().request_run("job", "bob", "at once")
+    to_server.lose_replies_to(updating(), losses)
+    assert WITHDRAW.carry_out(action()).result is ActionResult.DONE
+    assert status_of(get_provider(), "job").job.asked_at is None
 
 
 def test_next_acquisition_is_not_released(

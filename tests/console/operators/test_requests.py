@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
+import logging
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
-import django
 import pytest
 from django.core.management import CommandError
 from django.db import DatabaseError, connection
-from django.test import modify_settings, override_settings
+from django.test import override_settings
 
 from django_shedlock import scheduler_lock
 from django_shedlock.console.operators import (
@@ -23,16 +24,24 @@ from django_shedlock.console.operators import (
     WITHDRAW,
     Answer,
     OperatorAction,
+    requests,
     trail,
 )
 from django_shedlock.console.operators.requests import (
+    REQUEST_LIFETIME,
     carry_out_requests,
+    find,
+    has_request,
+    request_of,
     run_now,
-    worker_backend,
 )
-from django_shedlock.console.operators.trail import Trail
-from django_shedlock.exceptions import LockProviderError
+from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.fields import DatabaseNow
+from django_shedlock.jobs.catch_up import CATCH_UP_LOCK, last_catch_up
+from django_shedlock.jobs.named import named_jobs
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.states import LockState, LockStatus
 from django_shedlock.models import (
     ActionKind,
     ActionResult,
@@ -41,24 +50,24 @@ from django_shedlock.models import (
     LockRun,
 )
 from django_shedlock.providers import get_provider
+from django_shedlock.providers.base import LockQuery
+from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test import held_elsewhere
 from tests.models import Body
 from tests.support.commands import run
-from tests.support.jobs import DAILY, Jobs, only_jobs_of, ran, scheduled_jobs
-from tests.support.locks import pause, status_of, take
+from tests.support.durations import rounded_up
+from tests.support.jobs import DAILY, Jobs, make_late, only_jobs_of, ran, scheduled_jobs
+from tests.support.locks import expire, force_release, pause, state, status_of, take
 from tests.support.processes import Parent, context, workers
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 MEMORY = {
     "default": {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"},
 }
-PACKAGE = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
-BaseTaskBackend: Any = importlib.import_module(
-    f"{PACKAGE}.backends.base"
-).BaseTaskBackend
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +82,18 @@ def ask(name: str = "report", **more: Any) -> Answer:
     return RUN.carry_out(OperatorAction(provider, name, **{**by, **more}))
 
 
-def carry_out() -> list[tuple[LockAction, Answer]]:
+def carry_out() -> list[tuple[LockStatus, Answer]]:
     return list(carry_out_requests(get_provider()))
+
+
+def asked_for() -> list[str]:
+    """Return the names of the locks with an open request."""
+    return [status.name for status in filter(has_request, find(get_provider()))]
+
+
+def let_it_wait(age: timedelta, name: str = "report") -> None:
+    """Let the request have been made so long ago."""
+    LockRecord.objects.filter(name=name).update(asked_at=DatabaseNow() - age)
 
 
 @contextmanager
@@ -90,29 +109,38 @@ def without_trail() -> Iterator[None]:
 
 
 def only_row() -> LockAction:
-    return LockAction.objects.exclude(kind=ActionKind.CATCH_UP).get()
+    return LockAction.objects.get()
 
 
 def test_request_waits_for_a_catch_up() -> None:
-    """Nothing runs where it is made."""
+    """Nothing runs where a request is made: it is on the record, and in the trail."""
     answer = ask()
     assert answer.result is ActionResult.REQUESTED
     assert (
         "The next `python manage.py shedlock catch-up` will run the job"
         in answer.detail
     )
+    job = status_of(get_provider(), "report").job
+    assert (job.asked_by, job.asked_why) == ("ada", "the mail was lost")
+    assert job.asked_at is not None
     row = only_row()
-    assert (row.kind, row.result, row.ended) == (
-        ActionKind.RUN,
-        ActionResult.REQUESTED,
-        None,
-    )
+    assert (row.kind, row.result) == (ActionKind.RUN, ActionResult.REQUESTED)
     assert (row.operator, row.reason) == ("ada", "the mail was lost")
     assert ran == []
 
 
+def test_request_changes_nothing_else(jobs: Jobs) -> None:
+    """The lease, the ticks and the last run of the record stay as they were."""
+    jobs.report()
+    before = LockRecord.objects.values().get()
+    ask()
+    after = LockRecord.objects.values().get()
+    changed = {column for column in after if after[column] != before[column]}
+    assert changed == {"asked_at", "asked_by", "asked_why"}
+
+
 def test_catch_up_carries_it_out_once(jobs: Jobs) -> None:
-    """Though its tick is done; the run and the trail tell who asked, and why."""
+    """Though its tick is done, the job runs; the run says who asked for it, and why."""
     jobs.report()
     ran.clear()
     ask()
@@ -121,8 +149,7 @@ def test_catch_up_carries_it_out_once(jobs: Jobs) -> None:
     assert "ada asked for it: the mail was lost" in told
     assert run("catch-up") == ""
     assert ran == ["report"]
-    assert only_row().result == ActionResult.DONE
-    assert only_row().detail.startswith("The job of lock 'report' has run, for ")
+    assert asked_for() == []
     last = LockRun.objects.order_by("pk").last()
     assert last is not None
     assert (last.trigger, last.operator, last.reason) == (
@@ -132,16 +159,37 @@ def test_catch_up_carries_it_out_once(jobs: Jobs) -> None:
     )
 
 
+def test_trail_is_written_once() -> None:
+    """The row of a request stays "requested": the result is the run."""
+    ask()
+    carry_out()
+    assert only_row().result == ActionResult.REQUESTED
+
+
+def test_job_without_a_schedule_is_run() -> None:
+    """Its lock needs no tick, and has no record before the request."""
+
+    @scheduler_lock("by hand")
+    def by_hand() -> None:
+        ran.append("by hand")
+
+    ask("by hand")
+    assert len(carry_out()) == 1
+    assert (carry_out(), ran) == ([], ["by hand"])
+
+
 @pytest.mark.each_store
-def test_failure_is_written() -> None:
-    """The trail has the exception, and the catch-up fails as with an overdue job."""
+def test_failure_is_told() -> None:
+    """The history has the exception, and the catch-up fails as with an overdue job."""
     ask("failing")
     with pytest.raises(CommandError, match="Jobs that failed: "):
         run("catch-up")
-    assert only_row().result == ActionResult.FAILED
-    assert only_row().detail == (
-        "The job of lock 'failing' failed with ZeroDivisionError: by nobody"
+    run_of_job = LockRun.objects.get(trigger="operator")
+    assert (run_of_job.exception_type, run_of_job.operator) == (
+        "ZeroDivisionError",
+        "ada",
     )
+    assert asked_for() == []
 
 
 def test_nothing_starts_after_a_signal() -> None:
@@ -156,7 +204,7 @@ def test_nothing_starts_after_a_signal() -> None:
     with pytest.raises(SystemExit):
         carry_out()
     assert ran == []
-    assert [request.name for request in Trail(get_provider()).requests()] == ["report"]
+    assert asked_for() == ["report"]
 
 
 @pytest.mark.each_store
@@ -179,27 +227,143 @@ def test_failure_that_tells_nothing_is_written() -> None:
     ]
 
 
-def test_held_lock_refuses_the_run() -> None:
-    """The trail tells who held the lock; the request is not tried again."""
+def test_oldest_request_comes_first() -> None:
+    """Requests are carried out in the order in which they were made."""
+    ask("report")
+    ask("fetch")
+    let_it_wait(MINUTE, "report")
+    assert [status.name for status, _ in carry_out()] == ["report", "fetch"]
+
+
+@pytest.mark.parametrize("holder", ["a run", "a pause"])
+def test_request_waits_while_the_lock_is_held(
+    holder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is carried out as soon as the lock is free."""
     ask()
-    lock = take("report")
-    [(_, answer)] = carry_out()
-    assert answer.result is ActionResult.REFUSED
-    assert only_row().detail == (
-        f"The job of lock 'report' was not started: its job is running as "
-        f"{lock.locked_by}."
-    )
-    lock.release()
+    if holder == "a run":
+        take("report")
+        why = "its job is running as"
+    else:
+        pause("report")
+        why = "alice paused it, because: the mail server moves"
+    with caplog.at_level(logging.INFO, "django_shedlock"):
+        assert carry_out() == []
+    assert f"Lock 'report': its requested run waits, since {why}" in caplog.text
+    assert ran == []
+    force_release(get_provider(), "report")
+    assert len(carry_out()) == 1
+    assert ran == ["report"]
+
+
+@pytest.mark.each_store
+@pytest.mark.parametrize("before", [LockState.HELD_AT_LEAST, LockState.EXPIRED])
+def test_request_needs_no_free_lock(before: LockState) -> None:
+    """An operator may run a job while lock_at_least_for keeps its lock, or expired."""
+    lock = take("report", lock_at_least_for=MINUTE)
+    if before is LockState.EXPIRED:
+        expire("report")
+    else:
+        lock.release()
+    assert state("report") is before
+    ask()
+    assert len(carry_out()) == 1
+    assert ran == ["report"]
+
+
+def come_between(monkeypatch: pytest.MonkeyPatch, step: Callable[[], Any]) -> None:
+    """Let the step come after a host has read the requests, and before it starts."""
+
+    def after_the_step(provider: str) -> Any:
+        monkeypatch.setattr(requests, "named_jobs", named_jobs)
+        step()
+        return named_jobs(provider)
+
+    monkeypatch.setattr(requests, "named_jobs", after_the_step)
+
+
+@pytest.mark.parametrize("name", ["report", "tidy"])
+def test_faster_host_leaves_nothing_to_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """The acquisition matches only while the request that was read is there."""
+    ask(name)
+    first: list[tuple[LockStatus, Answer]] = []
+    come_between(monkeypatch, lambda: first.extend(carry_out()))
+    with caplog.at_level(logging.INFO, "django_shedlock"):
+        assert carry_out() == []
+    assert [status.name for status, _ in first] == [name]
+    assert ran == [name]
+    assert "another worker was faster, or somebody withdrew the request" in caplog.text
+
+
+def test_slower_host_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a lock that another host has acquired for the request a host never waits."""
+
+    @scheduler_lock("patient", wait="1h")
+    def patient() -> None:
+        ran.append("patient")
+
+    ask("patient")
+    come_between(monkeypatch, lambda: take_for_request("patient"))
+    monkeypatch.setattr(time, "sleep", None)
     assert (carry_out(), ran) == ([], [])
 
 
-def test_paused_job_is_not_run() -> None:
-    """The trail tells who paused it, and why."""
+def take_for_request(name: str) -> None:
+    """Let another host have acquired the lock for its request."""
+    status = status_of(get_provider(), name)
+    start = Start(Trigger.OPERATOR, request=requests.asked_at(status))
+    lock = Lock(get_provider(), LockConfiguration(name, MINUTE, start=start))
+    assert get_provider().acquire(lock) is None
+
+
+@pytest.mark.parametrize("name", ["report", "tidy"])
+def test_request_that_is_withdrawn_meanwhile_runs_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A host that has read the request does not start the job any more."""
+    ask(name)
+    come_between(monkeypatch, lambda: run("withdraw", name))
+    assert (carry_out(), ran) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["report", "tidy"])
+def test_request_is_gone_with_its_record(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """If somebody deletes the record, nobody asks for a run any more."""
+    ask(name)
+    come_between(monkeypatch, LockRecord.objects.all().delete)
+    assert (carry_out(), ran) == ([], [])
+
+
+def test_newer_request_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that has read an older one leaves the newer one for the next look."""
     ask()
-    pause("report")
-    carry_out()
-    assert "alice paused it, because: the mail server moves" in only_row().detail
-    assert ran == []
+
+    def ask_again() -> None:
+        run("withdraw", "report")
+        ask(operator="bob")
+
+    come_between(monkeypatch, ask_again)
+    assert (carry_out(), ran) == ([], [])
+    [(status, _)] = carry_out()
+    assert status.job.asked_by == "bob"
+    assert ran == ["report"]
+
+
+@pytest.mark.each_store
+def test_only_locks_with_a_request_are_read() -> None:
+    """However many locks there are, a look for requests reads those that have one."""
+    take("other")
+    ask()
+    wanted = LockQuery(requested=True)
+    read = get_provider().statuses(wanted)
+    chosen = wanted.select(get_provider().statuses())
+    for statuses in (read, chosen):
+        assert [status.name for status in statuses] == ["report"]
+    assert get_provider().count(wanted) == 1
 
 
 @pytest.mark.parametrize(
@@ -213,14 +377,50 @@ def test_what_cannot_be_started_is_refused(name: str, why: str) -> None:
     """No request waits for what will never be carried out."""
     assert why in ask(name).detail
     assert not LockAction.objects.exists()
+    assert asked_for() == []
 
 
-def test_provider_without_a_database_refuses_each_request() -> None:
-    """For every lock, with the reason: nothing could keep the request."""
+@contextmanager
+def started_by(start: Callable[..., bool]) -> Iterator[None]:
+    """Let this start the jobs in the body."""
+    known = [replace(job, start=start) for job in named_jobs("default")]
+    with patch.object(requests, "named_jobs", lambda provider: known):
+        yield
+
+
+def test_job_that_cannot_begin_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Its request is closed, so no beat tries it again every few seconds."""
+    ask()
+
+    def refuse(*args: Any, **options: Any) -> bool:
+        raise InvalidLockConfiguration("the lease is too short")
+
+    with started_by(refuse):
+        [(_, answer)] = carry_out()
+    assert answer.result is ActionResult.FAILED
+    assert "the lease is too short" in caplog.text
+    assert asked_for() == []
+
+
+def test_store_that_fails_leaves_the_request() -> None:
+    """The job has not run, so the next catch-up tries it again."""
+    ask()
+
+    def fail(*args: Any, **options: Any) -> bool:
+        raise LockProviderError("the store is away")
+
+    with started_by(fail):
+        [(_, answer)] = carry_out()
+    assert answer.result is ActionResult.FAILED
+    assert asked_for() == ["report"]
+
+
+def test_locks_in_the_memory_of_a_process_refuse_each_request() -> None:
+    """No other process would find a request there."""
     with override_settings(SHEDLOCK_PROVIDERS=MEMORY):
         memory = get_provider()
         names = ["report", "typo"]
-        why = "its provider has no database for the request"
+        why = "its provider keeps its locks in the memory of each process"
         assert RUN.obstacles(memory, names) == dict.fromkeys(names, why)
         assert WITHDRAW.obstacles(memory, names) == dict.fromkeys(
             names, "nobody asks for a run of its job"
@@ -232,77 +432,76 @@ def test_provider_without_a_database_refuses_each_request() -> None:
 
 
 def test_second_request_is_refused() -> None:
-    """As long as the first one is open."""
+    """As long as the first one is open, nobody else's takes its place."""
     ask()
-    LockAction.objects.update(began=DatabaseNow() - DAY / 48)
+    let_it_wait(30 * MINUTE)
     answer = ask(operator="bob")
     assert answer.result is ActionResult.REFUSED
     assert "ada asked for a run 30m" in answer.detail
-    assert only_row().operator == "ada"
+    assert status_of(get_provider(), "report").job.asked_by == "ada"
     assert ask("fetch").result is ActionResult.REQUESTED
 
 
-def test_expired_request_is_not_carried_out() -> None:
-    """A catch-up that comes an hour later says so in the trail, and runs nothing."""
+def test_expired_request_is_not_carried_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A catch-up that comes an hour later closes it with one line in the log."""
     ask()
-    LockAction.objects.update(began=DatabaseNow() - DAY / 23.9)
+    let_it_wait(REQUEST_LIFETIME)
+    assert request_of(status_of(get_provider(), "report")) == ""
     assert "asked for a run" not in run("catch-up", "--dry-run")
+    assert status_of(get_provider(), "report").job.asked_at is not None
+    caplog.clear()
     assert carry_out() == []
-    row = LockAction.objects.get(kind=ActionKind.RUN)
-    assert (row.result, row.detail) == (
-        ActionResult.REFUSED,
-        "It expired: nobody carried it out within 1h.",
-    )
-    assert row.ended is not None
+    assert status_of(get_provider(), "report").job.asked_at is None
+    assert carry_out() == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "Lock 'report': ada asked for a run of its job. The request has expired: "
+        "nobody carried it out within 1h."
+    ]
     assert ran == []
 
 
-def test_request_expires_by_the_databases_clock() -> None:
-    """The UPDATE that claims it decides, however long ago it was read."""
+def test_request_is_open_until_its_last_minute() -> None:
+    """A request of 59 minutes ago is carried out."""
     ask()
-    rows = Trail(get_provider())
-    [read] = rows.requests()
-    LockAction.objects.update(began=DatabaseNow() - DAY)
-    assert not rows.claim(read.pk, read.name)
-    with override_settings(SHEDLOCK_REQUEST_LIFETIME="2d"):
-        assert rows.claim(read.pk, read.name)
+    let_it_wait(REQUEST_LIFETIME - MINUTE)
+    assert len(carry_out()) == 1
 
 
-def test_next_request_closes_an_expired_one() -> None:
+def test_next_request_takes_the_place_of_an_expired_one() -> None:
     """It does not keep anybody from asking again."""
     ask()
-    LockAction.objects.update(began=DatabaseNow() - DAY)
+    let_it_wait(DAY)
     assert ask(operator="bob").result is ActionResult.REQUESTED
-    results = LockAction.objects.order_by("pk").values_list("result", flat=True)
-    assert list(results) == [ActionResult.REFUSED, ActionResult.REQUESTED]
+    [(status, _)] = carry_out()
+    assert status.job.asked_by == "bob"
 
 
 def test_request_is_withdrawn(jobs: Jobs) -> None:
-    """At the command line, with a row of its own, and of the request."""
+    """At the command line, with a row of its own."""
     jobs.report()
     ran.clear()
     ask()
     told = run("withdraw", "report", "--reason", "it ran")
     assert told.strip() == "The request to run the job of lock 'report' is withdrawn."
     assert carry_out() == []
-    request, withdrawal = LockAction.objects.by_operators().order_by("pk")
-    assert request.result == ActionResult.REFUSED
-    assert "withdrew it, because: it ran." in request.detail
+    request, withdrawal = LockAction.objects.order_by("pk")
+    assert (request.kind, request.result) == ("run", ActionResult.REQUESTED)
     assert (withdrawal.kind, withdrawal.result) == ("withdraw", ActionResult.DONE)
+    assert withdrawal.reason == "it ran"
     with pytest.raises(CommandError, match="nobody asks for a run of its job"):
         run("withdraw", "report")
     assert ran == []
 
 
-def test_claimed_request_is_not_withdrawn(jobs: Jobs) -> None:
-    """A worker that was faster carries it out."""
+def test_request_that_was_carried_out_is_not_withdrawn(jobs: Jobs) -> None:
+    """A worker that was faster has carried it out."""
     jobs.report()
     ask()
-    claimed = OperatorAction(get_provider(), "report", operator="bob")
+    seen = status_of(get_provider(), "report")
+    withdrawn = OperatorAction(get_provider(), "report", operator="bob")
     too_late = replace(WITHDRAW, obstacles=lambda *arguments: {})
-    rows = Trail(get_provider())
-    assert rows.claim(only_row().pk, "report")
-    answer = too_late.carry_out(claimed)
+    assert len(carry_out()) == 1
+    answer = too_late.carry_out(withdrawn, seen)
     assert answer.result is ActionResult.REFUSED
     assert "No request for lock 'report' is withdrawn" in answer.detail
 
@@ -313,10 +512,9 @@ def test_acquisition_since_is_told(jobs: Jobs) -> None:
     jobs.report()
     seen = status_of(get_provider(), "report").locked_by
     run("trigger", "report")
-    LockAction.objects.all().delete()
     answer = ask(locked_by=seen)
     assert "somebody has acquired it since you looked" in answer.detail
-    assert not LockAction.objects.exists()
+    assert asked_for() == []
 
 
 def test_unknown_job_is_left_to_other_hosts() -> None:
@@ -326,27 +524,8 @@ def test_unknown_job_is_left_to_other_hosts() -> None:
         assert carry_out() == []
         assert "asked for a run" not in run("catch-up", "--dry-run")
     assert "Lock 'report': ada asked for a run" in run("catch-up", "--dry-run")
-    assert only_row().result == ActionResult.REQUESTED
+    assert asked_for() == ["report"]
     assert len(carry_out()) == 1
-
-
-def test_run_closes_other_requests() -> None:
-    """Two requests at once, as by a double click, run the job once."""
-    ask()
-    first = only_row()
-    LockAction.objects.create(
-        name="report",
-        provider="default",
-        kind=ActionKind.RUN,
-        result=ActionResult.REQUESTED,
-        operator="bob",
-        began=first.began,
-    )
-    assert len(carry_out()) == 1
-    assert ran == ["report"]
-    second = LockAction.objects.get(operator="bob")
-    assert second.result == ActionResult.REFUSED
-    assert second.detail == "Its job was run meanwhile, by ada."
 
 
 def test_trigger_closes_the_request() -> None:
@@ -357,13 +536,21 @@ def test_trigger_closes_the_request() -> None:
     assert ran == ["report"]
 
 
-def test_unprintable_operator_closes_the_request() -> None:
-    """What the store can't keep is replaced in the words of the other's request."""
+def test_skipped_trigger_leaves_the_request() -> None:
+    """Nothing was run, so what somebody else asked for stays open."""
     ask()
-    action = OperatorAction(get_provider(), "report", operator="ada\0")
-    assert run_now(action, lambda *args, **by: True)
-    request = LockAction.objects.get(operator="ada")
-    assert request.result == ActionResult.REFUSED
+    with held_elsewhere("report"), pytest.raises(CommandError):
+        run("trigger", "report")
+    assert asked_for() == ["report"]
+
+
+def test_unprintable_operator_is_written() -> None:
+    """What the store can't keep is replaced, on the record and in the trail."""
+    ask(operator="ada\0", reason="\udc80" + "y" * 3000)
+    job = status_of(get_provider(), "report").job
+    assert job.asked_by == only_row().operator == "ada\\0"
+    assert job.asked_why == only_row().reason
+    assert len(only_row().reason) == 2000
 
 
 @pytest.mark.each_store
@@ -372,35 +559,49 @@ def test_nothing_is_carried_out_without_locks() -> None:
     ask()
     with override_settings(SHEDLOCK_ENABLED=False):
         assert carry_out() == []
-    assert Trail(get_provider()).last_catch_up() is None
-    assert only_row().result == ActionResult.REQUESTED
+        run("catch-up")
+    assert last_catch_up(get_provider()) is None
+    assert asked_for() == ["report"]
 
 
 def test_catch_up_is_seen() -> None:
-    """In one row of the provider, which is updated each time."""
-    rows = Trail(get_provider())
-    assert rows.last_catch_up() is None
+    """A record of its own says when it came last, and is no run."""
+    assert last_catch_up(get_provider()) is None
+    run("catch-up", "--dry-run")
+    assert last_catch_up(get_provider()) is None
     run("catch-up")
-    LockAction.objects.update(began=DatabaseNow() - DAY)
-    before = rows.last_catch_up()
+    LockRecord.objects.update(locked_at=DatabaseNow() - DAY)
+    before = last_catch_up(get_provider())
     run("catch-up")
-    after = rows.last_catch_up()
+    after = last_catch_up(get_provider())
     assert before is not None
     assert after is not None
-    assert before < after
-    assert LockAction.objects.get().name == ""
-    assert not LockAction.objects.by_operators().exists()
+    assert after - before > DAY - MINUTE
+    assert state(CATCH_UP_LOCK) is LockState.FREE
+    assert status_of(get_provider(), CATCH_UP_LOCK).job.last_run is None
+    assert not LockRun.objects.exists()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_missing_trail_keeps_no_overdue_job(caplog: pytest.LogCaptureFixture) -> None:
-    """A catch-up runs what is overdue though it can't read what operators asked for."""
+def test_page_says_when_a_catch_up_was_seen() -> None:
+    """Or that none ever was, so that nobody waits for it in vain."""
+    assert "No catch-up was ever seen." in RUN.notes(get_provider())
     run("catch-up")
-    LockRecord.objects.filter(name="report").update(due_at=DatabaseNow() - DAY)
+    LockRecord.objects.update(locked_at=DatabaseNow() - 3 * MINUTE)
+    told = rounded_up(RUN.notes(get_provider())[1])
+    assert told == "A catch-up was last seen 4m ago."
+
+
+def test_request_needs_no_trail(caplog: pytest.LogCaptureFixture) -> None:
+    """It is on the record: without the trail's table it is made, and carried out."""
+    run("catch-up")
+    make_late("fetch")
     with without_trail():
-        assert "Lock 'report', overdue since" in run("catch-up")
-    assert ran == ["report"]
-    assert "No request of an operator is carried out: " in caplog.text
+        assert ask().result is ActionResult.REQUESTED
+        told = run("catch-up")
+    assert "Lock 'fetch', overdue since" in told
+    assert "ada asked for it: the mail was lost" in told
+    assert sorted(ran) == ["fetch", "report"]
+    assert "The trail of operators' actions lacks one on lock 'report'" in caplog.text
 
 
 class TestTrigger:
@@ -412,6 +613,7 @@ class TestTrigger:
         row = only_row()
         assert (row.kind, row.result) == (ActionKind.RUN, ActionResult.DONE)
         assert row.reason == "the mail was lost"
+        assert row.began < row.ended
 
     def test_refusal_is_written(self) -> None:
         """Not as a run: the trail says who held the lock."""
@@ -441,10 +643,7 @@ class TestTrigger:
         def fail(*args: Any, **values: Any) -> Any:
             raise DatabaseError("the database is away")
 
-        broken = replace(trail.JOURNAL, finished=fail)
-        monkeypatch.setattr(trail, "JOURNAL", broken)
-        for statement in ("CLOSE", "run_here"):
-            monkeypatch.setattr(trail, statement, fail)
+        monkeypatch.setattr(trail, "insert_action", fail)
         failure = pytest.raises(ZeroDivisionError)
         with nullcontext() if name == "report" else failure:
             assert "has run, for" in run("trigger", name)
@@ -494,103 +693,6 @@ class TestTrigger:
         assert only_row().result == ActionResult.DONE
 
 
-class Queue(BaseTaskBackend):  # type: ignore[misc]
-    """A backend whose tasks wait until the test runs them."""
-
-    waiting: list[Any] = []
-    is_broken = False
-
-    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        if self.is_broken:
-            raise ConnectionError("the broker is away")
-        self.waiting.append(lambda: task.func(*args, **kwargs))
-        return None
-
-
-QUEUE = f"{__name__}.Queue"
-
-
-class TestTasks:
-    """Where the project has workers of django.tasks."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        """Let the project have the backend of the test's parameter, or the queue."""
-        backend = getattr(request, "param", QUEUE)
-        Queue.waiting.clear()
-        with ExitStack() as stack:
-            if django.VERSION < (6,):
-                apps = modify_settings(INSTALLED_APPS={"append": PACKAGE})
-                stack.enter_context(apps)
-            tasks = {}
-            if isinstance(backend, dict):
-                tasks = {"default": {"BACKEND": QUEUE, **backend}}
-            elif backend:
-                tasks = {"default": {"BACKEND": backend}}
-            stack.enter_context(override_settings(TASKS=tasks))
-            yield
-
-    def test_worker_carries_it_out(self) -> None:
-        """The request is enqueued, and its task runs the job once."""
-        answer = ask()
-        assert "A worker of django.tasks will run the job" in answer.detail
-        assert ran == []
-        [task] = Queue.waiting
-        assert "has run, for" in task()
-        assert "Not carried out here" in task()
-        assert ran == ["report"]
-        assert only_row().result == ActionResult.DONE
-
-    def test_worker_without_locks_leaves_it(self) -> None:
-        """With the locks off it would run next to a job that holds its lock."""
-        ask()
-        with override_settings(SHEDLOCK_ENABLED=False):
-            assert "Not carried out here" in Queue.waiting[0]()
-        assert ran == []
-        assert only_row().result == ActionResult.REQUESTED
-
-    def test_catch_up_may_come_first(self) -> None:
-        """Then the task finds nothing to do."""
-        ask()
-        assert len(carry_out()) == 1
-        Queue.waiting[0]()
-        assert ran == ["report"]
-
-    @pytest.mark.each_store
-    def test_task_fails_with_its_job(self) -> None:
-        """So the queue's own tools show the failure."""
-        ask("failing")
-        with pytest.raises(ZeroDivisionError):
-            Queue.waiting[0]()
-        assert only_row().result == ActionResult.FAILED
-
-    def test_queue_that_is_away_leaves_it_to_catch_up(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """The request is written before, so it is not lost."""
-        monkeypatch.setattr(Queue, "is_broken", True)
-        assert "The next `python manage.py shedlock catch-up`" in ask().detail
-        assert "the broker is away" in caplog.text
-        assert len(carry_out()) == 1
-
-    @pytest.mark.parametrize(
-        "backend",
-        [
-            f"{PACKAGE}.backends.immediate.ImmediateBackend",
-            f"{PACKAGE}.backends.dummy.DummyBackend",
-            "tests.no_such.Backend",
-            {"QUEUES": ["mail"]},
-            None,
-        ],
-        indirect=True,
-    )
-    def test_backend_that_would_not_run_it_does_not_count(self) -> None:
-        """It runs tasks in the web process, or never, or lacks the default queue."""
-        assert worker_backend() is None
-        assert "The next `python manage.py shedlock catch-up`" in ask().detail
-        assert ran == []
-
-
 RACERS = 4
 REQUESTS = 15
 
@@ -598,14 +700,16 @@ REQUESTS = 15
 def race(parent: Parent, barrier: Any) -> int:
     """Carry out what this host can get; return the number of requests."""
     with only_jobs_of():
-        made = [note_body(f"job {number}") for number in range(REQUESTS)]
+        made = [note_body(f"job {number}", number) for number in range(REQUESTS)]
         barrier.wait(PATIENCE)
         assert len(made) == REQUESTS
         return len(carry_out())
 
 
-def note_body(name: str) -> Any:
-    @scheduler_lock(name, **DAILY)
+def note_body(name: str, number: int) -> Any:
+    """Make a job, of which every other one has a schedule."""
+
+    @scheduler_lock(name, **DAILY if number % 2 else {})
     def job() -> None:
         Body.objects.create(name=name, token=0, worker="", begun_at=DatabaseNow())
 
@@ -615,7 +719,7 @@ def note_body(name: str) -> Any:
 def test_each_request_is_carried_out_once() -> None:
     """Of several hosts that catch up at once, one carries out each request."""
     with only_jobs_of():
-        made = [note_body(f"job {number}") for number in range(REQUESTS)]
+        made = [note_body(f"job {number}", number) for number in range(REQUESTS)]
         for number in range(len(made)):
             assert ask(f"job {number}").result is ActionResult.REQUESTED
     barrier = context.Barrier(RACERS)
@@ -623,6 +727,4 @@ def test_each_request_is_carried_out_once() -> None:
         carried_out = [racer.result() for racer in racers]
     assert sum(carried_out) == REQUESTS
     assert Body.objects.count() == REQUESTS
-    assert set(LockAction.objects.by_operators().values_list("result", flat=True)) == {
-        ActionResult.DONE
-    }
+    assert asked_for() == []

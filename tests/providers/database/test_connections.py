@@ -444,10 +444,11 @@ def test_commit_that_outlasts_its_connection_is_waited_for(
 ) -> None:
     """A lock that our own lost statement has is ours, and so is its release."""
     provider = DatabaseLockProvider("default")
-    take_from(provider, configure()).release()
+    before = take_from(provider, configure())
+    before.release()
     with connection.execute_wrapper(slow_commit):
         lock = take_from(provider, configure())
-    assert lock.fencing_token == 2
+    assert lock.fencing_token > before.fencing_token
     assert lock.release()
 
 
@@ -484,7 +485,8 @@ def test_lock_without_an_answer_is_given_back(
     slow_commit: SlowCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the lost statement's commit is there at last, its lock does not stay."""
-    take_from(get_provider(), configure()).release()
+    before = take_from(get_provider(), configure())
+    before.release()
     monkeypatch.setattr(connecting, "ATTEMPTS", 2)
     with connection.execute_wrapper(slow_commit):
         with pytest.raises(LockProviderError, match="before the answer") as caught:
@@ -492,8 +494,12 @@ def test_lock_without_an_answer_is_given_back(
     assert caught.value.is_uncertain
     slow_commit.end()
     record = status_of(get_provider(), "job")
-    assert record.fencing_token == 2
+    assert record.fencing_token > before.fencing_token
     wait_for(lambda: not is_held("job"))
+    # Its body never began, so there was no run.
+    job = status_of(get_provider(), "job").job
+    assert (job.open_run, job.last_run) == (None, before.locked_by)
+    assert (job.outcome, job.failures) == ("succeeded", 0)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_keep_alive_is_a_heartbeat() -> None:
     """The extensions of the heartbeat's thread count, too."""
     lock = take()
     age()
-    assert get_provider().extend(lock, LEASE, is_beat=True)
+    assert get_provider().heartbeat(lock)
     assert record().heartbeat_at is not None
 
 

@@ -12,7 +12,7 @@ from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.states import LockHolder, LockState
 from django_shedlock.models import LockRecord
-from django_shedlock.models.records import UNRELEASED, held, not_running
+from django_shedlock.models.records import HAS_OPEN_RUN, held, not_running
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
@@ -107,21 +107,63 @@ class TestRecordOfShedLock:
         assert state(provider) is LockState.RUNNING
         assert not LockRecord.objects.filter(not_running()).exists()
 
-    def test_it_is_free_when_java_has_released_it(
-        self, provider: DatabaseLockProvider
+    def test_it_is_as_before_when_java_has_released_it(
+        self, provider: DatabaseLockProvider, before: str
     ) -> None:
-        """It is no finding, and there is nothing to release by force."""
+        """Its run is no finding. Only a run of ours that is open still is one."""
+        was_expired = before == "expired"
         java_releases()
+        assert state(provider) is (LockState.EXPIRED if was_expired else LockState.FREE)
+        kinds = [found.kind.value for found in Search(MINUTE).findings(provider)]
+        assert kinds == ["expired"] * was_expired
+        unfree = LockRecord.objects.filter(held() | HAS_OPEN_RUN)
+        assert unfree.exists() is was_expired
+        assert force_release(provider, "job") is was_expired
         assert state(provider) is LockState.FREE
-        assert list(Search(MINUTE).findings(provider)) == []
-        assert not LockRecord.objects.filter(held() | UNRELEASED).exists()
-        assert not force_release(provider, "job")
+        assert LockRecord.objects.get().failures == was_expired
+
+    def test_its_run_is_not_accounted_for(
+        self, provider: DatabaseLockProvider, before: str
+    ) -> None:
+        """Our next acquisition counts our own dead run once, and no run of Java."""
+        former = LockRecord.objects.get()
+        java_releases()
+        for turn in range(2):
+            lock = take_from(provider, configure())
+            record = LockRecord.objects.get()
+            assert record.open_run == lock.locked_by
+            is_first = turn == 0
+            assert (lock.abandoned is not None) is (before == "expired" and is_first)
+            if before == "expired" and is_first:
+                assert record.last_run == former.open_run
+                assert (record.outcome, record.failures) == ("abandoned", 1)
+                assert record.started_at is None  # Java has overwritten it
+                assert lock.abandoned is not None
+                assert lock.abandoned.started_at is None
+            assert lock.release()
+        assert LockRecord.objects.get().failures == 0
+
+    def test_loss_to_java_is_a_loss(self, provider: DatabaseLockProvider) -> None:
+        """A job that runs on while Java has its lock is lost; Java keeps the lock."""
+        java_releases()
+        lock = take_from(provider, configure())
+        expire("job")
+        java_acquires()
+        assert not lock.release()
+        record = LockRecord.objects.get()
+        assert (record.locked_by, record.open_run) == ("java", None)
+        assert (record.last_run, record.outcome) == (lock.locked_by, "lost")
+        assert (record.lost_run, record.started_at) == (lock.locked_by, None)
+        assert record.ended_at is not None
+        assert state(provider) is LockState.RUNNING
 
     def test_what_comes_next_is_told_by_its_own_state(
-        self, provider: DatabaseLockProvider
+        self, provider: DatabaseLockProvider, before: str
     ) -> None:
         """A catch-up may follow Java, and nothing but a release frees its lock."""
         java_releases()
+        if before == "expired":  # our own run may still go on
+            assert force_release(provider, "job")
         LockRecord.objects.update(due_at=DatabaseNow() - timedelta(days=4000))
         start = Start(Trigger.CATCH_UP)
         caught_up = LockConfiguration("job", MINUTE, schedule=LEAP_DAYS, start=start)
@@ -138,6 +180,19 @@ class TestRecordOfShedLock:
         """With force, as any running lock."""
         assert force_release(provider, "job")
         assert state(provider) is LockState.FREE
+
+
+def test_host_of_java_that_looks_like_one_of_ours(
+    provider: DatabaseLockProvider,
+) -> None:
+    """What opens a run is a column of ours, and not what locked_by looks like."""
+    java_acquires()
+    LockRecord.objects.update(locked_by="web-1:7:ours", lock_until=DatabaseNow())
+    assert state(provider) is LockState.FREE
+    lock = take_from(provider, configure())
+    assert lock.abandoned is None
+    record = LockRecord.objects.get()
+    assert (record.outcome, record.failures) == (None, 0)
 
 
 def test_java_does_not_acquire_a_paused_lock(provider: DatabaseLockProvider) -> None:

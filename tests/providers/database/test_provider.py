@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from django.db import (
-    DatabaseError,
     IntegrityError,
     OperationalError,
     connection,
@@ -25,15 +24,14 @@ from django.db import (
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock import LockProviderError, execute, hold
+from django_shedlock import LockProviderError, hold
 from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, LockState
+from django_shedlock.locks.states import CONTENDED, LockHolder, LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import (
     DatabaseLockProvider,
-    acquisition,
 )
 from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database.errors import is_conflict
@@ -88,16 +86,59 @@ class TestDatabaseLockProvider(LockProviderContract):
         older = {column: F(column) - by for column in columns}
         LockRecord.objects.filter(name=name).update(**older)
 
+    def forget_record(self, provider: LockProvider, name: str) -> None:
+        LockRecord.objects.filter(name=name).delete()
+
 
 @pytest.mark.django_db
-def test_token_grows_by_one(provider: DatabaseLockProvider) -> None:
-    """Each acquisition has the number after the last one's."""
-    tokens = []
-    for _ in range(3):
+class TestTokens:
+    """Fencing tokens follow the database's clock, and only grow."""
+
+    def token(self, provider: DatabaseLockProvider) -> int:
         lock = take_from(provider, configure())
-        tokens.append(lock.fencing_token)
-        lock.release()
-    assert tokens == [1, 2, 3]
+        assert lock.release()
+        return lock.fencing_token
+
+    def test_token_is_the_clock_in_milliseconds(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """So it grows, whatever becomes of the record."""
+        for _ in range(2):  # the first one creates the record, the second updates it
+            with store_clock(NOON):
+                lock = take_from(provider, configure())
+            with store_clock(NOON + MINUTE):
+                token = lock.fencing_token
+                assert lock.release()
+            past = token - NOON.timestamp() * 1000
+            assert -5 <= past <= PATIENCE * 1000
+
+    def test_token_of_a_faster_acquisition_is_one_more(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """Also if the clock stands still, or was set back."""
+        with store_clock(NOON):
+            before = self.token(provider)
+        with store_clock(SET_BACK):
+            assert [self.token(provider) for _ in range(3)] == [
+                before + 1,
+                before + 2,
+                before + 3,
+            ]
+
+    def test_token_grows_when_the_record_is_made_again(
+        self, provider: DatabaseLockProvider
+    ) -> None:
+        """A deleted, pruned or restored record repeats no number."""
+        with store_clock(NOON):
+            before = [self.token(provider) for _ in range(20)]
+        assert before == sorted(set(before))
+        LockRecord.objects.all().delete()
+        with store_clock(NOON + MINUTE):
+            deleted = self.token(provider)
+        LockRecord.objects.update(fencing_token=before[0])  # from a backup
+        with store_clock(NOON + 2 * MINUTE):
+            restored = self.token(provider)
+        assert before[-1] < deleted < restored
 
 
 @committed
@@ -208,7 +249,9 @@ class TestStatements:
         take_from(provider, configure()).release()
         assert self.count(lambda: try_from(provider, configure())) == 1
         lock = take_again(provider)
-        assert self.count(lock.release) == 1
+        # The history gets a row by a statement of its own.
+        assert self.count(lambda: provider.release(lock)) == 1
+        assert self.count(take_again(provider).release) == 2
 
     def test_failed_try_is_two_statements(self, provider: DatabaseLockProvider) -> None:
         """Without a record one has to be made, so the first try looks for one."""
@@ -231,58 +274,19 @@ class TestStatements:
         assert self.count(lock.extend) == 1
 
 
-@pytest.fixture
-def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let names be remembered, as in no test's database, and for longer."""
-    monkeypatch.setattr(acquisition, "is_of_a_test", lambda connection: False)
-    monkeypatch.setattr(acquisition, "RECENT", PATIENCE)
-
-
-def statements_of(step: Callable[[], Any]) -> int:
-    with CaptureQueriesContext(connection) as queries:
-        step()
-    return len(queries)
-
-
-@servers_only
 @committed
-@pytest.mark.usefixtures("remembering")
-def test_next_failed_try_is_one_statement(provider: DatabaseLockProvider) -> None:
-    """A record that was seen just now is there; who holds it is read if asked."""
+def test_holder_is_read_once(provider: DatabaseLockProvider) -> None:
+    """A refusal tells at once who holds the lock, and for how long."""
     lock = take_from(provider, configure())
-    try_from(provider, configure())
-    tries: list[Any] = []
-    assert statements_of(lambda: tries.append(try_from(provider, configure()))) == 1
-    [holder] = tries
-    assert statements_of(lambda: str(holder)) == 1
-    assert statements_of(lambda: (holder.reason, holder.remaining)) == 0
+    holder = try_from(provider, configure())
+    assert isinstance(holder, LockHolder)
     assert (holder.locked_by, holder.tick) == (lock.locked_by, None)
+    assert timedelta(0) < holder.remaining <= MINUTE
 
 
-@servers_only
 @committed
-@pytest.mark.usefixtures("remembering")
-def test_next_skipped_job_is_one_statement(
-    provider: DatabaseLockProvider, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where no receiver and no log line asks for the holder, nobody reads it."""
-    caplog.set_level("WARNING", "django_shedlock")
-    take_from(provider, configure())
-
-    def skipped() -> None:
-        assert not execute(lambda: 1, "job").was_executed
-
-    skipped()
-    assert statements_of(skipped) == 1
-
-
-@servers_only
-@committed
-@pytest.mark.usefixtures("remembering")
-def test_lost_reply_is_recognised_though_the_name_is_remembered(
-    provider: DatabaseLockProvider,
-) -> None:
-    """The second try looks who holds the lock, also after a skip just now: it is us."""
+def test_lost_reply_is_recognised_after_a_skip(provider: DatabaseLockProvider) -> None:
+    """The second try looks who holds the lock: it is us."""
     first = take_from(provider, configure())
     try_from(provider, configure())
     assert provider.release(first)
@@ -294,39 +298,21 @@ def test_lost_reply_is_recognised_though_the_name_is_remembered(
 
 @servers_only
 @committed
-@pytest.mark.usefixtures("remembering")
-def test_holder_that_released_meanwhile_is_unknown(
+def test_lost_reply_is_recognised_after_its_own_short_lease(
     provider: DatabaseLockProvider,
 ) -> None:
-    """The attempt failed all the same, and says so."""
-    take_from(provider, configure())
-    try_from(provider, configure())
-    holder = try_from(provider, configure())
-    LockRecord.objects.all().delete()
-    assert str(holder) == "another worker, which has released it since"
+    """An acquisition that is sent again opens one run, and abandons none of its own."""
+    take_from(provider, configure()).release()
+    lost = OperationalError("server closed the connection unexpectedly")
+    with connection.execute_wrapper(Failing(lost, times=1, after=True)):
+        lock = Lock(provider, configure(lock_at_most_for=timedelta(microseconds=1)))
+        assert provider.acquire(lock) is None
+    record = LockRecord.objects.get()
+    assert (record.open_run, record.failures) == (lock.locked_by, 0)
+    assert lock.abandoned is None
 
 
-@servers_only
 @committed
-@pytest.mark.usefixtures("remembering")
-def test_holder_of_an_unreachable_store_is_unknown(
-    provider: DatabaseLockProvider,
-) -> None:
-    """Whoever only describes a lock that was not acquired gets no error for it."""
-    take_from(provider, configure())
-    try_from(provider, configure())
-    holder = try_from(provider, configure())
-
-    def refuse(*arguments: Any) -> Any:
-        raise DatabaseError("no reading today")
-
-    with connection.execute_wrapper(refuse):
-        assert str(holder) == "another worker, which has released it since"
-
-
-@servers_only
-@committed
-@pytest.mark.usefixtures("remembering")
 def test_record_that_was_deleted_is_made_again(provider: DatabaseLockProvider) -> None:
     """Also if it was seen just now."""
     take_from(provider, configure())
@@ -335,34 +321,8 @@ def test_record_that_was_deleted_is_made_again(provider: DatabaseLockProvider) -
     assert isinstance(try_from(provider, configure()), Lock)
 
 
-@committed
-def test_nothing_is_remembered_of_a_tests_database(
-    provider: DatabaseLockProvider,
-) -> None:
-    """The next test finds its lock free, though this one was skipped just now."""
-    take_from(provider, configure())
-    try_from(provider, configure())
-    LockRecord.objects.all().delete()
-    assert isinstance(try_from(provider, configure()), Lock)
-
-
-@servers_only
-@committed
-@pytest.mark.usefixtures("remembering")
-def test_names_without_end_are_not_remembered(
-    provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beyond the limit the process begins anew."""
-    monkeypatch.setattr(acquisition, "MOST_NAMES", 2)
-    for name in "abc":
-        take_from(provider, configure(name))
-        try_from(provider, configure(name))
-    assert [name for name, *_ in provider._recent] == ["c"]
-
-
 @servers_only
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
-@pytest.mark.usefixtures("remembering")
 def test_record_of_one_tenant_is_none_of_another(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +344,7 @@ def test_autocommit_take_sends_nothing_else(provider: DatabaseLockProvider) -> N
     take_from(provider, configure()).release()
     with CaptureQueriesContext(connection) as queries:
         take_from(provider, configure()).release()
-    assert [q["sql"].split()[0] for q in queries] == ["UPDATE", "UPDATE"]
+    assert [q["sql"].split()[0] for q in queries] == ["UPDATE", "UPDATE", "INSERT"]
 
 
 def take_again(provider: DatabaseLockProvider) -> Lock:
@@ -594,7 +554,7 @@ def test_release_has_more_patience(
     monkeypatch.setattr(connecting, "PATIENCE", 0)
     lock = take_from(provider, configure())
     failing = Failing(conflict(), times=4)
-    with connection.execute_wrapper(failing):
+    with connection.execute_wrapper(Only("UPDATE", failing)):
         assert lock.release()
     assert failing.calls == 5
 
@@ -625,13 +585,14 @@ def test_lock_timeout_counts_as_held(provider: DatabaseLockProvider) -> None:
 @committed
 def test_lost_reply_of_a_take_is_recognised(provider: DatabaseLockProvider) -> None:
     """If the connection breaks after the UPDATE, the lock is ours all the same."""
-    take_from(provider, configure()).release()
+    before = take_from(provider, configure())
+    before.release()
     lost = OperationalError("server closed the connection unexpectedly")
     with connection.execute_wrapper(Failing(lost, times=1, after=True)):
         lock = try_from(provider, configure())
     assert isinstance(lock, Lock)
     assert LockRecord.objects.get().locked_by == lock.locked_by
-    assert LockRecord.objects.get().fencing_token == 2
+    assert LockRecord.objects.get().fencing_token > before.fencing_token
 
 
 @committed

@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.sql.compiler import SQLUpdateCompiler
 
 from django_shedlock import hold
 from django_shedlock.fields import DatabaseNow
-from django_shedlock.history.recording import NO_EXCEPTION, RUNS
 from django_shedlock.locks.lock import Lock
-from django_shedlock.models import LockRecord, LockRun
-from django_shedlock.providers.database.acquisition import (
-    ACQUIRE,
-    CREATE,
-    CREATE_FREE,
-)
-from django_shedlock.providers.database.leases import RELEASE
-from django_shedlock.providers.database.reading import read
-from django_shedlock.providers.database.statements import (
+from django_shedlock.models import LockRecord
+from django_shedlock.providers.database import statements
+from django_shedlock.providers.database.compiling import (
+    BaseUpdate,
     Insert,
+    Statement,
     Update,
     duration,
     instant,
     number,
     text,
 )
+from django_shedlock.providers.database.reading import read
 from tests.support.locks import MINUTE, configure
 
 SOME = {
     "lock": Lock(None, configure()),
     "name": "job",
     "locked_by": "me",
+    "open_run": "me",
     "at_most": MINUTE,
     "at_least": timedelta(0),
+    "took": 1.5,
 }
-CAUSE = {"trigger": "scheduler", "operator": "", "reason": ""}
 
 
 @pytest.fixture
@@ -93,7 +91,7 @@ def test_values_are_written_as_django_writes_them() -> None:
         "tick": instant("tick"),
         "fencing_token": number("token"),
     }
-    CREATE(connection, **SOME)
+    statements.create(connection, **SOME)
     before = LockRecord.objects.clock()
     write = Update(lambda: (LockRecord.objects.filter(name=text("name")), columns))
     values = {"until": moment, "ahead": MINUTE, "token": 7, "tick": None}
@@ -109,7 +107,7 @@ def test_values_are_written_as_django_writes_them() -> None:
 @pytest.mark.django_db
 def test_only_what_changes_is_a_parameter() -> None:
     """Numbers and simple words are part of the text; all else stays outside of it."""
-    CREATE(connection, **SOME)
+    statements.create(connection, **SOME)
     columns: dict[str, Any] = {"fencing_token": 12, "locked_by": "in row"}
     for word in ("in row", "it's", "50 %", "%s", "\\", ""):
         records = LockRecord.objects.filter(name=text("name"), locked_by="in row")
@@ -124,49 +122,61 @@ def test_only_what_changes_is_a_parameter() -> None:
 
 
 @pytest.mark.django_db
-def test_inserted_row_tells_its_key() -> None:
-    """A table that numbers its rows returns the number; one with names has none."""
-    assert CREATE_FREE(connection, name="other") is None
-    assert CREATE(connection, **SOME) is not None
-    values = {"provider": "default", "host": "web-1", "pid": 7, "skips": 0, **CAUSE}
-    key = RUNS.inserted(
-        connection, name="job", locked_by="me", ago=timedelta(0), **values
-    )
-    run = LockRun.objects.get()
-    assert (run.pk, run.fencing_token) == (key, 1)
+def test_row_of_the_same_name_is_kept_or_updated() -> None:
+    """An INSERT of a row that is there leaves it alone, or gives it some columns."""
+
+    def build() -> Any:
+        columns = {"locked_by": text("me"), "fencing_token": number("token")}
+        times = dict.fromkeys(("locked_at", "lock_until"), DatabaseNow())
+        return LockRecord, {"name": text("name"), **columns, **times}
+
+    keep = Insert(build, unique="name")
+    replace = Insert(build, unique="name", updated=["locked_by"])
+    known = LockRecord.objects.values_list("locked_by", "fencing_token")
+    keep(connection, name="job", me="first", token=1)
+    keep(connection, name="job", me="second", token=2)
+    assert list(known.all()) == [("first", 1)]
+    replace(connection, name="job", me="third", token=3)
+    assert list(known.all()) == [("third", 1)]
+
+
+def all_statements() -> dict[str, Statement[Any]]:
+    """Return each statement of the file, with both forms of an acquisition."""
+    found = {}
+    for name, each in vars(statements).items():
+        if isinstance(each, statements.Acquisition):
+            found[name] = each.usual
+            found[f"{name} over an open run"] = each.over_open_run
+        elif isinstance(each, Statement):
+            found[name] = each
+    return found
+
+
+ASSIGNED = re.compile(r'(?:SET |, )[`"]?(\w+)[`"]? = ')
 
 
 @pytest.mark.django_db
-def test_key_of_a_server_that_returns_no_columns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """MySQL tells the number of the last row after the statement."""
-    monkeypatch.setattr(connection.features, "can_return_columns_from_insert", False)
-    last = {"sqlite": "last_insert_rowid()", "postgresql": "lastval()"}
-    question = f"SELECT {last.get(connection.vendor, 'LAST_INSERT_ID()')}"
+def test_no_assignment_reads_a_column_that_is_assigned_before() -> None:
+    """MySQL and MariaDB carry out assignments from left to right."""
+    updates = {n: e for n, e in all_statements().items() if isinstance(e, BaseUpdate)}
+    assert len(updates) > 20
+    for name, statement in updates.items():
+        whole = statement.compiled(connection).sql.partition(" WHERE ")[0]
+        parts = ASSIGNED.split(whole)[1:]
+        assert parts, name
+        before: set[str] = set()
+        for column, expression in zip(parts[::2], parts[1::2], strict=True):
+            read_columns = set(re.findall(r'[`"](\w+)[`"]', expression))
+            assert not read_columns & before, f"{name}: {column} reads {before}"
+            before.add(column)
 
-    def ask(cursor: Any, table: str, column: str) -> int:
-        assert (table, column) == ("shedlock_run", "id")
-        cursor.execute(question)
-        return int(cursor.fetchone()[0])
 
-    monkeypatch.setattr(connection.ops, "last_insert_id", ask)
-    add = Insert(
-        lambda: (
-            LockRun,
-            {
-                **{name: text(name) for name in ("name", "provider", "locked_by")},
-                "host": "",
-                "started": DatabaseNow(),
-                "outcome": "running",
-                **NO_EXCEPTION,
-                **CAUSE,
-                "skips": 0,
-            },
-        )
-    )
-    key = add(connection, name="job", provider="default", locked_by="me")
-    assert key == LockRun.objects.get().pk
+@pytest.mark.django_db
+def test_every_statement_can_be_compiled() -> None:
+    """No statement waits for its first use to turn out to be wrong."""
+    assert len(all_statements()) > 25
+    for each in all_statements().values():
+        assert each.compiled(connection).sql
 
 
 @pytest.fixture
@@ -184,16 +194,17 @@ def preparing() -> Iterator[BaseDatabaseWrapper]:
 @pytest.mark.django_db(transaction=True)
 def test_statements_can_be_prepared(preparing: BaseDatabaseWrapper) -> None:
     """With server_side_binding the server has them once, and executes them again."""
-    CREATE(preparing, **{**SOME, "at_most": timedelta(microseconds=1)})
+    over = {"open_run": None, "at_most": timedelta(microseconds=1)}
+    statements.create(preparing, **{**SOME, **over})
     for turn in range(3):
-        values = {**SOME, "locked_by": f"holder {turn}"}
-        assert ACQUIRE[False](preparing, **values) is not None
-        assert ACQUIRE[False](preparing, **SOME) is None
+        holder = f"holder {turn}"
+        values = {**SOME, "locked_by": holder, "open_run": holder}
+        assert statements.acquire.usual(preparing, **values) is not None
+        assert statements.acquire.usual(preparing, **SOME) is None
         status = read(preparing, "job")
         assert status is not None
         assert status.locked_by == f"holder {turn}"
-        release = RELEASE[False, False, False]
-        assert release(preparing, **values) == 1
+        assert statements.release_succeeded(preparing, **values) == 1
     with preparing.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM pg_prepared_statements")
         [count] = cursor.fetchone()
@@ -202,11 +213,11 @@ def test_statements_can_be_prepared(preparing: BaseDatabaseWrapper) -> None:
 
 @pytest.mark.postgres_only
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("has_success", [False, True])
-def test_release_waits_for_the_disk_only_for_a_success(has_success: bool) -> None:
+@pytest.mark.parametrize("has_tick", [False, True])
+def test_release_waits_for_the_disk_only_for_a_tick(has_tick: bool) -> None:
     """What a crash of the server may take away does not wait; nothing stays set."""
-    CREATE(connection, **SOME)
-    [columns, wanted] = ["synchronous_commit", "off" if not has_success else "on"]
+    statements.create(connection, **SOME)
+    [columns, wanted] = ["synchronous_commit", "off" if not has_tick else "on"]
     seen: list[str] = []
 
     def look(execute: Any, sql: str, *arguments: Any) -> Any:
@@ -216,11 +227,11 @@ def test_release_waits_for_the_disk_only_for_a_success(has_success: bool) -> Non
             seen.append(cursor.fetchone()[0])
         return result
 
-    from django.db import transaction
-
     with transaction.atomic(), connection.execute_wrapper(look):
         values = {**SOME, "due_at": datetime(2026, 3, 2, tzinfo=UTC)}
-        assert RELEASE[False, has_success, False](connection, **values) == 1
+        plain, of_tick = statements.release_succeeded, statements.release_tick
+        release = of_tick if has_tick else plain
+        assert release(connection, **values) == 1
     assert seen == [wanted]
     with connection.cursor() as cursor:
         cursor.execute(f"SHOW {columns}")

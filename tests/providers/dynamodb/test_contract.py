@@ -73,3 +73,7 @@ class TestServer(LockProviderContract):
 
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
         shift(provider, name, by)
+
+    def forget_record(self, provider: Any, name: str) -> None:
+        which = {"name": {"S": name}}
+        provider.clients.get().delete_item(TableName=provider.table, Key=which)

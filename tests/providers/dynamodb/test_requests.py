@@ -21,7 +21,7 @@ from botocore.httpsession import URLLib3Session
 
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.states import JobState, LockHolder
 from django_shedlock.providers.dynamodb import SECOND, TRIES, DynamoDBLockProvider
 from django_shedlock.providers.entries import Entry
 from tests.support.dynamodb_fixtures import LOGIN
@@ -272,7 +272,7 @@ def test_lost_replies(
     """The second try finds that the first one had done it."""
     with replies(monkeypatch, lost):
         lock = take_from(locks, configure())
-    assert status_of(locks, "job").fencing_token == 1
+    assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
     with replies(monkeypatch, lost):
         assert locks.extend(lock, MINUTE)
     with replies(monkeypatch, lost):
@@ -297,7 +297,7 @@ def test_reply_lost_and_overtaken(
 
     with replies(monkeypatch, overtaken):
         lock = take_from(locks, configure())
-    assert status_of(locks, "job").fencing_token == 1
+    assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
     assert locks.release(lock)
 
 
@@ -321,7 +321,7 @@ def test_all_replies_lost(
             locks.acquire(lock)
     assert raised.value.is_uncertain
     assert locks.acquire(lock) is None
-    assert status_of(locks, "job").fencing_token == 1
+    assert status_of(locks, "job").job == JobState(open_run=lock.locked_by)
     with replies(monkeypatch, *faults):
         with pytest.raises(LockProviderError, match="'job' in DynamoDB"):
             lock.release()

@@ -135,3 +135,31 @@ def test_waiting_caller_is_told_a_second(
     date.second += 60
     holder: Any = try_from(locks, configure())
     assert holder.remaining == SECOND
+
+
+def test_change_of_the_job_holds_no_lock(
+    locks: DynamoDBLockProvider, date: Date
+) -> None:
+    """A lock that was released in this second stays free, and a held one held."""
+    lock = take_from(locks, configure())
+    date.second += 1
+    locks.request_run("job", "alice", "again")
+    assert status_of(locks, "job").state is LockState.RUNNING
+    assert locks.replace(status_of(locks, "job"), ZERO)
+    for _ in range(2):
+        locks.account_for_loss(lock, has_ended=True)
+        locks.request_run("job", "alice", "again")
+        assert status_of(locks, "job").state is LockState.FREE
+    assert is_free(locks)
+
+
+def test_change_of_the_job_makes_no_lease_longer(
+    locks: DynamoDBLockProvider, date: Date
+) -> None:
+    """In the last second of its lease, too."""
+    take_from(locks, configure(lock_at_most_for=SECOND))
+    date.second += 1
+    assert not is_free(locks)
+    locks.request_run("job", "alice", "again")
+    date.second += 1
+    assert is_free(locks)

@@ -78,3 +78,6 @@ class TestServer(LockProviderContract):
 
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
         shift(provider, name, by)  # type: ignore[arg-type]
+
+    def forget_record(self, provider: Any, name: str) -> None:
+        send(provider, *map(gateway.delete, provider._keys(name)))

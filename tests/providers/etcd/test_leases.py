@@ -91,6 +91,25 @@ def test_lost_race_leaves_no_lease(
 
 
 @another_clock
+def test_change_of_the_job_leaves_the_lease(
+    locks: EtcdLockProvider, monkeypatch: pytest.MonkeyPatch, by: timedelta
+) -> None:
+    """What is written about its runs neither ends a lease nor makes it longer."""
+    lock = take_from(locks, configure())
+    shift_clock(locks, by)
+    lease = known(locks, "job")[1].lease
+    with asked(monkeypatch) as paths:
+        locks.request_run("job", "alice", "again")
+        locks.note_unrecorded("job")
+        locks.account_for_loss(lock, has_ended=False)
+    assert set(paths) == {"kv/txn"}
+    assert known(locks, "job")[1].lease == lease
+    assert 0 < left(locks) <= 61
+    assert status_of(locks, "job").job.asked_by == "alice"
+    assert isinstance(try_from(locks, configure()), LockHolder)
+
+
+@another_clock
 def test_extension_after_another_clock(locks: EtcdLockProvider, by: timedelta) -> None:
     """etcd's lease lasts as long as the holder was promised."""
     lock = take_from(locks, LockConfiguration("job", MINUTE))

@@ -51,3 +51,6 @@ class TestServer(LockProviderContract):
 
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
         shift(provider, name, by)
+
+    def forget_record(self, provider: Any, name: str) -> None:
+        provider.collection.delete_one({"_id": name})

@@ -12,10 +12,9 @@ import pytest
 from bson import Timestamp
 from pymongo.errors import DuplicateKeyError
 
-from django_shedlock.exceptions import LockLost
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.locks.states import LockHolder, LockState, RunOutcome
 from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.test.contract.harness import force_extend
@@ -117,14 +116,37 @@ def test_java_took_what_was_ours(locks: MongoLockProvider, java: JavaShedLock) -
     assert java.lock("job", MINUTE)
     assert not locks.extend(lock, MINUTE)
     assert not locks.release(lock)
-    with pytest.raises(LockLost):
-        lock.fencing_token  # noqa: B018
     status = status_of(locks, "job")
     assert (status.state, status.heartbeat_at) == (LockState.RUNNING, None)
     java.unlock("job")
     status = status_of(locks, "job")
-    assert status.state is LockState.FREE
-    assert take_from(locks, configure()).fencing_token == 2
+    assert status.state is LockState.EXPIRED  # nobody has accounted for our run
+    assert take_from(locks, configure()).fencing_token > lock.fencing_token
+
+
+def test_java_between_two_of_our_runs(
+    locks: MongoLockProvider, java: JavaShedLock
+) -> None:
+    """Our killed run is counted once, and Java's own run is not."""
+    killed = take_from(locks, configure())
+    end_lease(locks)
+    assert java.lock("job", MINUTE)
+    assert status_of(locks, "job").state is LockState.RUNNING
+    java.unlock("job")
+    status = status_of(locks, "job")
+    assert status.state is LockState.EXPIRED
+    assert status.job.open_run == killed.locked_by
+    lock = take_from(locks, configure())
+    job = status_of(locks, "job").job
+    assert (job.last_run, job.outcome) == (killed.locked_by, RunOutcome.ABANDONED)
+    assert (job.failures, job.started_at) == (1, None)
+    assert lock.abandoned is not None
+    assert lock.abandoned.started_at is None
+    assert locks.release(lock)
+    assert java.lock("job", MINUTE)
+    java.unlock("job")
+    assert take_from(locks, configure()).abandoned is None
+    assert status_of(locks, "job").job.failures == 0
 
 
 def test_java_took_what_we_released(

@@ -144,7 +144,10 @@ def test_document(locks: MongoLockProvider) -> None:
     assert found["lockedBy"] == found["acquiredBy"] == lock.locked_by
     assert found["lockUntil"] - found["lockedAt"] == configure().lock_at_most_for
     assert found["atLeastUntil"] - found["lockedAt"] == MINUTE
-    assert (found["fencingToken"], found["isReleased"]) == (1, False)
+    assert (found["fencingToken"], found["isReleased"]) == (lock.fencing_token, False)
+    milliseconds = round(found["lockedAt"].timestamp() * 1000)
+    assert abs(found["fencingToken"] - milliseconds) < 5
+    assert (found["openRun"], found["failures"]) == (lock.locked_by, 0)
     assert abs(found["lockedAt"] - datetime.now(UTC)) < 5 * MINUTE
 
 
@@ -263,6 +266,10 @@ def test_names_are_taken_literally(locks: MongoLockProvider, name: str) -> None:
         {"atLeastUntil": "never"},
         {"fencingToken": "x"},
         {"ticks": 1},
+        {"openRun": 1},
+        {"failures": "x"},
+        {"usual": "x"},
+        {"askedAt": "now"},
     ],
 )
 def test_unreadable_document(locks: MongoLockProvider, wrong: dict[str, Any]) -> None:
@@ -358,7 +365,8 @@ def test_lost_answer(
         assert raised.value.is_uncertain
         assert count() == 1
     assert locks.acquire(lock) is None
-    assert document(locks)["fencingToken"] == 1
+    assert document(locks)["fencingToken"] == lock.fencing_token
+    assert document(locks)["changes"] == 1
     with lost_answers(monkeypatch, error):
         with pytest.raises(LockProviderError, match="'job' in MongoDB"):
             lock.release()

@@ -37,6 +37,9 @@ class RedisContract(LockProviderContract):
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
         shift(provider, name, by)
 
+    def forget_record(self, provider: Any, name: str) -> None:
+        provider.server.clients.get().delete(provider.server.key(name))
+
     @pytest.fixture
     def unreachable_options(self) -> Options:
         return {"url": f"redis://127.0.0.1:{free_port()}"}

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
@@ -49,9 +48,7 @@ def fill(server: RedisServer) -> Iterator[Callable[[], None]]:
 
 STEPS: dict[str, Callable[[Lock], Any]] = {
     "extend": lambda lock: lock.extend(LEASE, MINUTE) is None,
-    "aextend": lambda lock: async_to_sync(lock.aextend)(LEASE) is None,
     "release": Lock.release,
-    "arelease": lambda lock: async_to_sync(lock.arelease)(),
     "operator's extension": lambda lock: lock.provider.replace(
         status_of(lock.provider, "job"), LEASE
     ),

@@ -44,7 +44,7 @@ def test_record_is_readable_by_hand(
     """Whole microseconds and plain texts, in one hash."""
     lock = take_from(locks, configure("job"))
     record = server.ask("HGETALL", "shedlock:{job}")
-    assert record["by"] == record["rev"] == lock.locked_by
+    assert record["by"] == record["rev"] == record["open_run"] == lock.locked_by
     assert record["released"] == "0"
     assert int(record["until"]) - int(record["at"]) == 60_000_000
     assert record["least"] == record["at"]
@@ -56,10 +56,89 @@ def test_record_stays_for_its_retention(
 ) -> None:
     """After that nothing of the lock is left."""
     lock = take_from(locks, configure("job"))
+    assert locks.release(lock)
+    left = server.ask("PTTL", "shedlock:{job}")
+    assert HOUR_IN_MS - 60_000 < left <= HOUR_IN_MS
+    lock = take_from(locks, configure("job", lock_at_least_for=MINUTE))
+    assert locks.release(lock)
     left = server.ask("PTTL", "shedlock:{job}")
     assert HOUR_IN_MS < left <= HOUR_IN_MS + 60_000
-    lock.extend("10m")
+
+
+def test_record_of_a_pause_stays_for_its_retention(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """A pause opens no run, so its record stays for as long after the lease."""
+    lock = Lock(locks, configure("job"), opens_run=False)
+    assert locks.acquire(lock) is None
+    assert HOUR_IN_MS < server.ask("PTTL", "shedlock:{job}") <= HOUR_IN_MS + 60_000
+    assert locks.extend(lock, 10 * MINUTE)
     assert server.ask("PTTL", "shedlock:{job}") > HOUR_IN_MS + 500_000
+    assert locks.release(lock)
+    assert server.ask("PTTL", "shedlock:{job}") <= HOUR_IN_MS
+
+
+@pytest.mark.parametrize("step", ["loss", "by force", "request", "next"])
+def test_record_with_an_open_run_stays(
+    locks: RedisLockProvider, server: RedisServer, step: str
+) -> None:
+    """A run is not forgotten before somebody has accounted for it."""
+    server.ask("HSET", "shedlock:{job}", "by", "x", "until", 0)
+    server.ask("PEXPIRE", "shedlock:{job}", HOUR_IN_MS)
+    lock = take_from(locks, configure("job"))
+    assert server.ask("PTTL", "shedlock:{job}") == -1
+    assert locks.extend(lock, MINUTE)
+    assert server.ask("PTTL", "shedlock:{job}") == -1
+    if step == "loss":
+        locks.account_for_loss(lock, has_ended=True)
+    elif step == "by force":
+        assert force_release(locks, "job")
+    elif step == "request":
+        locks.request_run("job", "alice", "again")
+        assert server.ask("PTTL", "shedlock:{job}") == -1
+        assert locks.release(lock)
+    else:
+        shift(locks, "job", timedelta(days=2))
+        assert locks.release(take_from(locks, configure("job")))
+    assert 0 < server.ask("PTTL", "shedlock:{job}") <= HOUR_IN_MS + 60_000
+
+
+def test_request_stays_for_the_retention_of_its_record(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """It is kept from the moment at which it was made, however old the lease is."""
+    assert locks.release(take_from(locks, configure("job")))
+    shift(locks, "job", timedelta(minutes=59))
+    locks.request_run("job", "alice", "again")
+    assert server.ask("PTTL", "shedlock:{job}") > HOUR_IN_MS - 60_000
+
+
+def test_field_of_a_newer_version_stays(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """Each step leaves the fields alone that this version does not know."""
+    lock = take_from(locks, configure("job"))
+    server.ask("HSET", "shedlock:{job}", "later", "kept")
+    locks.request_run("job", "alice", "again")
+    assert locks.extend(lock, MINUTE)
+    assert locks.release(lock)
+    locks.register("job", SCHEDULE)
+    assert force_release(locks, "job") is False
+    take_from(locks, configure("job"))
+    assert server.ask("HGET", "shedlock:{job}", "later") == "kept"
+
+
+@pytest.mark.parametrize("field", ["started_at", "failures", "usual", "asked_at"])
+def test_unreadable_state_of_a_job(
+    locks: RedisLockProvider, server: RedisServer, field: str
+) -> None:
+    """It is reported, and hides no other lock."""
+    take_from(locks, configure("other"))
+    take_from(locks, configure("job"))
+    server.ask("HSET", "shedlock:{job}", field, "1e400")
+    status, other = locks.statuses()
+    assert status.unreadable
+    assert not other.unreadable
 
 
 def test_record_with_a_schedule_stays(
@@ -176,6 +255,21 @@ def test_unreadable_record(
     else:
         assert isinstance(try_from(locks, configure("job")), LockHolder)
     assert server.ask("HGET", "shedlock:{job}", field) == "x"
+
+
+def test_abandoned_run_whose_start_is_unreadable(
+    locks: RedisLockProvider, server: RedisServer
+) -> None:
+    """It is accounted for, and its start is not known."""
+    killed = take_from(locks, configure("job"))
+    shift(locks, "job", timedelta(hours=1))
+    server.ask("HSET", "shedlock:{job}", "at", "x")
+    lock = take_from(locks, configure("job"))
+    assert lock.abandoned is not None
+    assert lock.abandoned.locked_by == killed.locked_by
+    assert lock.abandoned.started_at is None
+    job = status_of(locks, "job").job
+    assert (job.started_at, job.failures) == (None, 1)
 
 
 def test_heartbeat_is_of_this_acquisition(locks: RedisLockProvider) -> None:

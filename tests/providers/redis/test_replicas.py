@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
@@ -72,17 +71,15 @@ def test_replicas_confirm(servers: list[RedisServer]) -> None:
         assert locks.release(lock)
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_replicas_that_hang(servers: list[RedisServer], *, is_async: bool) -> None:
+def test_replicas_that_hang(servers: list[RedisServer]) -> None:
     """Nobody runs without their confirmation, and the lock is released."""
     master, *replicas = servers
     options: Any = {"wait_replicas": 1, "wait_timeout": "100ms"}
     with locks_on(master, **options) as locks, ExitStack() as pauses:
         for replica in replicas:
             pauses.enter_context(replica.paused())
-        lock = Lock(locks, configure())
         with pytest.raises(LockProviderError, match="0 of 1 replicas") as failure:
-            async_to_sync(locks.aacquire)(lock) if is_async else locks.acquire(lock)
+            try_from(locks, configure(lock_at_least_for=MINUTE))
         assert not failure.value.is_uncertain
         status = status_of(locks, "job")
         assert not status.remaining
@@ -146,11 +143,10 @@ def extend_by_hand(lock: Lock) -> None:
     "extend",
     [
         lambda lock: lock.extend(2 * LEASE),
-        lambda lock: async_to_sync(lock.aextend)(2 * LEASE),
         Lock.beat,
         extend_by_hand,
     ],
-    ids=["extend", "aextend", "beat", "operator"],
+    ids=["extend", "beat", "operator"],
 )
 def test_fail_over_after_an_unconfirmed_extension(
     servers: list[RedisServer], extend: Callable[[Lock], None]
@@ -207,10 +203,7 @@ def test_lost_answer_confirms_nothing(
                         try_from(locks, wanted)
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_unconfirmed_tick_is_run_later(
-    servers: list[RedisServer], *, is_async: bool
-) -> None:
+def test_unconfirmed_tick_is_run_later(servers: list[RedisServer]) -> None:
     """Nobody ran it, so the next start does; lock_at_least_for keeps nothing."""
     wanted = replace(SCHEDULED, lock_at_least_for=MINUTE)
     with cut_off(servers) as (locks, network):
@@ -218,10 +211,10 @@ def test_unconfirmed_tick_is_run_later(
         shift(locks, "job", timedelta(days=2))
         before = status_of(locks, "job").schedule_state
         with cut(locks, network):
-            lock = Lock(locks, wanted)
             with pytest.raises(LockProviderError, match="0 of 1 replicas"):
-                async_to_sync(locks.aacquire)(lock) if is_async else locks.acquire(lock)
+                try_from(locks, wanted)
             assert status_of(locks, "job").schedule_state == before
+            assert not status_of(locks, "job").remaining
         assert wait_for(lambda: is_acquired(locks, wanted))
         assert isinstance(try_from(locks, wanted), LockHolder)
 
@@ -286,8 +279,7 @@ def test_sentinel_names_the_new_master(
         options = {"wait_replicas": 2, "wait_timeout": "4m"}
         with locks_by(ports, **options) as locks:
             take_from(locks, configure())
-            held = async_to_sync(locks.aacquire)(Lock(locks, configure()))
-            assert isinstance(held, LockHolder)
+            assert isinstance(try_from(locks, configure()), LockHolder)
         with locks_by(ports) as locks:
             other.end()
             wait_for(lambda: all(gone(port, other) for port in ports))

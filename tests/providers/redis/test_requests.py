@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.states import LockHolder
 from django_shedlock.providers import redis_records
 from django_shedlock.providers.redis import RedisLockProvider
@@ -53,25 +51,19 @@ def let_tick_be_due(locks: RedisLockProvider) -> None:
 
 @contextmanager
 def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """Collect each request of the sync and the async client."""
-    from redis.asyncio.connection import AbstractConnection as AsyncConnection
+    """Collect each request of the client."""
     from redis.connection import AbstractConnection
 
     requests: list[bytes] = []
+    real = AbstractConnection.send_packed_command
 
-    def spied(real: Callable[..., Any]) -> Callable[..., Any]:
-        def send(self: Any, command: Any, *args: Any, **kwargs: Any) -> Any:
-            packed = command if isinstance(command, bytes) else b"".join(command)
-            requests.append(packed)
-            return real(self, command, *args, **kwargs)
-
-        return send
+    def send(self: Any, command: Any, *args: Any, **kwargs: Any) -> Any:
+        packed = command if isinstance(command, bytes) else b"".join(command)
+        requests.append(packed)
+        return real(self, command, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        for kind in (AbstractConnection, AsyncConnection):
-            patch.setattr(
-                kind, "send_packed_command", spied(vars(kind)["send_packed_command"])
-            )
+        patch.setattr(AbstractConnection, "send_packed_command", send)
         yield requests
 
 
@@ -88,28 +80,6 @@ def test_one_round_trip_each(
         assert len(requests) == 3
         assert warm.release(lock)
     assert len(requests) == 4
-    assert all(b"EVALSHA" in request for request in requests)
-
-
-def test_one_round_trip_each_on_an_event_loop(
-    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The asyncio client sends the same."""
-
-    async def pair(name: str) -> None:
-        lock = Lock(warm, configure(name))
-        assert await warm.aacquire(lock) is None
-        assert await warm.aextend(lock, MINUTE)
-        assert await warm.arelease(lock)
-
-    async def work() -> list[bytes]:
-        await pair("first")  # connects
-        with sent(monkeypatch) as requests:
-            await pair("job")
-        return requests
-
-    requests = async_to_sync(work)()
-    assert len(requests) == 3
     assert all(b"EVALSHA" in request for request in requests)
 
 
@@ -146,35 +116,26 @@ def test_server_that_forgot_the_scripts(
         server.ask("SCRIPT", "FLUSH")
         assert step(*((lock, MINUTE) if step == locks.extend else (lock,)))
     server.ask("SCRIPT", "FLUSH")
-    assert async_to_sync(locks.aacquire)(Lock(locks, configure())) is None
+    assert take_from(locks, configure())
 
 
 @contextmanager
 def lost_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[None]:
     """Let the server act, and the connection break before it says so."""
-    from redis.asyncio.connection import AbstractConnection as AsyncConnection
     from redis.connection import AbstractConnection
     from redis.exceptions import ConnectionError
 
-    left = [None] * count
+    left, read = [None] * count, AbstractConnection.read_response
 
-    def breaks(answer: Any) -> Any:
+    def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = read(self, *args, **kwargs)
         if left and isinstance(answer, int | list):  # a script's, not a handshake's
             left.pop()
             raise ConnectionError("lost")
         return answer
 
-    read, aread = AbstractConnection.read_response, AsyncConnection.read_response
-
-    def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return breaks(read(self, *args, **kwargs))
-
-    async def aread_response(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return breaks(await aread(self, *args, **kwargs))
-
     with monkeypatch.context() as patch:
         patch.setattr(AbstractConnection, "read_response", read_response)
-        patch.setattr(AsyncConnection, "read_response", aread_response)
         yield
     assert not left
 
@@ -214,24 +175,10 @@ def test_request_that_is_sent_again_writes(
     assert warm.read("job")[:2] == (entry, mark)
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_lost_answers_to_later_steps(
-    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+    warm: RedisLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None is taken for a lost lock."""
-
-    async def work() -> None:
-        lock = Lock(warm, configure())
-        with lost_answers(monkeypatch, 1):
-            assert await warm.aacquire(lock) is None
-        with lost_answers(monkeypatch, 1):
-            assert await warm.aextend(lock, MINUTE)
-        with lost_answers(monkeypatch, 1):
-            assert await warm.arelease(lock)
-
-    if is_async:
-        async_to_sync(work)()
-        return
     lock = take_from(warm, configure())
     with lost_answers(monkeypatch, 1):
         assert warm.extend(lock, MINUTE)
@@ -332,20 +279,3 @@ def test_threads_share_a_client(warm: RedisLockProvider) -> None:
             assert warm.release(lock)
 
     run_threads(4, work)
-
-
-def test_event_loops_close_their_clients(warm: RedisLockProvider) -> None:
-    """Each run of a loop has its own, and leaves no connection behind."""
-
-    async def work() -> None:
-        lock = Lock(warm, configure())
-        assert await warm.aacquire(lock) is None
-        assert await warm.arelease(lock)
-
-    def connected() -> int:
-        return len(warm.server.clients.get().client_list())
-
-    before = connected()
-    for _ in range(3):
-        async_to_sync(work)()
-    assert connected() == before

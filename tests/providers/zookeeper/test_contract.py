@@ -55,3 +55,7 @@ class TestServer(LockProviderContract):
     def pass_time(self, provider: LockProvider, name: str, by: timedelta) -> None:
         times = ("locked_at", "lock_until", "lock_at_least_until")
         change(provider, name, by, *times)
+
+    def forget_record(self, provider: Any, name: str) -> None:
+        client, _ = provider.clients.get()
+        client.delete(f"{provider.root}/locks/{name}")

@@ -1,8 +1,4 @@
-"""
-Enqueue a task twice: ``python -m tests.support.queues.enqueue <queue> <task>``.
-
-With the queue ``request``, an operator asks twice for a run of this job.
-"""
+"""Enqueue a task twice: ``python -m tests.support.queues.enqueue <queue> <task>``."""
 
 from __future__ import annotations
 
@@ -18,11 +14,6 @@ def enqueue(queue: str, task: str) -> None:
         from tests.support.queues import django_tasks
 
         getattr(django_tasks, task).enqueue()
-    elif queue == "request":
-        from django_shedlock.console.operators import RUN, OperatorAction
-        from django_shedlock.providers import get_provider
-
-        RUN.carry_out(OperatorAction(get_provider(), task))
     elif queue == "django-q":
         from django_q.tasks import async_task
 

@@ -8,8 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from django_shedlock.locks.lock import Lock
-from django_shedlock.models import LockRecordQuerySet
-from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database import DatabaseLockProvider, statements
 from django_shedlock.schedules.state import Decision, ScheduleState
 
 decide = ScheduleState.decide
@@ -23,19 +22,19 @@ def _allow(*args: Any) -> Decision:
     return replace(decide(*args), is_allowed=True)
 
 
-def _every(records: LockRecordQuerySet) -> LockRecordQuerySet:
-    return records.all()
+def _acquire_whatever_is_held() -> tuple[Any, Any]:
+    _, columns = statements.acquire._build()
+    return statements.the_record(), columns
 
 
 BREAKS: dict[str, Callable[[], Any]] = {
-    "lease": _set(LockRecordQuerySet, "acquirable", _every),
+    "lease": _set(statements.acquire.usual, "_build", _acquire_whatever_is_held),
     "fence": _set(DatabaseLockProvider, "fence", lambda self, lock: True),
     "clock": _set(Lock, "is_lost", False),
     "tick": _set(ScheduleState, "decide", _allow),
-    "heartbeat": _set(DatabaseLockProvider, "extend", lambda *args, **how: True),
+    "heartbeat": _set(DatabaseLockProvider, "heartbeat", lambda *args: True),
 }
 """
-What is taken out of a worker: that ``lock_until`` is over before a lock is acquired,
-the owner in ``fence()``, the holder's own clock, that a tick runs once, and the
-statement of the heartbeat.
+What is taken out of a worker: that a lock is free before it is acquired, the owner in
+``fence()``, the holder's own clock, that a tick runs once, and the heartbeat's UPDATE.
 """

@@ -1,78 +1,17 @@
-"""The journal: rows that are written before something happens, and finished after."""
+"""Texts as the history keeps them: without secrets, and cut to their columns."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from datetime import timedelta
-from typing import Any, NoReturn
 
 import pytest
-from django.db import DatabaseError
 from django.test import override_settings
 from django.views.debug import (
     SafeExceptionReporterFilter,
     get_default_exception_reporter_filter,
 )
 
-from django_shedlock.history.journal import fitting, without_secrets
-from django_shedlock.history.recording import RUNS, exception_columns
-from django_shedlock.locks.configuration import ZERO
-from django_shedlock.models import LockRun
-from django_shedlock.providers import get_provider
-from django_shedlock.providers.memory import MemoryLockProvider
-
-pytestmark = pytest.mark.django_db
-
-BEGUN: dict[str, Any] = {
-    **dict.fromkeys(("name", "provider", "locked_by", "host"), "job"),
-    **dict.fromkeys(("operator", "reason"), ""),
-    "trigger": "scheduler",
-    "pid": 1,
-    "skips": 3,
-    "ago": ZERO,
-}
-END: dict[str, Any] = {
-    "outcome": "succeeded",
-    "duration": timedelta(seconds=1),
-    **exception_columns(None),
-}
-
-
-def test_row_is_begun_and_finished() -> None:
-    """Its key leads from one to the other."""
-    key = RUNS.begin(get_provider(), BEGUN)
-    assert LockRun.objects.get(pk=key).outcome == "running"
-    RUNS.finish(get_provider(), key, BEGUN, END)
-    assert LockRun.objects.get(pk=key).outcome == "succeeded"
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_row_without_a_key_is_looked_for(*, is_there: bool) -> None:
-    """If it was written all the same it is finished, and else made now."""
-    if is_there:
-        RUNS.begin(get_provider(), BEGUN)
-    RUNS.finish(get_provider(), None, BEGUN, END)
-    run = LockRun.objects.get()
-    assert (run.outcome, run.skips) == ("succeeded", 3)
-
-
-def test_what_cannot_be_written_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is raised, and the log names the lock and what is lacking."""
-
-    def fail(*args: Any, **values: Any) -> NoReturn:
-        raise DatabaseError("no room on the disk")
-
-    assert replace(RUNS, inserted=fail).begin(get_provider(), BEGUN) is None
-    assert "The history lacks a run of lock 'job': no room on the disk" in caplog.text
-
-
-def test_without_a_database_nothing_is_written() -> None:
-    """A provider may have no history."""
-    nowhere = MemoryLockProvider("default")
-    assert RUNS.begin(nowhere, BEGUN) is None
-    RUNS.finish(nowhere, None, BEGUN, END)
-    assert not LockRun.objects.exists()
+from django_shedlock.history.texts import fitting, without_secrets
 
 
 def test_texts_fit_in_their_columns() -> None:

@@ -1,0 +1,69 @@
+"""The history does not grow for ever: runs are deleted when they are old enough."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import Error, connections
+
+from django_shedlock import conf
+from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.locks.configuration import ZERO, parse_option
+from django_shedlock.models import LockRun
+from django_shedlock.providers.database.connections import (
+    in_callers_transaction,
+    is_in_test_transaction,
+    run_here,
+)
+from django_shedlock.signals import logger
+
+BATCH = 500
+"""Rows for each statement: few, so that no job waits for one of them."""
+
+
+def retention() -> timedelta | None:
+    """
+    Return how long a run is kept; ``None`` if for ever.
+
+    Raises ``InvalidLockConfiguration`` for a setting that is no duration.
+    """
+    setting = conf.HISTORY_RETENTION
+    if setting.value is None:
+        return None
+    kept_for = parse_option(setting.name, "default", setting.value)
+    if kept_for < ZERO:
+        raise InvalidLockConfiguration(
+            f"{setting.name} = {setting.value!r}: it must not be negative."
+        )
+    return kept_for
+
+
+def prune_some(using: str) -> None:
+    """
+    Delete a batch of the runs that are older than the retention.
+
+    It never raises, and does nothing inside the caller's transaction.
+    """
+    try:
+        older_than = retention()
+        connection = connections[using]
+        if older_than is None or in_callers_transaction(connection):
+            return
+        if is_in_test_transaction(connection):
+            return  # a project's tests count statements
+        delete_batch(LockRun.objects.using(using).older_than(older_than), using)
+    except (Error, InvalidLockConfiguration) as error:
+        text = "Old runs are not deleted from the history: %s"
+        logger.warning(text, str(error).strip())
+
+
+def delete_batch(runs: Any, using: str) -> int:
+    """Delete some of these runs, the oldest first; return how many."""
+    keys = run_here(
+        lambda: list(runs.order_by("ended").values_list("pk", flat=True)[:BATCH]), using
+    )
+    if not keys:
+        return 0
+    rows = LockRun.objects.using(using).filter(pk__in=keys)
+    deleted = run_here(rows.delete_at_once, using)
+    # Somebody else may have deleted them meanwhile, and there may be more.
+    return max(deleted, 1)

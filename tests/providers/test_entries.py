@@ -1,0 +1,171 @@
+"""The record of a lock in a store that can only compare and set."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_shedlock.clocks import EARLIEST, LATEST
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.states import JobState, LockState, RunOutcome
+from django_shedlock.providers.entries import Entry, instant_of
+from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import ScheduleState, to_text
+from tests.support.leases import end_lease
+from tests.support.locks import (
+    MINUTE,
+    configure,
+    force_release,
+    pause,
+    status_of,
+    take_from,
+)
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+SECONDS = NOON.timestamp()
+OLD = Entry("me", SECONDS, SECONDS + 60, SECONDS, 7)
+WRITTEN_BEFORE = {
+    "locked_by": "me",
+    "locked_at": SECONDS,
+    "lock_until": SECONDS + 60,
+    "lock_at_least_until": SECONDS,
+    "fencing_token": 7,
+    "is_released": False,
+    "extended_at": None,
+    "ticks": "",
+}
+
+
+def test_entry_that_was_written_before_there_were_runs() -> None:
+    """It is read as one of a job of which nothing is known."""
+    entry = Entry.from_json(json.dumps(WRITTEN_BEFORE))
+    assert entry == OLD
+    assert entry.job() == JobState()
+    assert entry.state(SECONDS) is LockState.RUNNING
+    assert entry.state(SECONDS + 60) is LockState.FREE
+
+
+def test_entry_is_read_as_it_was_written() -> None:
+    """Each value comes back, also those that only a newer version knows."""
+    entry = replace(
+        OLD,
+        open_run="me",
+        last_run="you",
+        outcome="lost",
+        started_at=SECONDS - 9.5,
+        failures=3,
+        usual=12.25,
+        asked_why="grün",
+        others={"later": [1, None], "others": "odd"},
+    )
+    assert Entry.from_json(entry.to_json()) == entry
+    written = json.loads(entry.to_json())
+    assert (written["later"], written["others"]) == ([1, None], "odd")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("open_run", 5),
+        ("outcome", "\ud800"),
+        ("asked_by", ["alice"]),
+        ("started_at", "yesterday"),
+        ("ended_at", 1e300),
+        ("failures", None),
+        ("failures", "many"),
+        ("usual", 1e15),
+        ("usual", "long"),
+        ("usual", float("nan")),
+        ("locked_by", None),
+        ("is_released", "no"),
+    ],
+)
+def test_value_that_is_none_of_a_lock(field: str, value: object) -> None:
+    """It is an error that says so, and no other one."""
+    text = json.dumps({**WRITTEN_BEFORE, field: value})
+    with pytest.raises(ValueError):  # noqa: PT011
+        Entry.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "instant"),
+    [(0, datetime(1970, 1, 1, tzinfo=UTC)), (1e18, LATEST), (-1e18, EARLIEST)],
+)
+def test_instant_that_nobody_can_show(seconds: float, instant: datetime) -> None:
+    """The nearest one is shown."""
+    assert instant_of(seconds) == instant
+
+
+def test_fields_of_a_newer_version_stay() -> None:
+    """Whatever this version does with the lock, it writes them back."""
+    locks = MemoryLockProvider("local")
+    locks._entries["job"] = replace(Entry.free(0), others={"later": 1})
+    lock = take_from(locks, configure())
+    assert locks.extend(lock, MINUTE)
+    locks.request_run("job", "alice", "again")
+    asked_at = status_of(locks, "job").job.asked_at
+    assert asked_at is not None
+    assert locks.withdraw_request("job", asked_at)
+    assert locks.release(lock)
+    locks.register("job", Schedule("@hourly", "UTC"))
+    locks.note_unrecorded("job")
+    end_lease(take_from(locks, configure()))
+    assert force_release(locks, "job")
+    locks.account_for_loss(lock, has_ended=True)
+    assert locks.release(pause("job", locks))
+    assert locks._entries["job"].others == {"later": 1}
+
+
+def test_run_of_a_holder_that_is_not_ours() -> None:
+    """Of a run before another program's, the start is not known."""
+    entry = replace(OLD, open_run="we", locked_by="java")
+    after = entry.acquired("us", SECONDS + 99, MINUTE, token=1, epoch=0.0)
+    assert (after.last_run, after.started_at) == ("we", None)
+    assert (after.ended_at, after.failures) == (SECONDS + 60, 1)
+    lost = entry.lost("we", SECONDS + 99, 0.0, has_ended=False)
+    assert (lost.outcome, lost.started_at, lost.ended_at) == ("lost", None, None)
+    released = entry.force_released(SECONDS + 1, 0.0)
+    assert (released.outcome, released.ended_at) == ("abandoned", SECONDS + 1)
+
+
+def test_instants_of_a_job_are_those_of_the_wall_clock() -> None:
+    """In memory another clock ends the leases, which nobody else knows."""
+    locks = MemoryLockProvider("local")
+    assert locks.release(take_from(locks, configure()))
+    job = status_of(locks, "job").job
+    assert job.started_at is not None
+    assert abs(job.started_at - datetime.now(UTC)) < 5 * MINUTE
+    locks.request_run("job", "alice", "again")
+    read = {status_of(locks, "job").job.asked_at for _ in range(50)}
+    assert len(read) == 1  # else nobody could carry it out or withdraw it
+
+
+@pytest.mark.parametrize("moment", [EARLIEST, LATEST, NOON - timedelta(days=999)])
+@pytest.mark.parametrize("expression", ["@yearly", "* * * * *", "59 23 31 12 *"])
+@pytest.mark.parametrize("field", ["tick", "due_at", "caught_up"])
+def test_ticks_of_odd_instants(moment: datetime, expression: str, field: str) -> None:
+    """Everything that is asked of them has an answer, so no list breaks."""
+    instants: dict[str, Any] = {field: moment}
+    state = ScheduleState(Schedule(expression, "Pacific/Apia"), **instants)
+    entry = replace(OLD, ticks=to_text(state))
+    status = entry.status("job", SECONDS, NOON)
+    for each in (status, replace(status, state=LockState.FREE)):
+        assert each.next_tick is not None
+        each.skips_since(ZERO)
+        each.overdue_since(ZERO)
+        each.may_catch_up(ZERO)
+        assert not each.unreadable
+
+
+def test_outcome_that_a_newer_version_has() -> None:
+    """It is no success, so somebody has a look."""
+    entry = replace(OLD, last_run="me", outcome="timed out", failures=1)
+    assert entry.status("job", SECONDS, NOON).needs_look
+    assert not entry.was_released_by(take_from(MemoryLockProvider("x"), configure()))
+    assert entry.last_abandoned() is None
+    assert entry.outcome not in set(RunOutcome)
