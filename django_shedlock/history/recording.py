@@ -79,7 +79,7 @@ def record_loss(*, lock: Lock, **kwargs: Any) -> None:
 def record_end(
     *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
 ) -> None:
-    """Record a run when it is over; it is lost if the lock was not its own any more."""
+    """Record a run when it is over. Without its lock it counts as lost."""
     if lock.never_began:  # and so no receiver of lock_acquired was called
         record_abandoned(lock=lock)
     if not _is_recorded(lock):

@@ -125,7 +125,7 @@ def run_here(work: Callable[[], T], using: str) -> T:
 
 
 def _close_if_dead(caller: BaseDatabaseWrapper) -> None:
-    # Else the caller would meet it. Inside a transaction the caller has to.
+    # Inside a transaction the caller has to learn of it.
     if caller.connection is None or in_callers_transaction(caller):
         return
     if caller.get_autocommit() and not caller.is_usable():
