@@ -8,6 +8,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
 from django.db.models.expressions import DurationExpression, TemporalSubtraction
+from django.db.models.lookups import GreaterThanOrEqual, Range
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
@@ -72,12 +73,39 @@ class LockUntilField(UTCDateTimeField):
         return sql, params
 
 
-def readable(*columns: str) -> models.Q:
-    """Return the condition that every zone can show the instants of these columns."""
-    condition = models.Q()
-    for column in columns:
-        condition &= models.Q(**{f"{column}__range": (EARLIEST, LATEST)})
-    return condition
+class Readable(Func):
+    """
+    The condition that every time zone can show the instants of these columns.
+
+    The first one may be later; see ``LockUntilField``. NULL is fine in every column.
+    """
+
+    output_field = models.BooleanField()
+
+    def as_sql(  # type: ignore[override]
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        first, *others = self.source_expressions
+        lookups: list[Any] = [GreaterThanOrEqual(first, EARLIEST)]
+        lookups += [Range(column, (EARLIEST, LATEST)) for column in others]
+        conditions, parameters = [], []
+        for lookup in lookups:
+            condition, values = compiler.compile(lookup)
+            conditions.append(condition)
+            parameters += values
+        return f"({' AND '.join(conditions)})", parameters
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        # Each UPDATE checks it. Fewer comparisons take a third of the time, and here
+        # LEAST and GREATEST ignore NULL.
+        columns = [compiler.compile(column)[0] for column in self.source_expressions]
+        earliest, latest = ", ".join(columns), ", ".join(columns[1:])
+        return (
+            f"(LEAST({earliest}) >= '{EARLIEST}' AND GREATEST({latest}) <= '{LATEST}')",
+            [],
+        )
 
 
 class LockNameField(Text):

@@ -1,14 +1,8 @@
-from datetime import UTC, datetime
-
 from django.db import migrations, models
 
 import django_shedlock.fields
 from django_shedlock import conf
 
-READABLE = (
-    datetime(1, 1, 2, tzinfo=UTC),
-    datetime(9999, 12, 30, tzinfo=UTC),
-)
 INSTANTS = (
     "locked_at",
     "lock_at_least_until",
@@ -311,9 +305,8 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("lock_until__gte", READABLE[0]),
-                            *((f"{column}__range", READABLE) for column in INSTANTS),
+                        condition=django_shedlock.fields.Readable(
+                            "lock_until", *INSTANTS
                         ),
                         name="shedlock_readable",
                     )

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock import conf, fields
-from django_shedlock.clocks import EARLIEST, aware
+from django_shedlock.clocks import aware
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import PAUSED_BY
 from django_shedlock.locks.states import (
@@ -244,9 +244,7 @@ class LockRecord(models.Model):
         default_permissions: ClassVar[Any] = ("view",)
         constraints: ClassVar[Any] = [
             models.CheckConstraint(
-                # A lease may end later: people pause a job by hand for ever.
-                condition=Q(lock_until__gte=EARLIEST)
-                & fields.readable(*INSTANT_COLUMNS),
+                condition=fields.Readable("lock_until", *INSTANT_COLUMNS),
                 name="shedlock_readable",
             )
         ]
