@@ -37,7 +37,7 @@ class Peak:
     def __enter__(self) -> Peak:
         from django.db import connections
 
-        from django_shedlock.providers.database.connections import private_connections
+        from django_shedlock.sql.connections import private_connections
 
         connections.close_all()
         private_connections.close_idle()

@@ -121,9 +121,9 @@ def need_somebody(records: int) -> None:
     """Let some jobs be overdue, killed, hung or failing."""
     from django.db.models import F
 
-    from django_shedlock.fields import DatabaseNow
-    from django_shedlock.locks.states import RunOutcome
+    from django_shedlock.locks.status import RunOutcome
     from django_shedlock.models import LockRecord, LockRun
+    from django_shedlock.sql.fields import DatabaseNow
     from tests.support.lateness import DAILY
 
     def some(kind: int) -> list[str]:

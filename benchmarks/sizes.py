@@ -94,7 +94,7 @@ def memory_of(names: int) -> float:
     """Return the kB of memory still in use after locks of this many names."""
     from django_shedlock import execute
     from django_shedlock.providers import get_provider
-    from django_shedlock.test import locked_in_memory
+    from django_shedlock.testing import locked_in_memory
 
     execute(list, "first", lock_at_most_for="1m")
     with locked_in_memory():

@@ -1,5 +1,6 @@
 """The system checks of settings, providers and decorated jobs."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -16,49 +17,20 @@ from django.core.exceptions import ImproperlyConfigured
 from django_shedlock import conf
 from django_shedlock.durations import format_duration, parse_duration
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.jobs.named import import_jobs
-from django_shedlock.jobs.registry import Job, find_job, registered_jobs
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import Place
+from django_shedlock.registry.discovery import import_jobs
+from django_shedlock.registry.jobs import Job, find_job, registered_jobs
 from django_shedlock.webhooks import is_address
+
+CELERY_APP = "django_shedlock.contrib.celery"
 
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """Check the types of the settings, and that no duration is negative."""
     problems = map(_setting_problem, conf.SETTINGS)
     return [Error(problem, id="shedlock.E001") for problem in problems if problem]
-
-
-def check_cachalot(**kwargs: Any) -> list[CheckMessage]:
-    """Warn if django-cachalot answers reads of our tables from its cache."""
-    if not apps.is_installed("cachalot"):
-        return []
-
-    def of_app(label: str) -> set[str]:
-        return {model._meta.db_table for model in apps.all_models[label].values()}
-
-    def named(kind: str) -> set[str]:
-        labels = getattr(settings, f"CACHALOT_{kind}_APPS", ())
-        return set(getattr(settings, f"CACHALOT_{kind}_TABLES", ())).union(
-            *map(of_app, labels)
-        )
-
-    cached = of_app("django_shedlock")
-    cached &= named("ONLY_CACHABLE") or cached
-    cached -= named("UNCACHABLE")
-    if not cached or not getattr(settings, "CACHALOT_ENABLED", True):
-        return []
-    return [
-        Warning(
-            f"django-cachalot keeps {', '.join(sorted(cached))} in its cache, which "
-            "does not see what other processes write: the admin and the command show a "
-            "job as running that has ended.",
-            hint='Add "django_shedlock" to CACHALOT_UNCACHABLE_APPS, or these tables '
-            "to CACHALOT_UNCACHABLE_TABLES.",
-            id="shedlock.W018",
-        )
-    ]
 
 
 def check_tenants(**kwargs: Any) -> list[CheckMessage]:
@@ -131,6 +103,33 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
     for (_, name), owners in paths.items():
         if len(owners) > 1:
             messages.append(shared_name(name, owners))
+    return messages
+
+
+def check_celery(**kwargs: Any) -> list[CheckMessage]:
+    """Check that retries of tasks with a schedule are not skipped."""
+    if apps.is_installed(CELERY_APP) or find_spec("celery") is None:
+        return []
+    import_jobs()
+    if "celery" not in sys.modules:
+        return []
+    from celery import Task
+    from celery.local import Proxy
+
+    messages: list[CheckMessage] = []
+    for job in sorted(registered_jobs, key=lambda job: job.path):
+        module, _, name = job.path.rpartition(".")
+        # By its type alone: access to a proxy makes Celery finalize its app, which
+        # reads the settings and calls the project's receivers.
+        kind = type(getattr(sys.modules.get(module), name, None))
+        if job.request.schedule is not None and issubclass(kind, Task | Proxy):
+            message = Warning(
+                f"A retry of the task {job.path} is skipped, because its job has a "
+                "schedule, and the first attempt was already the run of that tick.",
+                hint=f"Put {CELERY_APP!r} into INSTALLED_APPS.",
+                id="shedlock.W015",
+            )
+            messages.append(message)
     return messages
 
 

@@ -24,6 +24,7 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
+pytest_plugins = ["django_shedlock.testing.fixtures"]
 collect_ignore_glob = ["apps/*"]
 if os.environ.get("SHEDLOCK_TEST_MODELS") == "no":  # another run has them
     collect_ignore_glob.append("protocol/*")
@@ -93,7 +94,7 @@ def pytest_runtest_teardown() -> Iterator[None]:
     yield
     # A late release may have waited for the test's transaction until now. The next test
     # may change the settings by which its thread closes its connection.
-    from django_shedlock.keepalive import late_releases
+    from django_shedlock.execution.keep_alive import late_releases
     from tests.support.threads import is_idle
 
     wait_for(lambda: is_idle(late_releases))
@@ -156,7 +157,7 @@ def forget_memory() -> Iterator[None]:
     """Give each test providers of its own, no locks in memory, and room for labels."""
     from django_shedlock.console.monitoring.health import checks
     from django_shedlock.contrib.prometheus import receivers
-    from django_shedlock.keepalive import late_releases
+    from django_shedlock.execution.keep_alive import late_releases
     from django_shedlock.providers import forget_providers
 
     checks.forget()

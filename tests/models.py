@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from django_shedlock.fields import UTCDateTimeField
+from django_shedlock.sql.fields import UTCDateTimeField
 
 
 class Counter(models.Model):

@@ -39,14 +39,14 @@ SILENCE = 240
 
 CORE = (
     *(f"providers/{each}.py" for each in ("__init__", "base", "entries", "memory")),
-    *("providers/servers.py", "providers/database/*.py"),
-    *("locks/lock.py", "locks/states.py"),
+    *("providers/servers.py", "providers/database/*.py", "sql/*.py"),
+    *("locks/lock.py", "locks/status.py"),
     *(
-        "active.py",
-        "executor.py",
-        "keepalive.py",
-        "cancellation.py",
-        "threads.py",
+        "execution/active.py",
+        "execution/executor.py",
+        "execution/keep_alive.py",
+        "execution/cancellation.py",
+        "background.py",
     ),
     *("history/recording.py", "schedules/state.py"),
 )

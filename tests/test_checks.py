@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.core.checks import CheckMessage, run_checks
 from django.db import OperationalError, connection, connections
 from django.test import override_settings
@@ -464,37 +463,6 @@ def test_migrate_warns_of_a_table_that_it_will_not_make(
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO shedlock")
     assert len(messages) == 1
-
-
-TABLES = ["shedlock", "shedlock_action", "shedlock_notice", "shedlock_run"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "cached"),
-    [
-        ({}, TABLES),
-        ({"CACHALOT_UNCACHABLE_TABLES": ["django_migrations", *TABLES[:3]]}, ["_run"]),
-        ({"CACHALOT_ONLY_CACHABLE_APPS": ["auth", "django_shedlock"]}, TABLES),
-        ({"CACHALOT_ONLY_CACHABLE_TABLES": ["shedlock_run"]}, ["keeps shedlock_run"]),
-        ({"CACHALOT_UNCACHABLE_APPS": ["django_shedlock"]}, []),
-        ({"CACHALOT_UNCACHABLE_TABLES": TABLES}, []),
-        ({"CACHALOT_ONLY_CACHABLE_APPS": ["auth"]}, []),
-        ({"CACHALOT_ENABLED": False}, []),
-    ],
-)
-def test_w018_cached_tables(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], cached: list[str]
-) -> None:
-    """W018 names the tables that django-cachalot would not read again."""
-    assert found(run_checks(), "W018") == []
-    real = apps.is_installed
-    monkeypatch.setattr(apps, "is_installed", lambda n: n == "cachalot" or real(n))
-    with override_settings(**settings):
-        messages = found(run_checks(), "W018")
-    assert len(messages) == bool(cached)
-    for table in cached:
-        assert table in messages[0].msg
-        assert "CACHALOT_UNCACHABLE_APPS" in str(messages[0].hint)
 
 
 MAILED = """

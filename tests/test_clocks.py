@@ -11,9 +11,9 @@ from datetime import timedelta
 import pytest
 
 from django_shedlock import LockLost, ahold, clocks, hold
+from django_shedlock.background import LONGEST_WAIT, Timetable
 from django_shedlock.clocks import LONGEST_PAUSE, SHORTEST_PAUSE, Backoff, uptime
-from django_shedlock.test import locked_in_memory
-from django_shedlock.threads import LONGEST_WAIT, Timetable
+from django_shedlock.testing import locked_in_memory
 from tests.support.waiting import PATIENCE, wait_for
 
 HOUR = timedelta(hours=1)

@@ -10,9 +10,9 @@ import pytest
 
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.test.contract import harness
-from django_shedlock.test.contract.faults import OF_A_LOCK, FaultContract
-from django_shedlock.test.contract.races import RaceContract, overlaps
+from django_shedlock.testing.contract import harness
+from django_shedlock.testing.contract.faults import OF_A_LOCK, FaultContract
+from django_shedlock.testing.contract.races import RaceContract, overlaps
 from tests.providers import test_memory
 from tests.support import broken_contract as broken
 

@@ -20,10 +20,10 @@ from django.test.utils import CaptureQueriesContext
 import django_shedlock
 from django_shedlock import execute, scheduler_lock
 from django_shedlock.contrib.prometheus.receivers import count_not_acquired
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.signals import lock_not_acquired
-from django_shedlock.test import held_elsewhere
+from django_shedlock.testing import held_elsewhere
 from tests.support.clocks import daily_far_from_now
 from tests.support.locks import MINUTE, add_run, state, take
 from tests.support.operators import confirm, statements

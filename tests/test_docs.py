@@ -16,7 +16,7 @@ from django.dispatch import Signal
 from docutils import nodes
 
 import django_shedlock
-from django_shedlock import ShedLockError, conf, signals, threads, webhooks
+from django_shedlock import ShedLockError, background, conf, signals, webhooks
 from django_shedlock.console.admin import actions, past
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.cli import check
@@ -227,13 +227,13 @@ NUMBERS = {
     "an action takes 200 locks": actions.MOST_LOCKS,
     "it counts at most 10,000": CappedPaginator.most,
     "how many of the last 100 that ended": past.COUNTED,
-    "are called for 8 of them at a time": threads.MOST_AT_ONCE,
+    "are called for 8 of them at a time": background.MOST_AT_ONCE,
     "with 5 seconds for each part of an answer": webhooks.TIMEOUT,
     "a ping that fails is tried 3 times": webhooks.TRIES,
     "up to 100 pings wait for it": apps.MOST_WAITING,
     "for 5 seconds at the most, after its locks": apps.AT_EXIT,
     "a name that is longer than 50 characters is cut": LONGEST_SLUG,
-    "holds up the others for 5 seconds": threads.HANGS,
+    "holds up the others for 5 seconds": background.HANGS,
 }
 """Sentences of these pages, with figures, and the number in the code."""
 WORDS = {

@@ -11,8 +11,8 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Value
 
 from django_shedlock import models
-from django_shedlock.fields import DatabaseNow, UTCDateTimeField
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.sql.fields import DatabaseNow, UTCDateTimeField
 from tests.support.locks import MINUTE, add_run
 
 pytestmark = pytest.mark.django_db

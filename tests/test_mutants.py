@@ -20,7 +20,10 @@ pytestmark = pytest.mark.once
 
 CODES = {
     path: (ROOT / path).read_text("utf-8")
-    for path in ("django_shedlock/executor.py", "django_shedlock/active.py")
+    for path in (
+        "django_shedlock/execution/executor.py",
+        "django_shedlock/execution/active.py",
+    )
 }
 
 
@@ -98,7 +101,7 @@ def laboratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
     subprocess.run(["git", "init", "--quiet", root], check=True)
     monkeypatch.setattr(mutants, "ROOT", root)
     monkeypatch.setattr(mutants, "missing_reason", lambda store: "not needed")
-    plugins = ["-p", "no:django", "-p", "no:django_shedlock"]
+    plugins = ["-p", "no:django"]
     return Laboratory(tmp_path / "copy", 0, plugins)
 
 

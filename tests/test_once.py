@@ -130,7 +130,7 @@ def test_marks_decide_what_runs(
 @pytest.mark.parametrize("name", [EACH_STORE, SLOW])
 def test_pytest_chooses_by_marks_that_tests_have_by_place(name: str) -> None:
     """Who gives -m finds them, as if they were written there."""
-    files = {EACH_STORE: "tests/test_fields.py", SLOW: "tests/test_benchmarks.py"}
+    files = {EACH_STORE: "tests/sql/test_fields.py", SLOW: "tests/test_benchmarks.py"}
     options = ["--collect-only", "-q", "-m", name, *files.values()]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
@@ -210,7 +210,7 @@ def test_mark_by_place(path: str, marks: set[str], expected: set[str]) -> None:
 
 def test_races_of_other_stores_are_slow() -> None:
     """Those of the database are what each store is for."""
-    from django_shedlock.test.contract.races import RaceContract
+    from django_shedlock.testing.contract.races import RaceContract
 
     race = RaceContract.test_killed_at_any_moment
     made = item(path="providers/redis/test_contract.py", function=race)

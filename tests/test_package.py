@@ -14,9 +14,7 @@ from django.db import connection
 
 import django_shedlock
 from django_shedlock import admin
-from django_shedlock.apps import late
 from django_shedlock.console.admin import LockRecordAdmin
-from django_shedlock.contrib.crontab.checks import check_crontab
 from django_shedlock.models import LockRecord, LockRun
 
 ADDRESS = ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
@@ -29,24 +27,24 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-APP = """
-admin apps clocks conf durations exceptions fields locks locks.configuration
-locks.pauses locks.states models models.console models.records models.runs
-schedules schedules.cron schedules.state signals
-"""
-"""The modules that every process of a project needs."""
 JOB = """
-active cancellation clocks conf durations exceptions executor jobs jobs.decorators
-jobs.registry keepalive locks locks.configuration locks.lock locks.pauses locks.states
-mutexes providers providers.base schedules schedules.cron schedules.state
-signals threads
+background clocks conf durations exceptions execution execution.active
+execution.cancellation execution.executor execution.keep_alive locks
+locks.configuration locks.lock locks.pauses locks.status mutexes providers
+providers.base registry registry.decorators registry.jobs schedules schedules.cron
+schedules.state signals
 """
-"""Those that every job needs; each one more costs every process some time."""
+"""The modules that ``import django_shedlock`` loads: those that every job needs."""
+APP = """
+admin apps checks history history.recording history.retention history.texts models
+models.console models.records models.runs
+registry.commands registry.discovery registry.migrate sql sql.compiling
+sql.connections sql.errors sql.fields webhooks
+"""
+"""Those that every process of a project needs beside these."""
 LOCK = """
-history history.recording history.retention history.texts providers.database
-providers.database.acquisition providers.database.checks providers.database.compiling
-providers.database.connections providers.database.errors providers.database.provider
-providers.database.reading providers.database.statements
+providers.database providers.database.acquisition providers.database.checks
+providers.database.provider providers.database.reading providers.database.statements
 """
 """What the first lock needs beside these."""
 UNUSED = {"celery", "cronsim", "django_crontab", "fractions", "sqlite3", "statistics"}
@@ -111,19 +109,6 @@ def test_every_public_name_is_there() -> None:
     assert all(hasattr(django_shedlock, name) for name in django_shedlock.__all__)
 
 
-def test_import_loads_nothing() -> None:
-    """Importing loads only the package's door: no other module of ours, no Django."""
-    code = "import sys, django_shedlock; print(*sys.modules)"
-    found = python("-c", code).stdout.split()
-    assert {name for name in found if name.startswith("django")} == {"django_shedlock"}
-
-
-def test_other_names_are_refused() -> None:
-    """What the package does not offer is an AttributeError, and loads nothing."""
-    with pytest.raises(AttributeError, match="'django_shedlock' has no attribute 'no'"):
-        _ = django_shedlock.no  # type: ignore[attr-defined]
-
-
 def test_decorator_loads_little() -> None:
     """Beyond Django's modules it needs those of each job, and Python's."""
     needed = python("-c", NEEDED).stdout.split()
@@ -135,20 +120,10 @@ def test_decorator_loads_little() -> None:
 
 
 def test_setup_loads_little() -> None:
-    """Django's setup loads the models: no checks, no console, no provider."""
+    """Django's setup loads no part of the console, no beat and no provider."""
     own, others = loaded(SETUP, {"ENGINE": "django.db.backends.dummy"})
-    assert own == ours(APP)
+    assert own == ours(JOB) | ours(APP)
     assert UNUSED.isdisjoint(others)
-
-
-def test_setup_of_crontab_loads_no_entries() -> None:
-    """With the app for django-crontab, too, the entries wait until somebody asks."""
-    app = "django_shedlock.contrib.crontab"
-    own, _ = loaded(
-        SETUP, {"ENGINE": "django.db.backends.dummy"}, app, "django_crontab"
-    )
-    assert app in own
-    assert own.isdisjoint({f"{app}.entries", "django_shedlock.jobs.named"})
 
 
 @pytest.mark.django_db(transaction=True)
@@ -163,14 +138,6 @@ def test_first_lock_loads_little() -> None:
     assert LockRun.objects.get().name == "first"
 
 
-def test_late_functions_are_called_directly() -> None:
-    """After the first call nothing of ours stands between Django and the function."""
-    check = late("contrib.crontab.checks.check_crontab")
-    assert check() == []
-    assert type(check).__call__ is check_crontab
-    assert late("contrib.crontab.checks.check_crontab") is check
-
-
 def test_site_has_the_console() -> None:
     """The admins which the site has are the console's, and so are this door's."""
     assert isinstance(site.get_model_admin(LockRecord), LockRecordAdmin)
@@ -183,7 +150,7 @@ def test_console_is_loaded_with_its_pages() -> None:
     """The site's addresses load the admin's classes, and what these show."""
     urls = "from django.contrib import admin\nadmin.site.urls\n"
     own, _ = loaded(SETUP + urls, {"ENGINE": "django.db.backends.dummy"})
-    assert own > ours(APP) | ours("console.admin.locks console.admin.rows")
+    assert own > ours(JOB) | ours(APP) | ours("console.admin.locks console.admin.rows")
 
 
 def test_import_does_nothing() -> None:

@@ -17,7 +17,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.test import MEMORY
+from django_shedlock.testing import MEMORY
 from tests.support.forks import forked, thread_inside
 
 

@@ -15,17 +15,11 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_shedlock import (
-    LockLost,
-    active,
-    aexecute,
-    cancellation,
-    current_lock,
-    executor,
-)
-from django_shedlock.keepalive import lease_ends, unguard
+from django_shedlock import LockLost, aexecute, current_lock
+from django_shedlock.execution import active, cancellation, executor
+from django_shedlock.execution.keep_alive import lease_ends, unguard
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.providers import get_provider
 from tests.support.locks import force_release
 from tests.support.schedules import CountingProvider, run_scheduled

@@ -14,10 +14,10 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 from django_shedlock import Lock, aexecute, execute, hold, signals
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.test import (
+from django_shedlock.testing import (
     force_release,
     held_elsewhere,
     is_held,

@@ -11,7 +11,7 @@ from django.test import SimpleTestCase, TransactionTestCase
 
 from django_shedlock import assert_locked, execute, scheduler_lock
 from django_shedlock.providers import get_provider
-from django_shedlock.test import (
+from django_shedlock.testing import (
     HeldElsewhere,
     aforce_release,
     ais_held,
@@ -199,9 +199,10 @@ class UnlockedTests(SimpleTestCase):
 
 
 def test_fixtures(pytester: pytest.Pytester) -> None:
-    """The plugin offers the helpers as fixtures, in a project of its own."""
+    """A project that names the module gets the helpers as fixtures."""
     pytester.makeconftest(
         "from django.conf import settings\n"
+        "pytest_plugins = ['django_shedlock.testing.fixtures']\n"
         "def pytest_configure():\n"
         "    settings.configure(INSTALLED_APPS=['django_shedlock'])\n"
     )

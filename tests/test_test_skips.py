@@ -11,7 +11,7 @@ from django.core.management import BaseCommand, call_command
 
 from django_shedlock import execute, hold, scheduler_lock
 from django_shedlock.signals import lock_acquired, lock_not_acquired
-from django_shedlock.test import (
+from django_shedlock.testing import (
     assert_skips,
     held_elsewhere,
     locked_in_memory,

@@ -19,7 +19,7 @@ from django_shedlock import InvalidLockConfiguration, execute, hold, scheduler_l
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from django_shedlock.test import (
+from django_shedlock.testing import (
     aforce_release,
     force_release,
     held_elsewhere,

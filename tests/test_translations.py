@@ -16,7 +16,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils.translation import gettext, override
 
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from tests.support.lateness import DAILY, be_overdue
 from tests.support.locks import add_run, take
 from tests.support.operators import ALL, CHANGE, LIST, RUNS, ask, operator

@@ -19,10 +19,10 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_shedlock import execute
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
-from django_shedlock.test import force_release
+from django_shedlock.testing import force_release
 
 pytestmark = [pytest.mark.each_store, pytest.mark.django_db(transaction=True)]
 

@@ -22,9 +22,9 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
-from django_shedlock.test import force_release, held_elsewhere, is_held
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import force_release, held_elsewhere, is_held
 from tests.support.locks import Broken
 
 pytestmark = pytest.mark.django_db

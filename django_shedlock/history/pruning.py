@@ -5,12 +5,12 @@ from datetime import timedelta
 from functools import partial
 
 from django_shedlock.history.retention import BATCH, delete_batch
-from django_shedlock.jobs.named import import_jobs, named_jobs
-from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.locks.configuration import full_name
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import provider_aliases
-from django_shedlock.providers.database.connections import run_here
+from django_shedlock.registry.discovery import import_jobs, named_jobs
+from django_shedlock.registry.jobs import registered_jobs
+from django_shedlock.sql.connections import run_here
 
 
 def prune_runs(

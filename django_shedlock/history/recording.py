@@ -12,14 +12,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Case, CharField, When
 
 from django_shedlock.exceptions import LockProviderError, message_of
-from django_shedlock.fields import DatabaseNow, storable
 from django_shedlock.history.retention import prune_some
 from django_shedlock.history.texts import fitting, scrubbed, texts
 from django_shedlock.locks.lock import Lock, split_identity
-from django_shedlock.locks.states import AbandonedRun, RunOutcome
+from django_shedlock.locks.status import AbandonedRun, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database.compiling import (
+from django_shedlock.signals import logger
+from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
     Insert,
     Update,
@@ -28,8 +28,8 @@ from django_shedlock.providers.database.compiling import (
     number,
     text,
 )
-from django_shedlock.providers.database.connections import is_in_test_transaction, run
-from django_shedlock.signals import logger
+from django_shedlock.sql.connections import is_in_test_transaction, run
+from django_shedlock.sql.fields import DatabaseNow, storable
 
 LONGEST_TRACEBACK = 16_000
 """Of a longer one the end is kept. MySQL's TEXT has 65,535 bytes, four a character."""

@@ -9,12 +9,12 @@ from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.locks.configuration import ZERO, parse_option
 from django_shedlock.models import LockRun
-from django_shedlock.providers.database.connections import (
+from django_shedlock.signals import logger
+from django_shedlock.sql.connections import (
     in_callers_transaction,
     is_in_test_transaction,
     run_here,
 )
-from django_shedlock.signals import logger
 
 BATCH = 500
 """Rows for each statement: few, so that no job waits for one of them."""

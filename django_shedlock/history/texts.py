@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 from django_shedlock import conf
-from django_shedlock.fields import storable
-from django_shedlock.providers.database.compiling import Parameter, text
 from django_shedlock.signals import logger
+from django_shedlock.sql.compiling import Parameter, text
+from django_shedlock.sql.fields import storable
 
 LONGEST = {"operator": 255, "exception_type": 255}
 """Columns that have room for fewer characters than the others."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from django_shedlock.background import losses
 from django_shedlock.clocks import uptime
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import (
@@ -23,7 +24,7 @@ from django_shedlock.exceptions import (
     message_of,
 )
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.states import (
+from django_shedlock.locks.status import (
     AbandonedRun,
     LockState,
     LockStatus,
@@ -32,7 +33,6 @@ from django_shedlock.locks.states import (
 )
 from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
-from django_shedlock.threads import losses
 
 RECEIVERS_TIMEOUT = 5
 """Seconds for which the end of a body waits for the receivers of ``lock_lost``."""

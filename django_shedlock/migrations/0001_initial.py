@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-import django_shedlock.fields
+import django_shedlock.sql.fields
 from django_shedlock import conf
 
 INSTANTS = (
@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "provider",
-                    django_shedlock.fields.LockNameField(
+                    django_shedlock.sql.fields.LockNameField(
                         max_length=100,
                         primary_key=True,
                         serialize=False,
@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                 ("version", models.BigIntegerField(default=0, verbose_name="version")),
                 (
                     "claimed_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         null=True, verbose_name="claimed at"
                     ),
                 ),
@@ -68,7 +68,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "name",
-                    django_shedlock.fields.LockNameField(
+                    django_shedlock.sql.fields.LockNameField(
                         max_length=255, verbose_name="name"
                     ),
                 ),
@@ -89,18 +89,18 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "began",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="began"),
+                    django_shedlock.sql.fields.UTCDateTimeField(verbose_name="began"),
                 ),
                 (
                     "ended",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="ended"),
+                    django_shedlock.sql.fields.UTCDateTimeField(verbose_name="ended"),
                 ),
                 ("result", models.CharField(max_length=20, verbose_name="result")),
                 ("detail", models.TextField(blank=True, verbose_name="detail")),
                 ("facts", models.TextField(blank=True, verbose_name="acknowledged")),
                 (
                     "until",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         null=True, verbose_name="until"
                     ),
                 ),
@@ -122,7 +122,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "name",
-                    django_shedlock.fields.LockNameField(
+                    django_shedlock.sql.fields.LockNameField(
                         max_length=255,
                         primary_key=True,
                         serialize=False,
@@ -131,11 +131,15 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "lock_until",
-                    django_shedlock.fields.LockUntilField(verbose_name="lock until"),
+                    django_shedlock.sql.fields.LockUntilField(
+                        verbose_name="lock until"
+                    ),
                 ),
                 (
                     "locked_at",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="locked at"),
+                    django_shedlock.sql.fields.UTCDateTimeField(
+                        verbose_name="locked at"
+                    ),
                 ),
                 (
                     "locked_by",
@@ -143,19 +147,19 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "lock_at_least_until",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="lock at least until"
                     ),
                 ),
                 (
                     "released_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="released at"
                     ),
                 ),
                 (
                     "extended_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="extended at"
                     ),
                 ),
@@ -174,19 +178,19 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "tick",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="tick"
                     ),
                 ),
                 (
                     "due_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="due at"
                     ),
                 ),
                 (
                     "caught_up_tick",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="caught up tick"
                     ),
                 ),
@@ -219,19 +223,19 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "started_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="started at"
                     ),
                 ),
                 (
                     "ended_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="ended at"
                     ),
                 ),
                 (
                     "succeeded_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="succeeded at"
                     ),
                 ),
@@ -247,7 +251,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "lost_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="lost at"
                     ),
                 ),
@@ -262,13 +266,13 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "unrecorded_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="unrecorded at"
                     ),
                 ),
                 (
                     "asked_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         db_default=None, null=True, verbose_name="run requested at"
                     ),
                 ),
@@ -305,7 +309,7 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_shedlock.fields.Readable(
+                        condition=django_shedlock.sql.fields.Readable(
                             "lock_until", *INSTANTS
                         ),
                         name="shedlock_readable",
@@ -327,14 +331,14 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "name",
-                    django_shedlock.fields.LockNameField(
+                    django_shedlock.sql.fields.LockNameField(
                         max_length=255, verbose_name="name"
                     ),
                 ),
                 ("provider", models.CharField(max_length=100, verbose_name="provider")),
                 (
                     "locked_by",
-                    django_shedlock.fields.LockNameField(
+                    django_shedlock.sql.fields.LockNameField(
                         max_length=255, unique=True, verbose_name="locked by"
                     ),
                 ),
@@ -346,13 +350,13 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "started",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         null=True, verbose_name="started"
                     ),
                 ),
                 (
                     "ended",
-                    django_shedlock.fields.UTCDateTimeField(verbose_name="ended"),
+                    django_shedlock.sql.fields.UTCDateTimeField(verbose_name="ended"),
                 ),
                 ("duration", models.DurationField(null=True, verbose_name="duration")),
                 ("outcome", models.CharField(max_length=20, verbose_name="outcome")),
@@ -372,7 +376,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "lost_at",
-                    django_shedlock.fields.UTCDateTimeField(
+                    django_shedlock.sql.fields.UTCDateTimeField(
                         null=True, verbose_name="lost at"
                     ),
                 ),

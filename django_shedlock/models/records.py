@@ -13,11 +13,11 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from django_shedlock import conf, fields
+from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import PAUSED_BY
-from django_shedlock.locks.states import (
+from django_shedlock.locks.status import (
     LOSS_REPORTED_FOR,
     JobState,
     LockState,
@@ -25,6 +25,7 @@ from django_shedlock.locks.states import (
     RunOutcome,
 )
 from django_shedlock.schedules.state import ScheduleState, parse_known
+from django_shedlock.sql import fields
 
 RELEASED = Q(released_at__gte=F("locked_at"))
 """Whether the holder, or an operator, released the lock since it was acquired."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 from django.db import models
 from django.utils.translation import pgettext_lazy
 
-from django_shedlock import fields
+from django_shedlock.sql import fields
 
 
 class LockRunQuerySet(models.QuerySet["LockRun"]):

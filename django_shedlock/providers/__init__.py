@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.locks.status import LockHolder, LockStatus
 from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 

@@ -11,14 +11,14 @@ from operator import attrgetter
 
 from django.core.checks import CheckMessage
 
+from django_shedlock.background import Timetable
 from django_shedlock.clocks import aware
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState, LockStatus
+from django_shedlock.locks.status import LockHolder, LockState, LockStatus
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.threads import Timetable
 
 WILDCARD = re.compile(r"\*|\?|\[!?]?[^]]*]?")
 """What a pattern has instead of characters, as the ``*`` in ``"import:*"``."""

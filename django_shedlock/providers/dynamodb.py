@@ -18,7 +18,7 @@ from typing import Any
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockStatus
+from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers import servers
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read, Reads, readable_number

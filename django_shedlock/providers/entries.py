@@ -22,7 +22,7 @@ from django_shedlock.clocks import EARLIEST, LATEST, aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import (
+from django_shedlock.locks.status import (
     CONTENDED,
     AbandonedRun,
     JobState,

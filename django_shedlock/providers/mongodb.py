@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read, Reads

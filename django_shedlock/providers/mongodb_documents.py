@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any
 
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import AbandonedRun, RunOutcome
+from django_shedlock.locks.status import AbandonedRun, RunOutcome
 from django_shedlock.providers.entries import (
     JOB_FIELDS,
     JOB_INSTANTS,

@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.locks.status import LockHolder, LockStatus
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers import redis_server
 from django_shedlock.providers.base import Place

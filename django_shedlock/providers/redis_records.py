@@ -18,7 +18,7 @@ from typing import Any
 
 from django_shedlock.clocks import aware
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import (
+from django_shedlock.locks.status import (
     CONTENDED,
     AbandonedRun,
     LockHolder,

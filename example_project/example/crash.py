@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from django.core.management import CommandError
 
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers import get_provider
 from example.models import JobRun
 from example.screen import Screen

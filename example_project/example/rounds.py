@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.management import CommandError
 
 from django_shedlock.models import LockRecord
-from django_shedlock.test import force_release
+from django_shedlock.testing import force_release
 from example.models import JobRun
 from example.screen import Screen
 from example.triggers import TRIGGERS

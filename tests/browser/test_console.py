@@ -15,9 +15,9 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.providers import get_provider
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import expire, force_release, state, take
 from tests.support.operators import ALL, CHANGE, HOSTILE, LIST
 from tests.support.scenes import HOLDER, STUCK, bad_morning

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from tests.browser.test_list import Screen
 from tests.support.locks import state
 from tests.support.operators import ALL, LIST

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.schedules.state import Trigger
+from django_shedlock.sql.fields import DatabaseNow
 from tests.browser.test_console import Console
 from tests.support.last_runs import end_run
 from tests.support.lateness import HOUR

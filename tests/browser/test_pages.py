@@ -12,10 +12,10 @@ from django.contrib.admin.utils import quote
 from django.test import override_settings
 from django.urls import reverse
 
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
-from django_shedlock.test.contract.harness import force_release
+from django_shedlock.testing.contract.harness import force_release
 from tests.support.locks import add_run
 from tests.support.operators import ACTIONS, ALL, CHANGE, RUN, RUNS, operator
 from tests.support.pages import ALIVE, FAILED, PAUSED, add_action, long_story

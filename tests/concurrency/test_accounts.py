@@ -10,12 +10,12 @@ from datetime import timedelta
 import pytest
 
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_acquired
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.locks import Broken, configure
 from tests.support.processes import Parent, workers
 

@@ -19,7 +19,7 @@ from django.db.models import F
 from django_shedlock import Lock, hold
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.errors import is_lock_timeout
+from django_shedlock.sql.errors import is_lock_timeout
 from tests.support.leases import (
     age_own_count,
     beat_now,

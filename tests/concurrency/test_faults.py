@@ -27,13 +27,13 @@ from django_shedlock import (
     locks_held,
 )
 from django_shedlock.clocks import uptime
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_extended, lock_lost
-from django_shedlock.test import is_held, locked_in_memory
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import is_held, locked_in_memory
 from tests.models import Counter
 from tests.support.bridges import bridge
 from tests.support.leases import (

@@ -20,7 +20,7 @@ from pytest_django import DjangoDbBlocker
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import first_deploy
-from django_shedlock.wrapper.first_deploy import before_first_migrate
+from django_shedlock.registry.migrate import before_first_migrate
 from tests.support.paths import ROOT
 from tests.support.stores import SUFFIX_VARIABLE
 from tests.support.waiting import PATIENCE, wait_for

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.test.contract.harness import try_from
+from django_shedlock.testing.contract.harness import try_from
 from tests.models import Counter
 from tests.support.history import Acquisition, recorded, violations
 from tests.support.processes import Parent, context, workers

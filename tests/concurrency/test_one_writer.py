@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django_shedlock import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration, make_request
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED
+from django_shedlock.locks.status import CONTENDED
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
 from tests.support.locks import take_from, try_from

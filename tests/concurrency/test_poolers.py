@@ -13,10 +13,10 @@ from django.db import transaction
 
 from django_shedlock import LockProviderError, hold
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import connections as connecting
 from django_shedlock.providers.database import first_deploy
-from django_shedlock.providers.database.connections import private_connections
-from django_shedlock.test import is_held
+from django_shedlock.sql import connections as connecting
+from django_shedlock.sql.connections import private_connections
+from django_shedlock.testing import is_held
 from tests.support.poolers import pgbouncer
 from tests.support.threads import run_threads
 from tests.support.waiting import PATIENCE, wait_for

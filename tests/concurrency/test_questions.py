@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from django.db.backends.signals import connection_created
 
-from django_shedlock import Lock, hold, keepalive, threads
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.keepalive import guard, unguard
+from django_shedlock import Lock, background, hold
+from django_shedlock.execution import keep_alive
+from django_shedlock.execution.keep_alive import guard, unguard
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_lost
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing.contract.harness import force_extend
 from tests.support.leases import end_own_count
 from tests.support.locks import configure, take_from
 from tests.support.sessions import number_of_sessions
@@ -54,7 +55,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
     found, start = Noted(), threading.Thread.start
 
     def note(thread: threading.Thread) -> None:
-        found.threads.append(thread.name)
+        found.background.append(thread.name)
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", note)
@@ -83,7 +84,7 @@ def test_store_is_asked_about_hundreds_of_leases_at_once(
     noted: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One thread asks on one connection, and learns which of them were extended."""
-    monkeypatch.setattr(keepalive, "ASK_BEFORE_END", NOTICE)
+    monkeypatch.setattr(keep_alive, "ASK_BEFORE_END", NOTICE)
     with watched_locks() as locks:
         LockRecord.objects.update(lock_until=DatabaseNow() + NOTICE)
         extended = locks[0], locks[-1]
@@ -106,7 +107,7 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Receivers have a few at once, however many there are, and the history has one."""
-    monkeypatch.setattr(threads, "HANGS", PATIENCE)
+    monkeypatch.setattr(background, "HANGS", PATIENCE)
     told: list[str] = []
     go_on, at_once = threading.Event(), NewThreads("background")
 
@@ -128,10 +129,12 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
         LockRecord.objects.update(lock_until=DatabaseNow())
         for lock in locks:
             end_own_count(lock)
-        wait_for(lambda: len(threads.losses.entries) == MANY - threads.MOST_AT_ONCE)
-        wait_for(lambda: len(told) == len(at_once) == threads.MOST_AT_ONCE)
+        wait_for(
+            lambda: len(background.losses.entries) == MANY - background.MOST_AT_ONCE
+        )
+        wait_for(lambda: len(told) == len(at_once) == background.MOST_AT_ONCE)
         # And one for the history, and another that is about to end.
-        most = before + threads.MOST_AT_ONCE + 2
+        most = before + background.MOST_AT_ONCE + 2
         wait_for(lambda: before < number_of_sessions() <= most)
         go_on.set()
         wait_for(lambda: len(told) == MANY)

@@ -14,10 +14,10 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED
+from django_shedlock.locks.status import CONTENDED
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.test.contract.locking import ROUNDS, WORKERS
+from django_shedlock.testing.contract.locking import ROUNDS, WORKERS
 from tests.models import Counter
 from tests.support.history import Acquisition, recorded, violations
 from tests.support.locks import configure, take_at_last, take_from, try_from, try_once

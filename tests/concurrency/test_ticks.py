@@ -13,10 +13,10 @@ from django.db import connection
 from django.test import override_settings
 
 from django_shedlock import current_lock
-from django_shedlock.executor import execute_request
-from django_shedlock.fields import DatabaseNow
+from django_shedlock.execution.executor import execute_request
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.models import LockRecord
+from django_shedlock.sql.fields import DatabaseNow
 from tests.models import Body
 from tests.support.clocks import store_clock
 from tests.support.history import Acquisition, recorded, violations

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from django_shedlock import execute, hold
 from django_shedlock.contrib.prometheus.views import MetricsView
 from django_shedlock.durations import parse_duration
-from django_shedlock.test import force_release, held_elsewhere
+from django_shedlock.testing import force_release, held_elsewhere
 from tests.support.paths import ROOT
 from tests.support.prometheus import needs
 

@@ -11,7 +11,7 @@ from apscheduler.job import Job
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from django_shedlock import current_lock, scheduler_lock
-from django_shedlock.test import held_elsewhere, locked_in_memory
+from django_shedlock.testing import held_elsewhere, locked_in_memory
 from tests.support.queue_workers import Workers
 
 PROCESSES = 3

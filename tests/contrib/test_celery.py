@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from django_shedlock import hold
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.celery_workers import (
     MARKS,
     RAN,

@@ -13,7 +13,8 @@ from django.apps import apps
 from django.core.checks import run_checks
 
 from django_shedlock import scheduler_lock
-from django_shedlock.contrib.celery.apps import CeleryConfig, check_celery
+from django_shedlock.checks import check_celery
+from django_shedlock.contrib.celery.apps import CeleryConfig
 from tests.support.jobs import only_jobs_of
 
 # Django's own checks ask each MySQL or MariaDB for its version.

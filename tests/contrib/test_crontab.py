@@ -15,8 +15,8 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock import InvalidLockConfiguration
 from django_shedlock.contrib.crontab import locked_command
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.crontabs import CRONTAB_SETTINGS, Report, calls, command
 from tests.support.locks import take
 

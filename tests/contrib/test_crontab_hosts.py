@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.crontab_hosts import RARELY, Project, ended
 from tests.support.waiting import wait_for
 

@@ -21,9 +21,9 @@ from django_crontab.crontab import Crontab
 from django_shedlock import Lock
 from django_shedlock.contrib.crontab.entries import CrontabEntry
 from django_shedlock.durations import format_duration
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.schedules.state import Start, Trigger
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.clocks import daily_far_from_now
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command
 from tests.support.jobs import only_jobs_of

@@ -15,9 +15,9 @@ from django_crontab.crontab import Crontab
 
 from django_shedlock.contrib.crontab.entries import CrontabEntry, entries_as_jobs
 from django_shedlock.history.pruning import prune_locks
-from django_shedlock.jobs.named import named_jobs
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import store_clock
 from tests.support.crontabs import CRONTAB_SETTINGS, Digest, Report, calls, command

@@ -7,7 +7,7 @@ import pytest
 from dramatiq.brokers.stub import StubBroker
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from tests.support.queue_workers import Workers
 

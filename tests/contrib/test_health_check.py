@@ -18,8 +18,8 @@ from health_check.views import HealthCheckView
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.contrib.health_check import SUMMARIES, ShedLock
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.lateness import be_overdue
 from tests.support.locks import take
 from tests.support.threads import NewThreads

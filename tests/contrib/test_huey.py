@@ -6,7 +6,7 @@ import pytest
 from huey import MemoryHuey
 
 from django_shedlock import InvalidLockConfiguration, current_lock, scheduler_lock
-from django_shedlock.test import held_elsewhere, locked_in_memory
+from django_shedlock.testing import held_elsewhere, locked_in_memory
 from tests.support.queue_workers import Workers
 
 huey = MemoryHuey(immediate=True)

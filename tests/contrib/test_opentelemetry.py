@@ -24,12 +24,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from django_shedlock import LockLost, execute, hold, scheduler_lock
 from django_shedlock.contrib.opentelemetry import apps
-from django_shedlock.executor import execute_request
+from django_shedlock.execution.executor import execute_request
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.migrate import before_first_migrate
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
-from django_shedlock.wrapper.first_deploy import before_first_migrate
+from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken

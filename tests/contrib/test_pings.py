@@ -16,7 +16,7 @@ import pytest
 from django_shedlock import LockLost, checks, execute, hold, scheduler_lock, webhooks
 from django_shedlock.contrib import slug_of
 from django_shedlock.contrib.pings import apps
-from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken
@@ -28,7 +28,7 @@ from tests.support.web import Sent, Web, serving
 PROCESS = """
 import sys
 from django.conf import settings
-from django_shedlock.test import MEMORY
+from django_shedlock.testing import MEMORY
 settings.configure(
     INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.pings"],
     SHEDLOCK_PROVIDERS=MEMORY,

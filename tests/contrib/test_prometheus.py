@@ -33,14 +33,14 @@ from django_shedlock import (
 )
 from django_shedlock.contrib.prometheus import OTHERS, receivers
 from django_shedlock.contrib.prometheus.views import MetricsView, StoreCollector
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import FOREVER
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.test import MEMORY, force_release, held_elsewhere
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import MEMORY, force_release, held_elsewhere
 from tests.support.jobs import only_jobs_of
 from tests.support.lateness import (
     DAY,
@@ -647,7 +647,7 @@ def test_signal_handler_may_count_while_its_thread_counts() -> None:
 SCRIPT = """
 import django
 from django.conf import settings
-from django_shedlock.test import MEMORY
+from django_shedlock.testing import MEMORY
 
 settings.configure(
     INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.prometheus"],
@@ -683,7 +683,7 @@ from django.conf import settings
 sys.modules["prometheus_client"] = sys.modules["health_check"] = None
 settings.configure(INSTALLED_APPS=["django_shedlock"])
 django.setup()
-import django_shedlock.test, django_shedlock.console.monitoring.search
+import django_shedlock.testing, django_shedlock.console.monitoring.search
 """
 
 

@@ -12,10 +12,10 @@ from django.urls import path
 
 from django_shedlock import execute
 from django_shedlock.contrib.prometheus.views import MetricsView
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.lateness import HOUR, be_on_time, be_overdue
 from tests.support.locks import MINUTE, Broken, end_run, expire, force_release, take
 from tests.support.paths import ROOT

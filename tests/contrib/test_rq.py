@@ -13,7 +13,7 @@ from rq.decorators import job
 from rq.job import Job
 
 from django_shedlock import InvalidLockConfiguration, scheduler_lock
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from tests.support.queue_workers import Workers
 from tests.support.stores import REDIS_VARIABLE, missing_redis_reason

@@ -16,7 +16,7 @@ from sentry_sdk.transport import Transport
 from django_shedlock import LockLost, execute, hold, scheduler_lock
 from django_shedlock.contrib.sentry import apps
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
 from tests.support.locks import Broken

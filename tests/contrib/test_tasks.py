@@ -12,7 +12,7 @@ import pytest
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, current_lock, scheduler_lock
-from django_shedlock.test import held_elsewhere, locked_in_memory
+from django_shedlock.testing import held_elsewhere, locked_in_memory
 from tests.support.queue_workers import Workers
 
 PACKAGE = "django.tasks" if django.VERSION >= (6,) else "django_tasks"

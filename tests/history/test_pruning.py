@@ -13,14 +13,14 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_shedlock import execute, scheduler_lock
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.history import pruning, recording, retention
 from django_shedlock.history.pruning import prune_locks, prune_runs
 from django_shedlock.history.retention import BATCH, delete_batch
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.locks import add_run, configure, status_of, take, take_from
 

@@ -30,14 +30,14 @@ from django_shedlock import (
     scheduler_lock,
 )
 from django_shedlock.history.recording import exception_columns, write_abandoned
-from django_shedlock.jobs.registry import invoked_by
-from django_shedlock.locks.states import AbandonedRun, LockState
+from django_shedlock.locks.status import AbandonedRun, LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.registry.jobs import invoked_by
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import lock_acquired
-from django_shedlock.test import force_release, held_elsewhere, locked_in_memory
+from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.locks import Broken, Silent, expire, pause, take
 from tests.support.processes import Parent, workers
 from tests.support.statements import says

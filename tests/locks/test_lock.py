@@ -31,8 +31,8 @@ from django_shedlock.locks.lock import identity_of, split_identity
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost, lock_released
-from django_shedlock.test import force_release, is_held, locked_in_memory
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.testing import force_release, is_held, locked_in_memory
+from django_shedlock.testing.contract.harness import force_extend
 from tests.support.leases import end_lease, end_own_count
 from tests.support.locks import MINUTE, configure, status_of, take_from
 from tests.support.processes import Parent, worker

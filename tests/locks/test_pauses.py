@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 
 HOUR = timedelta(hours=1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from django_shedlock.clocks import EARLIEST, LATEST
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import JobState, LockState, RunOutcome
+from django_shedlock.locks.status import JobState, LockState, RunOutcome
 from django_shedlock.providers.entries import Entry, instant_of
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.schedules.cron import Schedule

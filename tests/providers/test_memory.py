@@ -10,12 +10,12 @@ import pytest
 
 from django_shedlock import Lock
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.ticks import configure_tick
+from django_shedlock.testing import LockProviderContract
+from django_shedlock.testing.contract.ticks import configure_tick
 from tests.support.forks import forked, thread_inside
 from tests.support.leases import age_entry, end_lease
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from

@@ -14,16 +14,16 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, LockHolder
+from django_shedlock.locks.status import CONTENDED, LockHolder
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState, Start, Trigger
-from django_shedlock.test.contract.ticks import configure_tick
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing.contract.ticks import configure_tick
 from tests.support.clocks import store_clock
 from tests.support.locks import MINUTE, force_release, status_of, take_from, try_from
 from tests.support.processes import Parent, context, workers

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django_shedlock.clocks import aware, clock_difference
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule

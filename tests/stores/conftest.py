@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from django_shedlock import scheduler_lock
-from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.providers import provider_instances
 from django_shedlock.providers.servers import Clients
+from django_shedlock.registry.discovery import forget_jobs
 from tests.support.dynamodb_fixtures import LOGIN, dynamodb
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection
 
 from django_shedlock import execute
 from django_shedlock.console.operators import EXTEND, RELEASE, OperatorAction
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from tests.support.commands import call

@@ -8,9 +8,9 @@ import pytest
 
 from django_shedlock import scheduler_lock
 from django_shedlock.console.operators import RUN, OperatorAction
-from django_shedlock.jobs.catch_up import last_catch_up
 from django_shedlock.models import ActionResult
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.catch_up import last_catch_up
 from tests.support.commands import call
 from tests.support.locks import status_of
 

@@ -20,8 +20,8 @@ from django.test import override_settings
 from django_shedlock import current_lock, scheduler_lock
 from django_shedlock.console.cli import beat
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.processes.forks import Forks
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.wrapper.forks import Forks
 from tests.support.clocks import store_clock
 from tests.support.jobs import only_jobs_of
 from tests.support.waiting import wait_for

@@ -13,11 +13,11 @@ from typing import Any
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockStatus
+from django_shedlock.locks.status import LockHolder, LockStatus
 from django_shedlock.providers.base import ALL_LOCKS, LockQuery
 from django_shedlock.providers.entries import Entry, EntryLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.test.contract.harness import force_release
+from django_shedlock.testing.contract.harness import force_release
 
 
 class WritesBlindly(MemoryLockProvider):

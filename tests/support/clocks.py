@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 
 from django.db.models.sql.compiler import SQLCompiler
 
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.providers.database import compiling
-from django_shedlock.providers.database.compiling import Compiled, Statement
+from django_shedlock.sql import compiling
+from django_shedlock.sql.compiling import Compiled, Statement
+from django_shedlock.sql.fields import DatabaseNow
 
 LATER = {
     "postgresql": "({sql} + INTERVAL '{seconds:f} seconds')",

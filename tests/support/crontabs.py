@@ -18,8 +18,8 @@ from django_shedlock import (
     current_lock,
     scheduler_lock,
 )
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.paths import MANAGE
 
 CRONTAB_SETTINGS = {"CRONTAB_DJANGO_MANAGE_PATH": str(MANAGE)}

@@ -20,11 +20,11 @@ import django
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.support.lean_settings"
 django.setup()
 
-from django_shedlock import threads  # noqa: E402
+from django_shedlock import background as threads  # noqa: E402
+from django_shedlock.background import Timetable  # noqa: E402
 from django_shedlock.providers import memory  # noqa: E402
 from django_shedlock.providers.entries import Entry  # noqa: E402
 from django_shedlock.providers.memory import MemoryLockProvider  # noqa: E402
-from django_shedlock.threads import Timetable  # noqa: E402
 from tests.support.waiting import PATIENCE  # noqa: E402
 
 

@@ -16,8 +16,8 @@ from django.db.models import F
 from django.test import override_settings
 
 from django_shedlock import scheduler_lock
-from django_shedlock.jobs.registry import registered_jobs
 from django_shedlock.models import LockRecord
+from django_shedlock.registry.jobs import registered_jobs
 from tests.support.clocks import daily_far_from_now
 
 DAILY = {

@@ -7,10 +7,10 @@ from typing import Any
 
 from django.db.models import F
 
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import RunOutcome, next_usual
+from django_shedlock.locks.status import RunOutcome, next_usual
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.locks import add_run
 
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 from unittest.mock import patch
 
 from django_shedlock import Lock
+from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
-from django_shedlock.keepalive import Beat, guard, lease_ends, unguard
+from django_shedlock.execution.keep_alive import Beat, guard, lease_ends, unguard
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.threads import Timetable
 from tests.support.threads import is_idle
 from tests.support.waiting import wait_for
 

@@ -9,11 +9,10 @@ from typing import Any
 from django.db.models import F
 
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import (
+from django_shedlock.locks.status import (
     LockHolder,
     LockState,
     RunOutcome,
@@ -24,7 +23,8 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.state import Start, Trigger
-from django_shedlock.test.contract.harness import (
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing.contract.harness import (
     MINUTE,
     configure,
     force_release,

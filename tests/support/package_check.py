@@ -15,14 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PARTS = """
 import sys
-from importlib.metadata import entry_points
 from importlib.resources import files
 
 package = files("django_shedlock")
 missing = [part for part in sys.argv[1:] if not (package / part).is_file()]
 assert not missing, f"not in the wheel: {missing}"
-[plugin] = entry_points(group="pytest11", name="django_shedlock")
-assert plugin.value == "django_shedlock.test.pytest_plugin"
 """
 
 PROJECT = """
@@ -48,7 +45,12 @@ call_command("shedlock", "list")
 
 
 SOURCE_TESTS = (
-    *("tests/locks", "tests/schedules", "tests/test_docs.py", "tests/test_house.py"),
+    *(
+        "tests/locks",
+        "tests/schedules",
+        "tests/test_docs.py",
+        "tests/test_architecture.py",
+    ),
     *("tests/test_models.py", "tests/test_upgrade.py"),
 )
 """What runs in the unpacked source, quickly: the whole of it is collected before."""

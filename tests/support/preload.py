@@ -15,7 +15,7 @@ import django.test  # noqa: E402
 import pytest  # noqa: E402, F401
 from django.core.management import get_commands, load_command_class  # noqa: E402
 
-import django_shedlock.executor  # noqa: E402
+import django_shedlock.execution.executor  # noqa: E402
 import django_shedlock.providers.database  # noqa: E402, F401
 import tests.support.clocks  # noqa: E402
 import tests.support.leases  # noqa: E402

@@ -1,6 +1,6 @@
 """Worker processes that find more modules loaded than those of a project's tests."""
 
-from django_shedlock.test.processes import (
+from django_shedlock.testing.processes import (
     Parent,
     Worker,
     addresses,

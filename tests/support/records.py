@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.locks.states import LockStatus
+from django_shedlock.locks.status import LockStatus
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import ALL_LOCKS, LockQuery
 from django_shedlock.providers.database import DatabaseLockProvider

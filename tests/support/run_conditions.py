@@ -17,12 +17,12 @@ from django.db import connection
 from django.db.backends.signals import connection_created
 
 from django_shedlock.console.cli import run
+from django_shedlock.processes import child
+from django_shedlock.processes import run as wrapper
+from django_shedlock.processes.child import Child
+from django_shedlock.processes.run import SignalForwarder
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.signals import lock_acquired, lock_released
-from django_shedlock.wrapper import child
-from django_shedlock.wrapper import run as wrapper
-from django_shedlock.wrapper.child import Child
-from django_shedlock.wrapper.run import SignalForwarder
 from tests.support.statements import says
 from tests.support.waiting import PATIENCE
 

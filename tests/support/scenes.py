@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db import transaction
 
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.last_runs import follow_history
 
 MINUTE = timedelta(minutes=1)

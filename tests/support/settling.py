@@ -33,7 +33,7 @@ def wait_until_settled() -> None:
 
 
 def _is_busy() -> bool:
-    from django_shedlock.threads import losses
+    from django_shedlock.background import losses
 
     is_telling = losses.entries or any(not each.done() for each in losses._under_way)
     return bool(is_telling) or any(each.history.entries for each in list(_providers))

@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 from django.db import connections
 
-from django_shedlock import threads as package_threads
-from django_shedlock.threads import Timetable
+from django_shedlock import background as package_threads
+from django_shedlock.background import Timetable
 from tests.support.waiting import PATIENCE
 
 

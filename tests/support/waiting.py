@@ -15,7 +15,7 @@ _shipped: dict[str, Any] = {}
 
 def wait_for_servers() -> None:
     """Let the package's statements wait that long for an answer."""
-    from django_shedlock.providers.database import connections
+    from django_shedlock.sql import connections
 
     if not _shipped:
         _shipped["longest"] = connections.LONGEST
@@ -27,7 +27,7 @@ def wait_for_servers() -> None:
 
 def wait_as_shipped() -> None:
     """Let them wait as they do in a project."""
-    from django_shedlock.providers.database import connections
+    from django_shedlock.sql import connections
 
     if _shipped:
         connections.LONGEST = _shipped["longest"]

@@ -23,7 +23,7 @@ from django_shedlock.durations import parse_duration
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import ActionResult, LockRecord
 
 TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"

@@ -21,7 +21,7 @@ from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
-from django_shedlock.providers.database.errors import describe
+from django_shedlock.sql.errors import describe
 
 if TYPE_CHECKING:  # in Django itself they take no parameters
     AnyModelAdmin = ModelAdmin[Any]

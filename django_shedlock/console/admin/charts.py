@@ -13,7 +13,7 @@ from django.utils.translation import gettext, ngettext, pgettext
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.console.admin.labels import OUTCOMES, STATES, instant, length
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.schedules.state import BY_SCHEDULER, ScheduleState, Start, Trigger
 

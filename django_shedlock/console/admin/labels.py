@@ -16,7 +16,7 @@ from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, rough_length
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.schedules.state import Trigger
 
 NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')

@@ -21,11 +21,11 @@ from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.requests import request_of
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.jobs.named import known_jobs
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockAction, LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.models.console import ActionKind
 from django_shedlock.providers import provider_aliases
+from django_shedlock.registry.discovery import known_jobs
 
 TEMPLATES = "admin/django_shedlock/lockrecord"
 CURE = "shedlock_cure"

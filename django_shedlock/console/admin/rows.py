@@ -25,7 +25,7 @@ from django_shedlock.console.operators.requests import request_of
 from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import ActionKind, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
 

@@ -28,7 +28,7 @@ from django_shedlock.exceptions import (
     ShedLockError,
 )
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database.errors import is_missing_table, migrate_command
+from django_shedlock.sql.errors import is_missing_table, migrate_command
 
 SUBCOMMANDS: tuple[type[Subcommand], ...] = (
     Listing,

@@ -18,10 +18,10 @@ from django.core.management.color import Style
 from django_shedlock.console.links import command
 from django_shedlock.durations import parse_duration
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockStatus
+from django_shedlock.locks.status import LockStatus
+from django_shedlock.processes import launcher, run
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider, LockQuery
-from django_shedlock.wrapper import launcher, run
 
 MOST_CANDIDATES = 1000
 """Names among which the nearest to an unknown one is looked for."""

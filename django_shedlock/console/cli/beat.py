@@ -20,15 +20,15 @@ from django_shedlock.console.operators.requests import (
     open_requests,
 )
 from django_shedlock.exceptions import LockProviderError, message_of
-from django_shedlock.jobs.catch_up import note_catch_up
-from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
+from django_shedlock.processes.forks import Forks
 from django_shedlock.providers.base import LockProvider, LockQuery
+from django_shedlock.registry.catch_up import note_catch_up
+from django_shedlock.registry.discovery import NamedJob, Starter, named_jobs
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
 from django_shedlock.signals import logger
-from django_shedlock.wrapper.forks import Forks
 
 LOOK = 60.0
 """Seconds between two looks at the store's clock and at what is overdue."""

@@ -19,8 +19,8 @@ from django_shedlock.console.links import PROGRAM
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
-from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import default_duration
+from django_shedlock.registry.discovery import known_jobs
 from django_shedlock.webhooks import is_address, post
 
 STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}

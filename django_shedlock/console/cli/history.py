@@ -13,11 +13,11 @@ from django.utils.text import Truncator
 from django_shedlock.clocks import local_text
 from django_shedlock.console.cli import base, terminal
 from django_shedlock.durations import format_measured
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
-from django_shedlock.providers.database.connections import run_here
 from django_shedlock.providers.database.reading import may_match
+from django_shedlock.sql.connections import run_here
 
 COLUMNS = (
     *("started", "lost_at", "ended", "duration", "locked_by", "host", "pid"),

@@ -19,7 +19,7 @@ from django_shedlock.console.monitoring.search import Search
 from django_shedlock.durations import format_seconds
 from django_shedlock.exceptions import LockProviderError, ShedLockError
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import WILDCARD, LockProvider, LockQuery
 from django_shedlock.providers.database.reading import batches
 

@@ -19,11 +19,11 @@ from django_shedlock.console.operators import (
 )
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.exceptions import described
-from django_shedlock.jobs.catch_up import Result, catch_up
 from django_shedlock.locks.configuration import check_durations, full_name
-from django_shedlock.locks.states import LockStatus
+from django_shedlock.locks.status import LockStatus
 from django_shedlock.models.console import ActionResult
 from django_shedlock.providers.base import LockProvider, matches_any
+from django_shedlock.registry.catch_up import Result, catch_up
 
 
 class ActionCommand(Subcommand):

@@ -10,9 +10,9 @@ from django_shedlock.clocks import host_now
 from django_shedlock.console.cli import base
 from django_shedlock.durations import format_duration
 from django_shedlock.locks.configuration import ZERO, make_request, make_schedule
+from django_shedlock.processes.run import run
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
-from django_shedlock.wrapper.run import run
 
 EPILOG = """
 The exit status is the command's own. If a signal ended it, 128 plus the signal's

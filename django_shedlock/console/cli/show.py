@@ -13,14 +13,14 @@ from django_shedlock.console.cli import base, terminal
 from django_shedlock.console.cli.history import run_as_dict, runs_table
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.durations import format_measured, format_seconds
-from django_shedlock.jobs.named import known_jobs
-from django_shedlock.jobs.registry import About
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockAction, LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.connections import run_here
-from django_shedlock.providers.database.errors import describe
+from django_shedlock.registry.discovery import known_jobs
+from django_shedlock.registry.jobs import About
+from django_shedlock.sql.connections import run_here
+from django_shedlock.sql.errors import describe
 
 RUNS = 5
 ACTIONS = 5

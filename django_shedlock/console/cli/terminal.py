@@ -12,7 +12,7 @@ from django.core.management.color import Style
 
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.findings import Finding, Severity
-from django_shedlock.locks.states import JobState, LockState, LockStatus, RunOutcome
+from django_shedlock.locks.status import JobState, LockState, LockStatus, RunOutcome
 
 UNTIL_RESUMED = "until resumed"
 """What remains of a pause without an end."""

@@ -21,7 +21,7 @@ from django_shedlock.console.monitoring.traces import (
 )
 from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.lock import process_of
-from django_shedlock.locks.states import LockState, LockStatus, RunOutcome
+from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
 
 SHORT_RUN = timedelta(minutes=1)

@@ -19,6 +19,7 @@ from django.views import View
 from django.views.decorators.cache import never_cache
 
 from django_shedlock import conf
+from django_shedlock.background import run_in_background
 from django_shedlock.clocks import TOLERANCE
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
@@ -26,7 +27,6 @@ from django_shedlock.durations import Duration, format_duration, parse_duration
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.signals import logger
-from django_shedlock.threads import run_in_background
 
 PERMISSION = "django_shedlock.view_lockrecord"
 KEEP_FOR = timedelta(seconds=5)

@@ -24,11 +24,11 @@ from django_shedlock.console.monitoring.traces import (
 )
 from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.jobs.named import known_jobs
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.locks.states import NOT_FREE, LockState, LockStatus
+from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
+from django_shedlock.registry.discovery import known_jobs
 
 MOST = 10_000
 """Maximum number of locks whose findings are reported."""

@@ -13,10 +13,9 @@ from django.utils.translation import gettext_noop as _
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.sentences import Said, say
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import StatementNow
 from django_shedlock.history.retention import retention
 from django_shedlock.locks.lock import process_of
-from django_shedlock.locks.states import LockStatus, RunOutcome
+from django_shedlock.locks.status import LockStatus, RunOutcome
 from django_shedlock.models import (
     ActionKind,
     ActionResult,
@@ -26,10 +25,11 @@ from django_shedlock.models import (
 )
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.connections import run_here
-from django_shedlock.providers.database.errors import describe, is_missing_table
 from django_shedlock.providers.database.reading import batches
 from django_shedlock.signals import logger
+from django_shedlock.sql.connections import run_here
+from django_shedlock.sql.errors import describe, is_missing_table
+from django_shedlock.sql.fields import StatementNow
 
 T = TypeVar("T")
 

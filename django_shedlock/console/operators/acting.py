@@ -15,7 +15,7 @@ from django_shedlock.console.operators import performing
 from django_shedlock.console.operators.trail import OperatorAction, write_action
 from django_shedlock.exceptions import LockProviderError, described
 from django_shedlock.locks.pauses import FOREVER
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models.console import ActionKind, ActionResult
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger

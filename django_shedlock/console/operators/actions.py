@@ -10,7 +10,7 @@ from django_shedlock.console.operators import performing, requests
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models.console import ActionKind, ActionResult
 
 RUNNING, PAUSED, EXPIRED = LockState.RUNNING, LockState.PAUSED, LockState.EXPIRED

@@ -17,7 +17,7 @@ from django_shedlock.history.recording import write_abandoned
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
-from django_shedlock.locks.states import AbandonedRun, LockState, LockStatus
+from django_shedlock.locks.status import AbandonedRun, LockState, LockStatus
 from django_shedlock.schedules.state import Start, Trigger
 
 Look = Callable[[], LockStatus | None]

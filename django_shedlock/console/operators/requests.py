@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext, gettext_lazy
 
 from django_shedlock import conf
-from django_shedlock.cancellation import is_ending
 from django_shedlock.clocks import aware
 from django_shedlock.console.links import command
 from django_shedlock.console.operators import performing
@@ -16,13 +15,14 @@ from django_shedlock.console.operators.performing import Look
 from django_shedlock.console.operators.trail import OperatorAction, write_action
 from django_shedlock.durations import format_duration, format_left, format_measured
 from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.execution.cancellation import is_ending
 from django_shedlock.history.texts import fitting
-from django_shedlock.jobs.catch_up import last_catch_up
-from django_shedlock.jobs.named import NamedJob, Starter, named_jobs
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockState, LockStatus, is_success
+from django_shedlock.locks.status import LockState, LockStatus, is_success
 from django_shedlock.models.console import ActionKind, ActionResult
 from django_shedlock.providers.base import LockProvider, LockQuery
+from django_shedlock.registry.catch_up import last_catch_up
+from django_shedlock.registry.discovery import NamedJob, Starter, named_jobs
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
 

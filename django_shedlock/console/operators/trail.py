@@ -9,15 +9,15 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.texts import fitting, scrubbed, texts
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import LockStatus
+from django_shedlock.locks.status import LockStatus
 from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database.compiling import Insert, Select, duration
-from django_shedlock.providers.database.connections import run
 from django_shedlock.signals import logger
+from django_shedlock.sql.compiling import Insert, Select, duration
+from django_shedlock.sql.connections import run
+from django_shedlock.sql.fields import DatabaseNow
 
 RESENT_WITHIN = timedelta(minutes=1)
 """An INSERT whose reply was lost is sent again within this time."""

@@ -1,19 +1,17 @@
-"""The app that tells jobs what starts them, and the check of projects without it."""
+"""The app that tells jobs what starts them."""
 
-import sys
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from django.apps import AppConfig, apps
-from django.core.checks import CheckMessage, Warning
+from django.apps import AppConfig
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from django_shedlock.clocks import host_now
-from django_shedlock.jobs.registry import invoked_by, registered_jobs
+from django_shedlock.registry.jobs import invoked_by
 from django_shedlock.schedules.state import Start, Trigger
 
 if TYPE_CHECKING:  # this module is imported where Celery is missing, too
@@ -83,32 +81,3 @@ def start_of(request: "Context") -> Start:
         moment = datetime.fromisoformat((request.headers or {})[ASKED_AT])
         asked_at = moment if timezone.is_aware(moment) else None
     return Start(Trigger.RETRY if is_retry else Trigger.SCHEDULER, asked_at)
-
-
-def check_celery(**kwargs: Any) -> list[CheckMessage]:
-    """Check that retries of tasks with a schedule are not skipped."""
-    if apps.is_installed(CeleryConfig.name) or find_spec("celery") is None:
-        return []
-    from django_shedlock.jobs.named import import_jobs
-
-    import_jobs()
-    if "celery" not in sys.modules:
-        return []
-    from celery import Task
-    from celery.local import Proxy
-
-    messages: list[CheckMessage] = []
-    for job in sorted(registered_jobs, key=lambda job: job.path):
-        module, _, name = job.path.rpartition(".")
-        # By its type alone: access to a proxy makes Celery finalize its app, which
-        # reads the settings and calls the project's receivers.
-        kind = type(getattr(sys.modules.get(module), name, None))
-        if job.request.schedule is not None and issubclass(kind, Task | Proxy):
-            message = Warning(
-                f"A retry of the task {job.path} is skipped, because its job has a "
-                "schedule, and the first attempt was already the run of that tick.",
-                hint=f"Put {CeleryConfig.name!r} into INSTALLED_APPS.",
-                id="shedlock.W015",
-            )
-            messages.append(message)
-    return messages

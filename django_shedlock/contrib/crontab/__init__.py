@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management import call_command
 
-from django_shedlock.executor import execute_request
-from django_shedlock.jobs.registry import apply, report
+from django_shedlock.execution.executor import execute_request
 from django_shedlock.locks.configuration import LockRequest, make_request
+from django_shedlock.registry.jobs import apply, report
 
 __all__ = ["locked_command"]
 

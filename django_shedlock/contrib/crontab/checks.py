@@ -32,9 +32,9 @@ from django_shedlock.contrib.crontab.entries import (
     locks_all_entries,
 )
 from django_shedlock.exceptions import InvalidLockConfiguration, described
-from django_shedlock.jobs.registry import signature_of
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.jobs import signature_of
 from django_shedlock.schedules.cron import Schedule
 
 FIRST = f"Put {APP!r} before 'django_crontab' in INSTALLED_APPS"

@@ -18,18 +18,18 @@ from django.utils.functional import cached_property
 from django.utils.module_loading import import_string
 
 from django_shedlock import conf
-from django_shedlock.cancellation import run_async
 from django_shedlock.contrib.crontab import locked_command, parse_command
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.jobs import registry
-from django_shedlock.jobs.named import NamedJob, named_job, run_locked
-from django_shedlock.jobs.registry import Job, invoked_by, with_schedule
+from django_shedlock.execution.cancellation import run_async
 from django_shedlock.locks.configuration import (
     ZERO,
     LockRequest,
     default_duration,
     make_request,
 )
+from django_shedlock.registry import jobs as registry
+from django_shedlock.registry.discovery import NamedJob, named_job, run_locked
+from django_shedlock.registry.jobs import Job, invoked_by, with_schedule
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import BY_SCHEDULER, Start
 from django_shedlock.signals import logger

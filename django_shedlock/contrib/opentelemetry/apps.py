@@ -11,7 +11,7 @@ from django_shedlock import signals
 from django_shedlock.contrib import at_end_of_child
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.providers import UnlockedProvider
 
 tracer: trace.Tracer = trace.get_tracer("django_shedlock")

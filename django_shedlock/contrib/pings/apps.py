@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 from django.apps import AppConfig
 
 from django_shedlock import conf, signals
+from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
 from django_shedlock.contrib import at_end_of_child, slug_of
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import is_success
-from django_shedlock.threads import Timetable
+from django_shedlock.locks.status import is_success
 from django_shedlock.webhooks import post
 
 MOST_WAITING = 100

@@ -20,7 +20,7 @@ from django_shedlock.console.monitoring.health import MonitoringView
 from django_shedlock.console.monitoring.search import select
 from django_shedlock.contrib.prometheus import label_of
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger

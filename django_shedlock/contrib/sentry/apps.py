@@ -13,7 +13,7 @@ from django_shedlock import signals
 from django_shedlock.clocks import uptime
 from django_shedlock.contrib import at_end_of_child, slug_of
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import is_success
+from django_shedlock.locks.status import is_success
 from django_shedlock.schedules.cron import SHORTHANDS
 
 if TYPE_CHECKING:

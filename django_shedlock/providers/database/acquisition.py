@@ -8,19 +8,19 @@ from django.db.models import Q
 from django_shedlock.clocks import LATEST, aware
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, AbandonedRun, LockHolder, RunOutcome
+from django_shedlock.locks.status import CONTENDED, AbandonedRun, LockHolder, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.models.records import not_running
 from django_shedlock.providers.database import statements
-from django_shedlock.providers.database.compiling import Update, UpdateReturning
-from django_shedlock.providers.database.connections import (
-    SHARES_ONE_WRITER,
-    in_callers_transaction,
-)
 from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import Acquisition
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
+from django_shedlock.sql.compiling import Update, UpdateReturning
+from django_shedlock.sql.connections import (
+    SHARES_ONE_WRITER,
+    in_callers_transaction,
+)
 
 MOST_DECISIONS = 5
 """How often a start is decided anew at the most, if the record changes meanwhile."""

@@ -9,14 +9,14 @@ from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock.models import LockRecord
-from django_shedlock.providers.database.connections import (
+from django_shedlock.signals import logger
+from django_shedlock.sql.connections import (
     close,
     copy_of,
     in_callers_transaction,
     run_here,
 )
-from django_shedlock.providers.database.errors import is_missing_table
-from django_shedlock.signals import logger
+from django_shedlock.sql.errors import is_missing_table
 
 # Note [Before the first migrate]
 # The first deploy starts `migrate` in each pod, and that makes the table of locks. So

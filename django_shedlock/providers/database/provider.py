@@ -15,23 +15,23 @@ from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, LockHolder, LockStatus, RunOutcome
+from django_shedlock.locks.status import CONTENDED, LockHolder, LockStatus, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery, Place
 from django_shedlock.providers.database import (
     acquisition,
     checks,
-    errors,
     reading,
     statements,
 )
-from django_shedlock.providers.database.compiling import PROBED, Update
-from django_shedlock.providers.database.connections import (
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.sql import errors
+from django_shedlock.sql.compiling import PROBED, Update
+from django_shedlock.sql.connections import (
     Work,
     is_in_test_transaction,
     run,
 )
-from django_shedlock.schedules.cron import Schedule
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from django_shedlock.locks.states import NOT_FREE, LockState, LockStatus
+from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import (
     COLUMNS,
@@ -18,8 +18,8 @@ from django_shedlock.models.records import (
     status_of,
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
-from django_shedlock.providers.database.compiling import Select, text
-from django_shedlock.providers.database.connections import run_here
+from django_shedlock.sql.compiling import Select, text
+from django_shedlock.sql.connections import run_here
 
 T = TypeVar("T")
 

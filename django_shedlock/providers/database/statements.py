@@ -14,11 +14,10 @@ from django.db.models import Case, Expression, F, Q, Value, When
 from django.db.models.functions import Coalesce, Greatest, Least, NullIf
 from django.db.models.lookups import GreaterThan, LessThan
 
-from django_shedlock.fields import ClockMilliseconds, DatabaseNow, UTCDateTimeField
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import HAS_OPEN_RUN, held, not_running
-from django_shedlock.providers.database.compiling import (
+from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
     Insert,
     InsertReturning,
@@ -33,6 +32,7 @@ from django_shedlock.providers.database.compiling import (
     seconds,
     text,
 )
+from django_shedlock.sql.fields import ClockMilliseconds, DatabaseNow, UTCDateTimeField
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The lease of a record whose lock nobody ever held."""

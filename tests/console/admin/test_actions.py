@@ -15,13 +15,13 @@ from django.urls import reverse
 from django_shedlock import LockProviderError, signals
 from django_shedlock.console.admin import LockRecordAdmin, actions
 from django_shedlock.console.operators import OperatorAction
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.statements import NEVER
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import Jobs, ran, scheduled_jobs

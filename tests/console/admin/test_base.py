@@ -14,7 +14,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider

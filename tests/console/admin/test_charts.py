@@ -17,7 +17,7 @@ from django_shedlock.console.admin.charts import (
     statistics_of,
 )
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.states import JobState, LockState, LockStatus
+from django_shedlock.locks.status import JobState, LockState, LockStatus
 from django_shedlock.models import LockRun
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import ScheduleState

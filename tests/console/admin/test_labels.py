@@ -25,7 +25,7 @@ from django_shedlock.console.admin.labels import (
 )
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import rough_length
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 
 MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
 

@@ -20,11 +20,11 @@ from django.utils.text import capfirst
 
 from django_shedlock import execute
 from django_shedlock.console.admin import LockRecordAdmin, LockRunAdmin
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.last_runs import end_run
 from tests.support.lateness import (
     DAILY,

@@ -17,13 +17,13 @@ from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.requests import REQUEST_LIFETIME
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.pauses import FOREVER
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import ActionKind, LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.discovery import forget_jobs
 from django_shedlock.schedules.cron import Schedule
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.jobs import only_jobs_of
 from tests.support.last_runs import end_run
 from tests.support.lateness import (

@@ -25,14 +25,14 @@ from django_shedlock.console.admin import LockRecordAdmin
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.traces import fact_of
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import (
     ActionKind,
     LockRecord,
     LockRecordQuerySet,
 )
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database.compiling import Select
+from django_shedlock.sql.compiling import Select
 from tests.console.admin.test_locks import age, counters, names, told
 from tests.support import scenes
 from tests.support.last_runs import end_run

@@ -19,10 +19,10 @@ from django_shedlock.console.admin import filters, past
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.admin.labels import EXCERPT, excerpt
 from django_shedlock.console.admin.past import COUNTED, last_runs
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.recording import exception_columns
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.last_runs import end_run
 from tests.support.locks import add_run, take
 from tests.support.operators import (

@@ -18,14 +18,14 @@ from django.test.utils import CaptureQueriesContext
 
 from django_shedlock.console.cli import beat
 from django_shedlock.console.operators.requests import REQUEST_LIFETIME
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.jobs.catch_up import last_catch_up, note_catch_up
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.processes.forks import Forks
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.registry.catch_up import last_catch_up, note_catch_up
 from django_shedlock.schedules.state import Trigger
-from django_shedlock.wrapper.forks import Forks
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.beats import (
     Beats,
     beats_in,

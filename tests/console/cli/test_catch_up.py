@@ -18,11 +18,11 @@ from django.test import override_settings
 
 from django_shedlock import execute, hold, scheduler_lock, signals
 from django_shedlock.console.operators import OperatorAction
-from django_shedlock.jobs import named
-from django_shedlock.jobs.named import NamedJob, decorated_jobs
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.registry import discovery
+from django_shedlock.registry.discovery import NamedJob, decorated_jobs
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 from tests.support.commands import run
@@ -225,7 +225,7 @@ def test_source_that_fails_does_not_stop_the_others(
         raise ZeroDivisionError("by nobody")
         yield
 
-    monkeypatch.setattr(named, "job_sources", lambda: [broken, decorated_jobs])
+    monkeypatch.setattr(discovery, "job_sources", lambda: [broken, decorated_jobs])
     make_late("report")
     run("catch-up")
     assert ran == ["report"]
@@ -283,7 +283,7 @@ def test_tick_that_follows_is_not_kept_away() -> None:
 
 
 def test_job_whose_lock_is_kept_is_told(jobs: Jobs) -> None:
-    """Of a skip all reasons are named, also that the lock is not free yet."""
+    """Of a skip all reasons are discovery, also that the lock is not free yet."""
     make_late("report")
     execute(lambda: None, "report", lock_at_least_for="1m", lock_at_most_for="1m")
     assert "lock_at_least_for keeps its lock" in run("catch-up")
@@ -362,7 +362,7 @@ def test_expired_lock_of_a_job_that_is_unknown_stays_expired() -> None:
 
 
 def test_job_that_needs_arguments_is_told() -> None:
-    """What can't be started is named, so that somebody does it."""
+    """What can't be started is discovery, so that somebody does it."""
     make_late("remind")
     assert "can't be started from here" in run("catch-up")
     assert ran == []

@@ -18,11 +18,11 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_shedlock import clocks, execute
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.clocks import store_clock
 from tests.support.lateness import HOUR, HOURLY, be_on_time, be_overdue, give_schedule
 from tests.support.locks import MINUTE, configure, end_run, expire, take, take_from

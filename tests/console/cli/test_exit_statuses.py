@@ -13,8 +13,8 @@ from django.test import override_settings
 
 from django_shedlock.console.cli import SUBCOMMANDS
 from django_shedlock.console.cli.base import ExitStatus
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.documents import all_documents
 from tests.support.jobs import Jobs, scheduled_jobs

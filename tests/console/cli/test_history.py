@@ -13,9 +13,9 @@ from django.db import connection
 from django.test import override_settings
 
 from django_shedlock.console.cli import history
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.locks import add_run, take
 

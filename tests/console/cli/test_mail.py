@@ -19,10 +19,10 @@ from django_shedlock import scheduler_lock
 from django_shedlock.console.cli import check
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.jobs.named import forget_jobs
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.discovery import forget_jobs
 from tests.support.jobs import only_jobs_of
 from tests.support.locks import end_run, take
 from tests.support.notices import pass_time, told

@@ -18,11 +18,11 @@ from django_shedlock.console.cli.base import operator
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators import OperatorAction, performing
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockAction, LockRecord
 from django_shedlock.models.runs import LockRun
 from django_shedlock.providers import get_provider
-from django_shedlock.test import held_elsewhere
+from django_shedlock.testing import held_elsewhere
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import DAILY, Jobs, make_late, ran, scheduled_jobs

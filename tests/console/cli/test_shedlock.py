@@ -22,13 +22,13 @@ from django_shedlock.console.cli import listing
 from django_shedlock.console.cli.base import operator
 from django_shedlock.console.cli.terminal import printable
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import FOREVER
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import reading
 from django_shedlock.schedules.cron import Schedule
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.lateness import DAILY, be_on_time, be_overdue
 from tests.support.locks import (

@@ -12,13 +12,13 @@ from django.test import override_settings
 
 from django_shedlock import scheduler_lock
 from django_shedlock.console.cli import base
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.jobs.named import forget_jobs
 from django_shedlock.locks.pauses import FOREVER, Pause
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.models.console import ActionKind, ActionResult
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.discovery import forget_jobs
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.jobs import only_jobs_of
 from tests.support.lateness import be_overdue

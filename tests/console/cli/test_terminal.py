@@ -19,9 +19,9 @@ from django_shedlock.console.cli.terminal import (
     shortened,
     table,
 )
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.lateness import be_overdue

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 
 from django_shedlock import webhooks
 from django_shedlock.console.cli import check
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, Notice
 from tests.support.locks import end_run, take
 from tests.support.notices import pass_time

@@ -17,12 +17,12 @@ from django.utils.translation import override
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.pauses import FOREVER
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import call
 from tests.support.lateness import be_overdue
 from tests.support.locks import (
@@ -387,7 +387,7 @@ def test_bad_record_does_not_hide_the_others(
     incident()
     take("broken")
     make_record_unreadable(monkeypatch)
-    monkeypatch.setattr("django_shedlock.locks.states._logged", set())
+    monkeypatch.setattr("django_shedlock.locks.status._logged", set())
     for _ in range(2):
         found = kinds(SEARCH.attention(get_provider()).findings)
         assert found["broken"] == [Kind.UNREADABLE]

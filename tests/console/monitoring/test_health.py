@@ -34,11 +34,11 @@ from django_shedlock.console.monitoring.health import (
     Verdict,
 )
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.test import MEMORY
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import MEMORY
 from tests.support.lateness import be_on_time, be_overdue
 from tests.support.locks import end_run, expire, take
 from tests.support.operators import operator

@@ -15,12 +15,12 @@ from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search, select
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.lateness import be_overdue
 from tests.support.locks import (
     MINUTE,

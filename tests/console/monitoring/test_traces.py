@@ -14,11 +14,11 @@ from django.urls import reverse
 
 from django_shedlock import LockLost, execute, hold
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import JobState, RunOutcome
+from django_shedlock.locks.status import JobState, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import lock_lost
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.bridges import bridge
 from tests.support.commands import call
 from tests.support.lateness import DAY, be_overdue

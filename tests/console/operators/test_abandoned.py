@@ -16,10 +16,10 @@ from django_shedlock.console.operators import (
     RESUME,
     OperatorAction,
 )
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import LockState, RunOutcome
+from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.locks import expire, pause, state, status_of, take
 
 pytestmark = pytest.mark.django_db

@@ -15,10 +15,10 @@ from django.urls import reverse
 
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.locks.states import RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockAction, LockRecord
 from django_shedlock.providers import get_provider
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import call
 from tests.support.lateness import DAY, be_overdue
 from tests.support.locks import end_run, expire, take

@@ -12,10 +12,10 @@ from django_shedlock import signals
 from django_shedlock.console.admin.past import KINDS
 from django_shedlock.console.cli import SUBCOMMANDS
 from django_shedlock.console.operators import ACTIONS, EXTEND, RELEASE, OperatorAction
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import ActionKind, LockRecord
 from django_shedlock.providers import get_provider
-from django_shedlock.test import locked_in_memory
+from django_shedlock.testing import locked_in_memory
 from tests.support.durations import rounded_up
 from tests.support.locks import status_of, take
 

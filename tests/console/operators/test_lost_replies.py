@@ -24,7 +24,7 @@ from django_shedlock.console.operators import (
     OperatorAction,
 )
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import ActionResult, LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider

@@ -36,12 +36,9 @@ from django_shedlock.console.operators.requests import (
     run_now,
 )
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
-from django_shedlock.fields import DatabaseNow
-from django_shedlock.jobs.catch_up import CATCH_UP_LOCK, last_catch_up
-from django_shedlock.jobs.named import named_jobs
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import (
     ActionKind,
     ActionResult,
@@ -51,8 +48,11 @@ from django_shedlock.models import (
 )
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
+from django_shedlock.registry.catch_up import CATCH_UP_LOCK, last_catch_up
+from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.schedules.state import Start, Trigger
-from django_shedlock.test import held_elsewhere
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import held_elsewhere
 from tests.models import Body
 from tests.support.commands import run
 from tests.support.durations import rounded_up

@@ -19,15 +19,15 @@ from django_shedlock.console.operators import (
     trail,
 )
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.history.pruning import prune_actions
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import Pause
-from django_shedlock.locks.states import LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import ActionKind, ActionResult, LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.test import locked_in_memory
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import locked_in_memory
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.locks import expire, force_release, pause, state, status_of, take

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 from tests.support.processes import Parent, Worker, worker
 from tests.support.sessions import (

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import LEASE, MINUTE, expire, take
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ from django.db import DatabaseError, connection, transaction
 
 from django_shedlock import scheduler_lock
 from django_shedlock.clocks import LATEST, aware
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.models.records import INSTANT_COLUMNS
 from django_shedlock.providers import get_provider

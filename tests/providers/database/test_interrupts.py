@@ -15,14 +15,15 @@ import psycopg.connection
 import pytest
 from django.db import connection, connections
 
-from django_shedlock import executor, hold, signals
+from django_shedlock import hold, signals
 from django_shedlock.contrib.prometheus import receivers
+from django_shedlock.execution import executor
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.lock import Lock
 from django_shedlock.mutexes import Mutex
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import MINUTE, configure, force_release, state, take, try_from
 from tests.support.processes import Parent, worker, workers
 from tests.support.waiting import PATIENCE, wait_for

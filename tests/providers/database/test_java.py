@@ -8,14 +8,14 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.models.records import HAS_OPEN_RUN, held, not_running
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.locks import (
     MINUTE,
     configure,

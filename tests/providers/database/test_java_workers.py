@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.models import Counter
 from tests.support.java_shedlock import JavaShedLock

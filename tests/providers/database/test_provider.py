@@ -25,19 +25,19 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from django_shedlock import LockProviderError, hold
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import CONTENDED, LockHolder, LockState
+from django_shedlock.locks.status import CONTENDED, LockHolder, LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import (
     DatabaseLockProvider,
 )
-from django_shedlock.providers.database import connections as connecting
-from django_shedlock.providers.database.errors import is_conflict
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options, force_extend
+from django_shedlock.sql import connections as connecting
+from django_shedlock.sql.errors import is_conflict
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import LockProviderContract
+from django_shedlock.testing.contract.harness import Options, force_extend
 from tests.support.clocks import store_clock
 from tests.support.leases import is_kept_alive
 from tests.support.locks import (

@@ -13,14 +13,14 @@ from django.db import IntegrityError, OperationalError, connection
 from django_shedlock import assert_locked, execute, hold
 from django_shedlock.history import recording
 from django_shedlock.history.retention import prune_some
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.connections import (
+from django_shedlock.sql.connections import (
     has_own_transaction,
     in_callers_transaction,
 )
-from django_shedlock.test import is_held
+from django_shedlock.testing import is_held
 from tests.support.locks import configure, take_from, try_from, try_once
 from tests.support.processes import worker
 from tests.support.statements import says

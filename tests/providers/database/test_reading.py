@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import LockQuery, matches_any
 from django_shedlock.providers.database.reading import may_match
+from django_shedlock.sql.fields import DatabaseNow
 
 NAMES = ("import:1", "import:2", "Import:3", "100%", "a_b", "aXb", "[x]", "x", "*", "é")
 NAMES += ("xy", "]y", "job[1]")

@@ -14,11 +14,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.sql.compiler import SQLUpdateCompiler
 
 from django_shedlock import hold
-from django_shedlock.fields import DatabaseNow
 from django_shedlock.locks.lock import Lock
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import statements
-from django_shedlock.providers.database.compiling import (
+from django_shedlock.providers.database.reading import read
+from django_shedlock.sql.compiling import (
     BaseUpdate,
     Insert,
     Statement,
@@ -28,7 +28,7 @@ from django_shedlock.providers.database.compiling import (
     number,
     text,
 )
-from django_shedlock.providers.database.reading import read
+from django_shedlock.sql.fields import DatabaseNow
 from tests.support.locks import MINUTE, configure
 
 SOME = {

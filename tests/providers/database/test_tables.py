@@ -16,10 +16,10 @@ from django.db import connection, transaction
 from django_shedlock import hold
 from django_shedlock.checks import check_stores
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import MINUTE, configure, take_from, try_from
 
 BOTH = ["default", "other"]

@@ -13,8 +13,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.dynamodb import DynamoDBLockProvider
 from django_shedlock.providers.entries import Entry
-from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options
+from django_shedlock.testing import LockProviderContract
+from django_shedlock.testing.contract.harness import Options
 from tests.support.dynamodb_fixtures import LOGIN
 from tests.support.ports import free_port
 

@@ -21,7 +21,7 @@ from botocore.httpsession import URLLib3Session
 
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import JobState, LockHolder
+from django_shedlock.locks.status import JobState, LockHolder
 from django_shedlock.providers.dynamodb import SECOND, TRIES, DynamoDBLockProvider
 from django_shedlock.providers.entries import Entry
 from tests.support.dynamodb_fixtures import LOGIN

@@ -14,7 +14,7 @@ import pytest
 
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockState
+from django_shedlock.locks.status import LockState
 from django_shedlock.providers.dynamodb import SECOND, DynamoDBLockProvider
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 

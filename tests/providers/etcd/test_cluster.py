@@ -11,7 +11,7 @@ import pytest
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.providers.etcd.test_contract import end_lease
 from tests.support.etcd_servers import EtcdServer, etcd_servers, members_of

@@ -14,8 +14,8 @@ from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.providers.etcd_gateway import Known
-from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options
+from django_shedlock.testing import LockProviderContract
+from django_shedlock.testing.contract.harness import Options
 from tests.support.etcd_fixtures import PATIENT, prefixes
 from tests.support.etcd_servers import EtcdServer
 from tests.support.ports import free_port

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from django_shedlock.locks.configuration import LockConfiguration
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.testing.contract.harness import force_extend
 from tests.providers.etcd.test_contract import end_lease, known, put_record, send
 from tests.providers.etcd.test_requests import asked, lost_answers, two_endpoints
 from tests.support.etcd_servers import EtcdServer

@@ -13,7 +13,7 @@ from django_shedlock.durations import LONGEST
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.etcd import EtcdLockProvider
 from django_shedlock.providers.etcd_gateway import Members

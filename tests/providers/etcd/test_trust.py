@@ -10,7 +10,7 @@ import pytest
 
 from django_shedlock.checks import check_providers
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.etcd import EtcdLockProvider
 from tests.providers.etcd.test_checks import use

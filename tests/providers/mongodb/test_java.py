@@ -14,10 +14,10 @@ from pymongo.errors import DuplicateKeyError
 
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState, RunOutcome
+from django_shedlock.locks.status import LockHolder, LockState, RunOutcome
 from django_shedlock.providers.mongodb import MongoLockProvider
 from django_shedlock.schedules.state import Start, Trigger
-from django_shedlock.test.contract.harness import force_extend
+from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import (
     MINUTE,
     configure,

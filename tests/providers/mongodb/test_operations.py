@@ -19,7 +19,7 @@ from pymongo.errors import AutoReconnect, WTimeoutError
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.entries import Entry
 from django_shedlock.providers.mongodb import MongoLockProvider

@@ -11,8 +11,8 @@ import pytest
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.redis import RedisLockProvider
-from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options, status_of
+from django_shedlock.testing import LockProviderContract
+from django_shedlock.testing.contract.harness import Options, status_of
 from tests.support.ports import free_port
 from tests.support.redis_servers import PATIENT, RedisServer
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.states import LockHolder, LockState
+from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.redis import RedisLockProvider

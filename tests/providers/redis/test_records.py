@@ -10,7 +10,7 @@ import pytest
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.redis import RedisLockProvider
 from django_shedlock.schedules.cron import Schedule

@@ -14,7 +14,7 @@ import pytest
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.redis import RedisLockProvider
 from tests.providers.redis.test_contract import shift
 from tests.providers.redis.test_requests import SCHEDULE, SCHEDULED, lost_answers

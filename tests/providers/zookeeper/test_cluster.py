@@ -12,7 +12,7 @@ import pytest
 
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
 from tests.support.locks import (
     MINUTE,

@@ -12,8 +12,8 @@ import pytest
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
-from django_shedlock.test import LockProviderContract
-from django_shedlock.test.contract.harness import Options
+from django_shedlock.testing import LockProviderContract
+from django_shedlock.testing.contract.harness import Options
 from tests.support.ports import free_port
 from tests.support.zookeeper_fixtures import PATIENT, paths
 from tests.support.zookeeper_servers import ZooKeeperServer

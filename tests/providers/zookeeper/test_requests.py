@@ -18,7 +18,7 @@ from django_shedlock.durations import LONGEST
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.states import LockHolder
+from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import zookeeper
 from django_shedlock.providers.zookeeper import ZooKeeperLockProvider
 from tests.support.forks import assert_child_connects_anew, forked

@@ -15,7 +15,7 @@ from django_shedlock import LockConfiguration, LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
-from django_shedlock.test.contract.harness import try_from
+from django_shedlock.testing.contract.harness import try_from
 from tests.models import ElementSet, FencedWrite
 from tests.support.element_sets import Guard, lost_elements
 from tests.support.history import stale_writes

@@ -26,9 +26,9 @@ from django_shedlock import (
     scheduler_lock,
 )
 from django_shedlock.console.operators import RELEASE, OperatorAction
-from django_shedlock.jobs.catch_up import catch_up
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
+from django_shedlock.registry.catch_up import catch_up
 from django_shedlock.signals import lock_not_acquired, lock_released
 from tests.models import ElementSet, FencedWrite
 from tests.support.element_sets import Guard

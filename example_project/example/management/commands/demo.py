@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.core.management.base import BaseCommand
 
-from django_shedlock.test import force_release
+from django_shedlock.testing import force_release
 from example import crash
 from example.crash import Crash
 from example.jobs import LEASE

@@ -1,0 +1,168 @@
+"""The decorator of jobs."""
+
+import functools
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from asgiref.sync import iscoroutinefunction
+from django.core.management.base import BaseCommand
+
+from django_shedlock.exceptions import InvalidLockConfiguration
+from django_shedlock.execution.executor import (
+    aexecute_request,
+    execute_request,
+    makes_generator,
+)
+from django_shedlock.locks.configuration import LockOptions, make_request
+from django_shedlock.registry.jobs import (
+    Job,
+    invocation_here,
+    make_about,
+    report,
+    signature_of,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+CommandT = TypeVar("CommandT", bound=type[BaseCommand])
+
+WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local", "defer")
+"""Of tasks of django.tasks and RQ, Celery, Dramatiq, Huey, djhuey, Procrastinate."""
+JOB_OPTIONS = ("description", "runbook")
+
+
+class JobOptions(LockOptions, total=False):
+    """
+    The keyword options of ``scheduler_lock()``: a lock's, and what people read.
+
+    ``description`` says what the job is for: by default the first paragraph of its
+    docstring, or a command's ``help``. ``runbook`` is a link to the page that says what
+    to do if it fails.
+    """
+
+    description: str
+    runbook: str
+
+
+class LockDecorator(Protocol):
+    """What ``scheduler_lock(...)`` returns: a skipped call returns ``None``."""
+
+    @overload
+    def __call__(self, target: CommandT, /) -> CommandT: ...
+
+    @overload
+    def __call__(
+        self, target: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+
+    @overload
+    def __call__(self, target: Callable[P, T], /) -> Callable[P, T | None]: ...
+
+
+@overload
+def scheduler_lock(target: CommandT, /) -> CommandT: ...
+
+
+@overload
+def scheduler_lock(
+    name: str | None = None, /, **options: Unpack[JobOptions]
+) -> LockDecorator: ...
+
+
+@overload
+def scheduler_lock(
+    target: Callable[P, Coroutine[Any, Any, T]], /
+) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+
+
+@overload
+def scheduler_lock(target: Callable[P, T], /) -> Callable[P, T | None]: ...
+
+
+def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
+    """
+    Run a job only if no other worker runs it; a skipped call returns ``None``.
+
+    Put it on a function, a coroutine function, a method, or a ``BaseCommand`` class,
+    bare or with a name and options. The name is ``module.qualname`` by default. It may
+    have fields for the call's arguments, as in ``"import:{tenant}"``; write other
+    braces twice. Make it the outermost decorator, except for those that register the
+    job with a scheduler.
+
+    Raises ``InvalidLockConfiguration`` at once if it can't work. For a block of code,
+    use ``hold()``.
+    """
+    if target is None or isinstance(target, str):
+        return functools.partial(_lock, name=target, options=options)
+    if options:
+        raise InvalidLockConfiguration(
+            f"scheduler_lock({target!r}, ...): give the name, or nothing, before the "
+            "options, and put the result as a decorator on the job."
+        )
+    return _lock(target, name=None, options={})
+
+
+def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
+    is_command, problem = isinstance(target, type), ""
+    if isinstance(target, staticmethod | classmethod):
+        kind = type(target).__name__
+        problem = f"put @scheduler_lock below @{kind}, next to the function"
+    elif is_command and not issubclass(target, BaseCommand):
+        problem = "this class is no BaseCommand. Decorate a method"
+    elif not is_command and any(
+        callable(getattr(target, way, None)) for way in WAYS_TO_ENQUEUE
+    ):
+        problem = (
+            "it is a task of a queue, whose worker would run it without the lock; put "
+            "@scheduler_lock below the decorator that makes the task, next to the "
+            "function"
+        )
+    elif not callable(target):
+        problem = "decorate a function, a method or a management command's class"
+    elif makes_generator(target.handle if is_command else target):
+        problem = "a generator would release its lock too early; use hold() in it"
+    elif name is None and not hasattr(target, "__qualname__"):
+        problem = "it has no name of its own, so give the lock one"
+    if problem:
+        lock = "scheduler_lock" if name is None else f"Lock {name!r}"
+        raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")
+    named = target if hasattr(target, "__qualname__") else type(target)
+    path = f"{named.__module__}.{named.__qualname__}"
+    name = path if name is None else name
+    options = {**options}
+    description, runbook = (options.pop(key, None) for key in JOB_OPTIONS)
+    about = make_about(name, target, description, runbook)
+    request = make_request(name, options)
+    if not is_command:
+        return _locked(Job(path, target, request, about=about))
+    # handle() and not execute(), so that Django's own checks come first.
+    target.handle = _locked(Job(path, target.handle, request, target, about))
+    return target
+
+
+def _locked(job: Job) -> Callable[..., Any]:
+    function = job.function
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        task = functools.partial(function, *args, **kwargs)
+        result = execute_request(task, job.request_for(args, kwargs))
+        if invocation_here.get() is not None:
+            report(job, was_executed=result.was_executed)
+        return result.value
+
+    @functools.wraps(function)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        task = functools.partial(function, *args, **kwargs)
+        result = await aexecute_request(task, job.request_for(args, kwargs))
+        if invocation_here.get() is not None:
+            report(job, was_executed=result.was_executed)
+        return result.value
+
+    wrapper = arun if iscoroutinefunction(function) else run
+    # A caller that does not follow __wrapped__ would see (*args, **kwargs): Celery
+    # checks a task's arguments when it is sent. Some callables have no signature.
+    with suppress(TypeError, ValueError):
+        vars(wrapper)["__signature__"] = signature_of(function)
+    return wrapper

@@ -1,0 +1,257 @@
+"""The project's jobs: where they are decorated, and which can be started by name."""
+
+import ast
+import importlib
+import logging
+import pkgutil
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Warning
+from django.core.management import CommandError, call_command
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+from django_shedlock.exceptions import InvalidLockConfiguration, described
+from django_shedlock.execution.cancellation import run_async
+from django_shedlock.execution.executor import aexecute_request, execute_request
+from django_shedlock.locks.configuration import LockRequest
+from django_shedlock.registry import jobs as registry
+from django_shedlock.registry.commands import import_commands
+from django_shedlock.registry.jobs import About, Job
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import Start
+from django_shedlock.signals import logger
+
+DECORATOR = "scheduler_lock"
+"""The code of a module that decorates a job has this name."""
+PACKAGE = Path(__file__).parents[1]
+COMMANDS = Path("management", "commands")
+LEFT_OUT = {"__main__", "conftest", "migrations"}
+"""Modules and packages that are not searched: only their users import them."""
+
+Starter = Callable[[Start], bool]
+"""Runs a job here and now; returns whether it was executed. Raises what it raises."""
+
+
+@dataclass(frozen=True)
+class NamedJob:
+    """A job by the full name of its lock; without ``start`` if it needs arguments."""
+
+    name: str
+    provider: str
+    schedule: Schedule | None
+    start: Starter | None
+    about: About = field(default_factory=About)
+
+
+def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[NamedJob]:
+    """
+    Return the jobs whose locks this provider keeps, from all ``job_sources()``.
+
+    Sources that fail are logged, and added to ``failed``.
+    """
+    for source in job_sources():
+        try:
+            yield from (job for job in source() if job.provider == provider)
+        except Exception:  # the other sources' jobs are overdue, too
+            logger.exception("Not all jobs of %s are known.", source.__qualname__)
+            if failed is not None:
+                failed.append(source)
+
+
+_known: dict[str, dict[str, About]] = {}
+
+
+def known_jobs(provider: str) -> Mapping[str, About]:
+    """
+    Return what there is to know about the jobs whose locks this provider keeps.
+
+    Its keys are the names of the locks. They are looked for once, as this imports the
+    project's modules. After a source has failed it is asked again.
+    """
+    failed: list[Any] = []
+    jobs = _known.get(provider)
+    if jobs is None:
+        jobs = {job.name: job.about for job in named_jobs(provider, failed)}
+        if not failed:
+            _known[provider] = jobs
+    return jobs
+
+
+@receiver(setting_changed)
+def forget_jobs(**kwargs: Any) -> None:
+    """Look for the jobs again after ``override_settings``."""
+    _known.clear()
+
+
+def named_job(request: LockRequest, start: Starter | None) -> NamedJob:
+    """Return the job of this lock; the settings are read for it."""
+    configuration = request.configuration()
+    return NamedJob(configuration.name, request.provider, configuration.schedule, start)
+
+
+def run_locked(
+    request: LockRequest, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> bool:
+    """
+    Call the function under its lock, to the end if it is a coroutine function.
+
+    Return whether it was executed. Raises what it raises, and ``LockProviderError`` if
+    the store fails.
+    """
+    task = partial(function, *args, **kwargs)
+    if iscoroutinefunction(function):
+        # If the coroutine's own loop acquires the lock, its loss cancels the coroutine.
+        return run_async(partial(aexecute_request, task, request)).was_executed
+    return execute_request(task, request).was_executed
+
+
+def decorated_jobs() -> Iterator[NamedJob]:
+    """Return the decorated jobs whose locks have a fixed name."""
+    # A job that is missing here would not be started, or its record would be pruned.
+    import_jobs(logging.WARNING)
+    for job in sorted(registry.registered_jobs, key=lambda job: job.path):
+        if not job.has_fields:
+            start = partial(_start, job) if _needs_no_arguments(job) else None
+            with suppress(InvalidLockConfiguration):  # a system check reports it
+                yield replace(named_job(job.request, start), about=job.about)
+
+
+def job_sources() -> list[Callable[[], Iterator[NamedJob]]]:
+    """Return where jobs are found: an app's config may have ``shedlock_jobs()``."""
+    offered = (getattr(app, "shedlock_jobs", None) for app in apps.get_app_configs())
+    return [decorated_jobs, *filter(None, offered)]
+
+
+def _needs_no_arguments(job: Job) -> bool:
+    try:
+        if job.command is None:
+            registry.signature_of(job.function).bind()
+        else:
+            parser = job.command().create_parser("", job.command.__module__)
+            parser.parse_args([])
+    except CommandError:
+        return False
+    except Exception:
+        # Some functions have no signature. A command raises this again when it is
+        # started; the other jobs must be known.
+        return job.command is not None
+    return True
+
+
+def _start(job: Job, start: Start) -> bool:
+    if job.command is None:
+        return run_locked(registry.started_by(job.request, start), job.function)
+    with registry.invoked_by(start, job) as invocation:
+        call_command(job.command())
+    return invocation.was_executed is True
+
+
+def import_jobs(level: int = logging.DEBUG) -> list[CheckMessage]:
+    """
+    Import the modules in which jobs may be decorated, and ``SHEDLOCK_COMMANDS``.
+
+    One that cannot be imported is logged, left out and told by a message. Nearly every
+    command checks the project, and the check tells of them, so only callers that act on
+    the jobs raise the ``level``.
+    """
+    messages: list[CheckMessage] = []
+    for name in dict.fromkeys(decorated_modules()):
+        try:
+            importlib.import_module(name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a script may exit, and a test may skip itself
+            log = "Could not import %s to look for jobs."
+            logger.log(level, log, name, exc_info=True)
+            text = f"{name} can't be imported, so its jobs are not known: "
+            text += _reason(error)
+            if isinstance(error, InvalidLockConfiguration):
+                hint = "Correct that lock's name or options. Its job can't run before."
+                messages.append(Error(text, hint=hint, id="shedlock.E004"))
+                continue
+            hint = "Make it importable. If it is a script, put what it runs below "
+            hint += '`if __name__ == "__main__"`.'
+            # A warning, since the module may need what the command is about to make.
+            messages.append(Warning(text, hint=hint, id="shedlock.W002"))
+    for message in import_commands():
+        logger.log(level, "%s", message.msg)
+        messages.append(message)
+    return messages
+
+
+def decorated_modules() -> Iterator[str]:
+    """Return the apps' modules and management commands that name the decorator."""
+    roots = {Path(app.path).resolve() for app in apps.get_app_configs()}
+    for app in apps.get_app_configs():
+        # Django finds commands even in folders that are no packages.
+        commands = Path(app.path, COMMANDS)
+        seen = roots | {commands.resolve()}
+        yield from _decorated(commands, ".".join([app.name, *COMMANDS.parts]), seen)
+        yield from _decorated(Path(app.path), app.name, seen)
+
+
+def _decorated(folder: Path, package: str, seen: set[Path]) -> Iterator[str]:
+    # A link may lead to a folder that is searched anyway, under its own name.
+    modules = pkgutil.iter_modules([str(folder)])
+    for module in sorted(modules, key=lambda each: (folder / each.name).is_symlink()):
+        path, name = folder / module.name, f"{package}.{module.name}"
+        # Packages in a folder of tests are tests, too.
+        is_test = module.name.startswith("test") or (
+            module.ispkg and folder.name in ("test", "tests")
+        )
+        if is_test or module.name in LEFT_OUT or path.resolve() in seen:
+            continue
+        source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
+        if _names_decorator(source):
+            yield name
+        if module.ispkg:
+            seen.add(path.resolve())
+            yield from _decorated(path, name, seen)
+
+
+def _names_decorator(source: Path) -> bool:
+    try:
+        code = source.read_bytes()
+        if DECORATOR.encode() not in code:
+            return False
+        with warnings.catch_warnings():  # importing gives them again
+            warnings.simplefilter("ignore")
+            tree = ast.parse(code)
+    except OSError:
+        return False
+    except (MemoryError, RecursionError, SyntaxError, ValueError):
+        return True  # importing tells what is wrong
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=found) | ast.Attribute(attr=found) | ast.alias(name=found):
+                if found == DECORATOR:
+                    return True
+    return False
+
+
+def _reason(error: BaseException) -> str:
+    # A text, since the error would keep alive the jobs that the module did make.
+    text = described(error)
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen importlib")
+        and frame.filename != importlib.__file__
+        and not Path(frame.filename).is_relative_to(PACKAGE)
+    ]
+    if own:
+        last = [frame for frame in own if frame.filename == own[0].filename][-1]
+        text += f' (file "{last.filename}", line {last.lineno}: {last.line})'
+    elif isinstance(error, SyntaxError):
+        text += f' (file "{error.filename}")'
+    return text

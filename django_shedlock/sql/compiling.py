@@ -1,0 +1,407 @@
+"""Statements that are compiled once from a queryset, and executed many times."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter, methodcaller
+from typing import Any, Generic, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+from django.core.exceptions import FullResultSet
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.constants import OnConflict
+from django.db.models.sql import InsertQuery, UpdateQuery
+from django.db.models.sql.compiler import SQLCompiler
+
+from django_shedlock.sql.fields import UTCDateTimeField
+
+R = TypeVar("R")
+
+ROW_WAIT = "SHEDLOCK_ROW_WAIT"
+"""In a connection's settings: its statements wait for a row for a second at most."""
+KEY = "shedlock_key"
+"""Where a connection keeps which of a statement's texts are its own."""
+CONVERTERS = "shedlock_converters"
+"""Where it keeps what Django converts a statement's answer with."""
+PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?|'[a-z :]*'")
+"""What Python and SQL write in the same way, so it is no parameter."""
+TYPED = {"oracle"}
+"""Does not compare a literal with its texts; by construction, not tried."""
+PROBED = {"mysql", "oracle"}
+"""Their UPDATE waits for a row for a second at least; on Oracle by construction."""
+
+
+class Parameter(models.Expression):
+    """Stands in a queryset for a value that is given with each execution."""
+
+    def __init__(self, name: str, output_field: "models.Field[Any, Any]"):
+        super().__init__(output_field=output_field)
+        self.name = name
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+        return "%s", [self]  # which the value replaces, see Compiled.bind()
+
+    def preparation(self, connection: BaseDatabaseWrapper) -> Any:
+        """Return how a value is prepared for the driver; ``None`` if it need not be."""
+        features = connection.features
+        takes = {
+            models.CharField: True,
+            models.BigIntegerField: True,
+            models.FloatField: True,
+            models.DurationField: features.has_native_duration_field,
+            UTCDateTimeField: features.supports_timezones,
+        }
+        if takes[type(self.output_field)]:
+            return None
+        return self.output_field.get_db_prep_value
+
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        # Without the cast MySQL compares texts, so the number of digits matters.
+        if isinstance(self.output_field, models.DateTimeField):
+            return "CAST(%s AS DATETIME(6))", [self]
+        return self.as_sql(compiler, connection)
+
+
+text: Callable[..., Parameter] = partial(Parameter, output_field=models.CharField())
+number: Callable[..., Parameter] = partial(
+    Parameter, output_field=models.BigIntegerField()
+)
+seconds: Callable[..., Parameter] = partial(Parameter, output_field=models.FloatField())
+"""For a ``float``."""
+duration: Callable[..., Parameter] = partial(
+    Parameter, output_field=models.DurationField()
+)
+"""For a ``timedelta``."""
+instant: Callable[..., Parameter] = partial(Parameter, output_field=UTCDateTimeField())
+"""For an aware ``datetime``."""
+
+
+class TransactionSetting(models.Expression):
+    """
+    A condition that is true and sets something for its transaction, on PostgreSQL.
+
+    In autocommit the statement is the transaction, so a pooler keeps nothing of it.
+    ``only_with`` is a key that the connection's settings need for it.
+    """
+
+    def __init__(self, setting: str, value: str, only_with: str | None = None):
+        super().__init__(output_field=models.BooleanField())
+        self.setting: str = setting
+        self.value: str = value
+        self.only_with: str | None = only_with
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+        raise FullResultSet  # which leaves the condition out
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        if self.only_with and self.only_with not in connection.settings_dict:
+            raise FullResultSet
+        call = f"set_config('{self.setting}', '{self.value}', true)"
+        return f"{call} = '{self.value}'", []
+
+
+ASYNCHRONOUS_COMMIT = TransactionSetting("synchronous_commit", "off")
+"""
+Commits without a wait for the disk.
+
+Only for what a crash of the server may lose. Nothing is corrupted, and the next durable
+statement makes it durable, too.
+"""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """
+    A statement's text, and what stands for its placeholders.
+
+    Each of ``sources`` is the name of a value and how it is prepared, or no name and
+    the value itself.
+    """
+
+    sql: str
+    sources: tuple[tuple[str | None, Any], ...]
+    query: Any = None
+    columns: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        connection: BaseDatabaseWrapper,
+        sql: str,
+        parameters: Iterable[Any],
+        **others: Any,
+    ) -> Self:
+        """Return what Django compiled from a queryset with ``Parameter``s."""
+        sources: list[tuple[str | None, Any]] = []
+        remaining = iter(parameters)
+
+        def place(found: re.Match[str]) -> str:
+            if found[0] == "%%":
+                return found[0]
+            given: Any = next(remaining)
+            # A driver's own number is shown as one by str() only.
+            literal = repr(given) if isinstance(given, str) else str(given)
+            if isinstance(given, Parameter):
+                sources.append((given.name, given.preparation(connection)))
+            elif PLAIN.fullmatch(literal) and connection.vendor not in TYPED:
+                return literal
+            else:
+                sources.append((None, given))
+            return found[0]
+
+        return cls(re.sub("%[s%]", place, sql), tuple(sources), **others)
+
+    def bind(
+        self, values: Mapping[str, Any], connection: BaseDatabaseWrapper
+    ) -> list[Any]:
+        """Return the parameters with their values."""
+        bound = []
+        for name, given in self.sources:
+            if name is None:
+                bound.append(given)
+            elif given is None:
+                bound.append(values[name])
+            else:
+                bound.append(given(values[name], connection))
+        return bound
+
+
+class Statement(ABC, Generic[R]):
+    """
+    A statement that is built by a function, and compiled once for each database.
+
+    Calling it executes it on the connection that is given, with values by keyword, and
+    returns what ``fetch`` gets from Django's cursor.
+    """
+
+    fetch: Callable[[Any], R]
+
+    def __init__(self, build: Callable[[], Any]):
+        self._build = build
+        self._compiled: dict[Hashable, Compiled] = {}
+
+    def compiled(self, connection: BaseDatabaseWrapper) -> Compiled:
+        """Return the statement for this connection's database and settings."""
+        key = vars(connection)[KEY] = (
+            connection.alias,
+            connection.vendor,
+            ROW_WAIT in connection.settings_dict,
+            getattr(connection.features, "uses_server_side_binding", None),
+        )
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(self._build(), connection)
+        return self._compiled[key]
+
+    def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> R:
+        """Execute it."""
+        known = self._compiled.get(vars(connection).get(KEY))
+        compiled = known or self.compiled(connection)
+        with connection.cursor() as cursor:
+            cursor.execute(compiled.sql, compiled.bind(values, connection))
+            return self.fetch(cursor)
+
+    @abstractmethod
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled: ...
+
+
+def can_return(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether an UPDATE can return columns: SQLite does so since 3.35."""
+    known = connection.vendor in {"postgresql", "sqlite"}
+    return known and connection.features.can_return_columns_from_insert
+
+
+def returning(
+    column: str, compiled: Compiled, connection: BaseDatabaseWrapper
+) -> Compiled:
+    """Return the statement with a RETURNING clause, where the database has one."""
+    if not can_return(connection):
+        return compiled
+    return replace(compiled, sql=f"{compiled.sql} RETURNING {column}")
+
+
+def reported(cursor: Any) -> int | None:
+    """Return the number that the statement reports; see ``Reported``."""
+    return cursor.lastrowid if cursor.db.vendor == "mysql" else None
+
+
+class Reported(models.Func):
+    """
+    A number that MySQL and MariaDB report to the client, beside writing it.
+
+    Other databases return columns, so there it is the number alone.
+    """
+
+    function: Any = "LAST_INSERT_ID"
+    arity: Any = 1
+
+    def as_sql(  # type: ignore[override]
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        if connection.vendor == "mysql":
+            return super().as_sql(compiler, connection, **context)
+        return compiler.compile(self.source_expressions[0])
+
+
+class BaseUpdate(Statement[R]):
+    """An UPDATE: what is built is a queryset and its new columns; see ROW_WAIT."""
+
+    def __init__(self, build: Callable[[], Any], *, wait: str = "1s"):
+        super().__init__(build)
+        self._limit = TransactionSetting("lock_timeout", wait, only_with=ROW_WAIT)
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        records, columns = built
+        query = records.filter(self._limit).query.chain(UpdateQuery)
+        query.add_update_values(columns)
+        query.annotations = {}
+        compiler = query.get_compiler(connection=connection)
+        return Compiled.of(connection, *compiler.as_sql())
+
+
+class Update(BaseUpdate[int]):
+    """An UPDATE that returns how many records matched."""
+
+    fetch: Any = staticmethod(attrgetter("rowcount"))
+
+    @classmethod
+    def waiting(cls, wait: str) -> "Callable[[Callable[[], Any]], Update]":
+        """Return what makes the statement wait for a row for as long as this."""
+
+        def decorate(build: Callable[[], Any]) -> Update:
+            return cls(build, wait=wait)
+
+        return decorate
+
+
+class UpdateReturning(BaseUpdate[tuple[Any] | None]):
+    """
+    An UPDATE of one record that returns the new value of a column.
+
+    It returns a tuple of the value, or ``None`` if no record matched. MySQL and MariaDB
+    return the number that is ``Reported``; an old SQLite returns no value.
+    """
+
+    def __init__(self, build: Callable[[], Any], *, column: str):
+        super().__init__(build)
+        self._column = column
+
+    @staticmethod
+    def fetch(cursor: Any) -> tuple[Any] | None:
+        """Return the value, as far as the database can return one."""
+        if can_return(cursor.db):
+            rows = cursor.fetchall()  # SQLite commits when the last row was read
+            return (rows[0][0],) if rows else None
+        return (reported(cursor),) if cursor.rowcount else None
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        return returning(self._column, super()._compile(built, connection), connection)
+
+
+class Select(Statement[list[tuple[Any, ...]]]):
+    """A SELECT: what is built is a queryset of ``values_list()``."""
+
+    fetch: Any = staticmethod(methodcaller("fetchall"))
+
+    def __call__(
+        self, connection: BaseDatabaseWrapper, /, **values: Any
+    ) -> list[tuple[Any, ...]]:
+        """Execute it; return the rows as Django would."""
+        rows = super().__call__(connection, **values)
+        if not rows:
+            return rows
+        known = vars(connection).setdefault(CONVERTERS, WeakKeyDictionary())
+        if self not in known:
+            compiled = self.compiled(connection)
+            compiler = compiled.query.get_compiler(connection=connection)
+            known[self] = compiler, compiler.get_converters(compiled.columns)
+        compiler, converters = known[self]
+        return [tuple(row) for row in compiler.apply_converters(rows, converters)]
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        compiler = built.query.get_compiler(connection=connection)
+        sql, parameters = compiler.as_sql()
+        columns = tuple(column for column, _, _ in compiler.select)
+        select = {"query": built.query, "columns": columns}
+        return Compiled.of(connection, sql, parameters, **select)
+
+
+class Probe(Select):
+    """A SELECT that fails at once if another transaction has a row; see PROBED."""
+
+    # It keeps no row: a worker that is stopped before its UPDATE would keep the lock.
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        compiled = super()._compile(built, connection)
+        nowait = connection.ops.for_update_sql(nowait=True)
+        return replace(compiled, sql=f"{compiled.sql} {nowait}")
+
+
+class Insert(Statement[Any]):
+    """
+    An INSERT: what is built is the model, and the columns that are given.
+
+    If a row has the same value in the column ``unique``, that row gets the columns
+    ``updated`` instead. Without them it stays as it is.
+    """
+
+    fetch: Any = staticmethod(attrgetter("rowcount"))
+
+    def __init__(
+        self,
+        build: Callable[[], Any],
+        *,
+        unique: str | None = None,
+        updated: Sequence[str] = (),
+    ):
+        super().__init__(build)
+        self._unique = unique
+        self._updated = updated
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        model, columns = built
+        query = InsertQuery(model, **self._on_conflict(model, connection))
+        fields = [model._meta.get_field(column) for column in columns]
+        query.insert_values(fields, [model(**columns)])
+        compiler = query.get_compiler(connection=connection)
+        (compiled,) = compiler.as_sql()
+        return Compiled.of(connection, *compiled)
+
+    def _on_conflict(
+        self, model: Any, connection: BaseDatabaseWrapper
+    ) -> dict[str, Any]:
+        if self._unique is None:
+            return {}
+        unique = model._meta.get_field(self._unique)
+        # Without others it updates the unique column to what it is. An INSERT IGNORE of
+        # MySQL would also ignore values that do not fit.
+        updated = [model._meta.get_field(each) for each in self._updated] or [unique]
+        # MySQL and MariaDB take whichever unique column there is.
+        has_target = connection.features.supports_update_conflicts_with_target
+        return {
+            "on_conflict": OnConflict.UPDATE,
+            "update_fields": updated,
+            "unique_fields": [unique] if has_target else [],
+        }
+
+
+class InsertReturning(Insert):
+    """An INSERT that returns the value of a column; see ``UpdateReturning``."""
+
+    def __init__(self, build: Callable[[], Any], *, column: str):
+        super().__init__(build)
+        self._column = column
+
+    @staticmethod
+    def fetch(cursor: Any) -> Any:
+        """Return the value; ``None`` if the database returns none."""
+        return cursor.fetchall()[0][0] if can_return(cursor.db) else reported(cursor)
+
+    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+        return returning(self._column, super()._compile(built, connection), connection)

@@ -1,0 +1,381 @@
+"""The connection on which a lock statement runs, and when it is sent again."""
+
+import atexit
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, TypeVar
+
+from django.db import Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.creation import TEST_DATABASE_PREFIX
+
+from django_shedlock.background import Timetable
+from django_shedlock.clocks import uptime
+from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.sql import errors
+from django_shedlock.sql.compiling import ROW_WAIT
+
+T = TypeVar("T")
+Work = Callable[[BaseDatabaseWrapper, bool], T]
+"""Gets a connection, and whether it ran before: the reply to that may be lost."""
+
+ATTEMPTS = 6
+PATIENCE = 1.0
+"""Seconds after which a busy SQLite is not asked again: it has waited by itself."""
+SHORTEST_PAUSE = 0.005
+LONGEST_PAUSE = 0.03
+
+# Note [A connection of its own]
+# Inside the caller's transaction a lock would be invisible to other workers, would
+# make them block instead of skip, and would vanish with a rollback. So the statement
+# gets a private connection in autocommit. It is never drawn from Django's pool: with
+# every pooled connection in a caller's transaction each of them would wait for another
+# one. It may meet a row lock of the caller's own transaction, which waits for us: hence
+# the limit on the wait. SQLite has one writer, so there the caller's connection has to
+# do.
+SHARES_ONE_WRITER = {"sqlite"}
+AT_OPENING = {"mysql": "SET SESSION innodb_lock_wait_timeout = 1"}
+"""Limits the wait for a row, where the statement itself can't."""
+OPTIONS = {
+    "postgresql": {"connect_timeout": 5},
+    # MySQL's driver asks things as it connects, before it tells its socket.
+    "mysql": {"connect_timeout": 5, "read_timeout": 6, "write_timeout": 6},
+}
+"""Options of private connections, unless the project's settings have them."""
+ADDRESS = ("NAME", "HOST", "PORT", "USER")
+IN_TRANSACTION, IN_ERROR = 2, 3
+"""Statuses of libpq, which psycopg and psycopg2 have as they are."""
+IDLE = 5.0
+"""Seconds for which a private connection waits for its next statement."""
+LONGEST = 5.0
+"""Seconds for which a statement on a private connection waits for an answer."""
+LOOK = 1.0
+"""Seconds between two looks at them."""
+
+
+def run(
+    work: Work[T],
+    using: str,
+    *,
+    is_urgent: bool = False,
+    stays_here: bool = False,
+    patience: float | None = None,
+) -> T:
+    """
+    Return what ``work`` returns, once it got through on the connection it is given.
+
+    Urgent work never waits long for a row. Work that stays here is Django's own, on the
+    caller's connection. ``work`` runs again after a conflict, and once on a fresh
+    connection. Raises the ``django.db.Error`` that remains; ``NoAnswer`` if nobody can
+    tell whether the server has carried out the statement.
+    """
+    caller = connections[using]
+    may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
+    # In a TestCase only the test's own connection sees what the test wrote.
+    is_outside = not caller.in_atomic_block
+    is_ready = (
+        caller.connection is not None
+        and is_outside
+        and caller.autocommit
+        and not has_own_transaction(caller)
+    )
+    is_hasty = is_urgent and is_outside
+    is_private = may_leave and (
+        is_hasty or (not is_ready and in_callers_transaction(caller))
+    )
+    may_reconnect, was_sent, has_no_answer = True, False, False
+    give_up_at = time.monotonic() + (PATIENCE if patience is None else patience)
+    for attempts_left in reversed(range(ATTEMPTS)):
+        try:
+            with (
+                nullcontext(caller)
+                if is_ready and not is_private
+                else _given(caller, is_private=is_private)
+            ) as connection:
+                is_again, was_sent = was_sent, True
+                return work(connection, is_again)
+        except Error as error:
+            has_no_answer |= may_leave and was_sent and errors.is_lost_reply(error)
+            is_late = errors.is_busy(error) and time.monotonic() > give_up_at
+            may_try = attempts_left > 0 and not is_late
+            may_wait = may_try and has_no_answer and not is_urgent
+            if may_wait and errors.is_lock_timeout(error):
+                pass  # the lost statement before it may have the row until it commits
+            elif may_try and errors.is_conflict(error):
+                time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
+            elif may_try and may_reconnect and errors.may_be_lost_connection(error):
+                may_reconnect, is_private, is_ready = False, may_leave, False
+                _close_if_dead(caller)
+                private_connections.close_idle(using)
+            elif has_no_answer:
+                message = f"the connection broke before the answer: {error}"
+                raise errors.NoAnswer(message) from error
+            else:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def run_here(work: Callable[[], T], using: str) -> T:
+    """Return what Django's own ``work`` returns, on the caller's connection."""
+    return run(lambda *_: work(), using, stays_here=True)
+
+
+def _close_if_dead(caller: BaseDatabaseWrapper) -> None:
+    # Inside a transaction the caller has to learn of it.
+    if caller.connection is None or in_callers_transaction(caller):
+        return
+    if caller.get_autocommit() and not caller.is_usable():
+        caller.close()
+
+
+def _given(
+    caller: BaseDatabaseWrapper, *, is_private: bool
+) -> AbstractContextManager[BaseDatabaseWrapper]:
+    if is_private:
+        return private_connections.borrowed(caller)
+    caller.ensure_connection()  # before the statement counts as sent
+    if caller.vendor in SHARES_ONE_WRITER and has_own_transaction(caller):
+        return _own_savepoint(caller)
+    in_transaction = caller.in_atomic_block or not caller.get_autocommit()
+    return _savepoint(caller) if in_transaction else nullcontext(caller)
+
+
+# A savepoint, so that a statement that fails does not break the transaction it is in.
+@contextmanager
+def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+    with _stale_transactions(connection), transaction.atomic(connection.alias):
+        yield connection
+
+
+@contextmanager
+def _own_savepoint(connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+    # Django takes this connection for one in autocommit, and its atomic() would begin
+    # a transaction inside the caller's.
+    with _stale_transactions(connection):
+        _execute(connection, "SAVEPOINT shedlock")
+        try:
+            yield connection
+        except BaseException:
+            # An error such as a full disk has ended the whole transaction.
+            if has_own_transaction(connection):
+                _execute(connection, "ROLLBACK TO SAVEPOINT shedlock")
+                _execute(connection, "RELEASE SAVEPOINT shedlock")
+            raise
+        _execute(connection, "RELEASE SAVEPOINT shedlock")
+
+
+def _execute(connection: BaseDatabaseWrapper, statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@contextmanager
+def _stale_transactions(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    except Error as error:
+        if errors.is_busy(error):
+            # SQLite waits for as long as it is told, unless a wait can't help.
+            [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
+            has_waited = time.monotonic() >= began + timeout / 1000
+            code = getattr(error.__cause__, "sqlite_errorcode", None)
+            if code == errors.SQLITE_BUSY_SNAPSHOT or not has_waited:
+                message = "this transaction has read, and another process writes"
+                raise errors.StaleTransaction(message) from error
+        raise
+
+
+def in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a statement would be part of a transaction of the caller's."""
+    if connection.in_atomic_block:
+        return not is_in_test_transaction(connection)
+    if connection.connection is None:  # and a pool may have none to open it
+        return not connection.settings_dict["AUTOCOMMIT"]
+    return not connection.get_autocommit() or has_own_transaction(connection)
+
+
+def is_in_test_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the connection is inside of Django's ``TestCase``."""
+    # Its own blocks are no transaction of the user's.
+    blocks: list[Any] = connection.atomic_blocks
+    return any(block._from_testcase for block in blocks)
+
+
+def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """
+    Return whether the caller began a transaction without Django, by a raw BEGIN.
+
+    The driver of MySQL and MariaDB does not tell, so there the answer is always no: a
+    lock is then part of that transaction.
+    """
+    driver: Any = connection.connection
+    if connection.in_atomic_block or driver is None:
+        return False
+    if connection.vendor == "sqlite":
+        return bool(driver.in_transaction)
+    if connection.vendor == "postgresql":
+        return driver.info.transaction_status in (IN_TRANSACTION, IN_ERROR)
+    return False
+
+
+class PrivateConnections:
+    """
+    Connections in autocommit that only lock statements use.
+
+    An idle one is kept for the next statement, since opening one costs more than ten
+    locks. A timetable closes it after ``IDLE`` seconds, and interrupts a statement
+    that has had no answer for ``LONGEST`` seconds. Connections to a test's database are
+    not kept, so that the database can be dropped.
+    """
+
+    def __init__(self) -> None:
+        self._inherited: list[object] = []
+        self._watching = Timetable("connections")
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the connections: a forked child must not use its parent's."""
+        # Closed in the child, or by the garbage collector, they would end the parent's.
+        self._inherited.append(vars(self).copy())
+        self._idle: dict[BaseDatabaseWrapper, float] = {}
+        self._lent: dict[BaseDatabaseWrapper, tuple[float, int | None]] = {}
+        """Since when each one waits for an answer, and the socket of that."""
+        # Re-entrant, since a signal handler may release locks.
+        self._mutex = Mutex()
+        self._is_watched = False
+
+    @contextmanager
+    def borrowed(self, like: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+        """Lend one to the body; close it if the body raises."""
+        with self._mutex:
+            # The newest, so that the others can grow old and be closed.
+            idle = [c for c in self._idle if address(c) == address(like)]
+            connection = idle[-1] if idle else copy_of(like)
+            self._idle.pop(connection, None)
+        is_kept = False
+        try:
+            if connection.connection is None:
+                self._stamp(connection)
+                with self._watched(connection):
+                    _open(connection)
+            self._stamp(connection, _socket_of(connection))
+            yield connection
+            is_kept = not is_of_a_test(connection)
+        finally:
+            with self._mutex:
+                self._lent.pop(connection, None)
+                if is_kept:
+                    self._idle[connection] = time.monotonic()
+            if not is_kept:
+                close(connection)
+
+    def close_idle(self, using: str | None = None) -> None:
+        """Close the idle ones, to one database or to all."""
+        with self._mutex:
+            idle = [c for c in self._idle if using in (None, c.alias)]
+            for connection in idle:
+                del self._idle[connection]
+        for connection in idle:
+            close(connection)
+
+    @contextmanager
+    def _watched(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
+        # Django asks some things on a new connection, for which a pooler may lack room.
+        initialize = connection.init_connection_state
+
+        def initialize_watched() -> None:
+            self._stamp(connection, _socket_of(connection))
+            initialize()
+
+        vars(connection)["init_connection_state"] = initialize_watched
+        try:
+            yield
+        finally:
+            del vars(connection)["init_connection_state"]
+
+    def _stamp(
+        self, connection: BaseDatabaseWrapper, answer: int | None = None
+    ) -> None:
+        with self._mutex:
+            self._lent[connection] = (time.monotonic(), answer)
+            if not self._is_watched:
+                with suppress(RuntimeError):  # no room for a thread: the next one tries
+                    self._watching.add(self, self._look, uptime() + LOOK)
+                    self._is_watched = True
+
+    def _look(self) -> float | None:
+        now = time.monotonic()
+        with self._mutex:
+            expired = [c for c, at in self._idle.items() if at + IDLE < now]
+            for connection in expired:
+                del self._idle[connection]
+            # Under the mutex, so that no connection changes hands meanwhile.
+            silent = [c for c, (at, _) in self._lent.items() if at + LONGEST < now]
+            for connection in silent:
+                # Once: then the driver closes it, and another may get its number.
+                _, answer = self._lent.pop(connection)
+                if answer is not None:
+                    _interrupt(answer)
+            is_watched = self._is_watched = bool(self._idle or self._lent)
+        for connection in expired:
+            close(connection)
+        return uptime() + LOOK if is_watched else None
+
+
+private_connections: PrivateConnections = renewed_in_child(PrivateConnections())
+atexit.register(private_connections.close_idle)
+
+
+def copy_of(like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+    """Return a connection of our own; see Note [A connection of its own]."""
+    connection = like.copy()
+    settings = connection.settings_dict
+    settings["AUTOCOMMIT"] = True
+    settings[ROW_WAIT] = True
+    settings["OPTIONS"].pop("pool", None)
+    settings["OPTIONS"] |= OPTIONS.get(connection.vendor, {}) | settings["OPTIONS"]
+    connection.inc_thread_sharing()
+    return connection
+
+
+def _open(connection: BaseDatabaseWrapper) -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor in AT_OPENING:
+            cursor.execute(AT_OPENING[connection.vendor])
+
+
+def address(connection: BaseDatabaseWrapper) -> tuple[object, ...]:
+    """Return what tells one database from another: a tenant's may have its alias."""
+    return (connection.alias, *map(connection.settings_dict.get, ADDRESS))
+
+
+def _socket_of(connection: BaseDatabaseWrapper) -> int | None:
+    # Asked before the statement: MySQL's driver tells nothing while it waits.
+    fileno = getattr(connection.connection, "fileno", None)
+    return None if fileno is None else int(fileno())
+
+
+def _interrupt(answer: int) -> None:
+    # The caller gets an error from its driver. Its store hangs, or its pooler has no
+    # room.
+    with suppress(OSError):  # the other side has closed it
+        with socket.socket(fileno=os.dup(answer)) as waiting:
+            waiting.shutdown(socket.SHUT_RDWR)
+
+
+def close(connection: BaseDatabaseWrapper) -> None:
+    """Close it, whatever has become of it."""
+    with suppress(Error):
+        connection.close()
+
+
+def is_of_a_test(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether its database has the name of a test's database."""
+    name = str(connection.settings_dict["NAME"])
+    given = connection.settings_dict.get("TEST", {}).get("NAME")
+    return name.startswith(str(given or TEST_DATABASE_PREFIX))

@@ -1,9 +1,0 @@
-"""Loaded once by the process from which the contract's workers are forked."""
-
-import django
-
-django.setup()
-
-import django_shedlock.executor  # noqa: E402
-import django_shedlock.history.recording  # noqa: E402
-import django_shedlock.test.contract  # noqa: E402, F401

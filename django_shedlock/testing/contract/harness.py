@@ -1,0 +1,213 @@
+"""What the parts of the contract share: a provider, its hooks, and what applies."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_shedlock.clocks import uptime
+from django_shedlock.locks.configuration import ZERO, LockConfiguration
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.status import LockHolder, LockStatus
+from django_shedlock.providers import provider_instances, use_instances
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules.state import Start, Trigger
+from django_shedlock.testing.processes import PATIENCE
+
+Options = dict[str, Any]
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+SHORT = timedelta(milliseconds=50)
+
+
+class Contract:
+    """
+    The base of each part. Subclass ``LockProviderContract``, not this.
+
+    ``backend`` is the provider's class. Its class attributes, such as ``keeps_ticks``,
+    decide which tests there are.
+    """
+
+    backend: type[LockProvider]
+    pass_time: Callable[[Any, str, timedelta], None] | None = None
+    """
+    A method ``pass_time(provider, name, by)``, where the tests can let time pass.
+
+    It makes one lock that much older in the store, so that random steps may wait.
+    """
+
+    forget_record: Callable[[Any, str], None] | None = None
+    """
+    A method ``forget_record(provider, name)``, where the tests can delete a record.
+
+    People do it by hand, and some stores delete what nobody has used for long.
+    """
+
+    flags: tuple[str, ...] = ()
+    """Class attributes of the provider without which a part has no tests."""
+
+    def __init_subclass__(cls) -> None:
+        backend = getattr(cls, "backend", None)
+        if backend is None:
+            return
+        for part in cls.__mro__:
+            if not all(getattr(backend, flag) for flag in vars(part).get("flags", ())):
+                for name in vars(part):
+                    if name.startswith("test_"):
+                        setattr(cls, name, None)
+
+    @pytest.fixture
+    def options(self) -> Options:
+        """Return ``OPTIONS`` of a store without locks, also for other processes."""
+        return {}
+
+    @pytest.fixture
+    def unreachable_options(self) -> Options:
+        """Return ``OPTIONS`` of a store that can't be reached."""
+        pytest.fail(
+            f"{type(self).__name__} has no fixture unreachable_options. Let it return "
+            "OPTIONS with which no store answers."
+        )
+
+    @pytest.fixture
+    def provider(self, options: Options) -> LockProvider:
+        """Return the provider as ``SHEDLOCK_PROVIDERS`` makes it."""
+        return self.backend("default", **options)
+
+    def end_lease(self, provider: LockProvider, lock: Lock) -> None:
+        """Let the lease be over in the store. Override it where that can be at once."""
+
+        def is_over() -> bool:
+            status = provider.status(lock.name)
+            return status is None or not status.remaining
+
+        wait_for(is_over)
+
+    def outlast(self, lock: Lock) -> None:
+        """Let the lease be over, also as far as the holder knows."""
+        provider: Any = lock.provider
+        self.end_lease(provider, lock)
+        lock.lease_end = uptime()
+
+    def at_least(self, lease: timedelta) -> timedelta:
+        """Return the lease, or the shortest that the store can end."""
+        return max(lease, self.backend.shortest_lease)
+
+    @property
+    def short(self) -> timedelta:
+        """A lease whose end a test can wait for."""
+        return self.at_least(SHORT)
+
+
+def configure(
+    name: str = "job",
+    lock_at_most_for: timedelta = MINUTE,
+    lock_at_least_for: timedelta = ZERO,
+) -> LockConfiguration:
+    """Return the configuration of a lock without a schedule."""
+    return LockConfiguration(name, lock_at_most_for, lock_at_least_for)
+
+
+@contextmanager
+def configured(provider: LockProvider) -> Iterator[None]:
+    """Let jobs in the body use this provider, and none of the project's settings."""
+    outer = provider_instances()
+    with override_settings(
+        SHEDLOCK_ENABLED=True,
+        SHEDLOCK_NAMESPACE="",
+        SHEDLOCK_HISTORY=False,
+        SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR=MINUTE,
+        SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR=ZERO,
+    ):
+        use_instances({provider.alias: provider})
+        try:
+            yield
+        finally:
+            use_instances(outer)
+
+
+def try_from(
+    provider: LockProvider, configuration: LockConfiguration
+) -> Lock | LockHolder:
+    """Return the lock, or its holder."""
+    provider.check_configuration(configuration)
+    lock = Lock(provider, configuration)
+    return provider.acquire(lock) or lock
+
+
+def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
+    """Acquire the lock, which has to be free."""
+    lock = try_from(provider, configuration)
+    assert isinstance(lock, Lock), f"{configuration.name} is {lock.reason}"
+    return lock
+
+
+def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
+    """Try until the lock is ours."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        lock = try_from(provider, configuration)
+        if isinstance(lock, Lock):
+            return lock
+        time.sleep(random.uniform(0.001, 0.01))
+    pytest.fail(f"nobody released {configuration.name}")
+
+
+def is_held(provider: LockProvider, configuration: LockConfiguration) -> bool:
+    """Return whether the lock can't be acquired; release it if it can."""
+    lock = try_from(provider, configuration)
+    if isinstance(lock, LockHolder):
+        return True
+    provider.release(lock)
+    return False
+
+
+def status_of(provider: LockProvider, name: str = "job") -> LockStatus:
+    """Return the lock as the store knows it."""
+    status = provider.status(name)
+    assert status is not None, f"there is no record of {name}"
+    return status
+
+
+def force_release(provider: LockProvider, name: str = "job") -> bool:
+    """Release the lock as an operator does; return whether it was done."""
+    status = provider.status(name)
+    return status is not None and provider.replace(status, ZERO)
+
+
+def force_extend(provider: LockProvider, name: str, lasting: timedelta) -> bool:
+    """Extend the lease as an operator does; return whether it was done."""
+    status = provider.status(name)
+    return status is not None and provider.replace(status, lasting)
+
+
+def let_its_clock_move(provider: LockProvider, by: timedelta = ZERO) -> None:
+    """Wait until the store tells another instant: some have whole seconds."""
+    before = provider.now() + by
+    wait_for(lambda: provider.now() > before)
+
+
+def pause(provider: LockProvider, lasting: timedelta = HOUR) -> Lock:
+    """Acquire the lock as an operator does, so that its job does not run."""
+    start = Start(Trigger.OPERATOR)
+    wanted = LockConfiguration("job", lasting, start=start)
+    lock = Lock(provider, wanted, opens_run=False)
+    lock.locked_by = Pause("alice", "the mail server moves").identity()
+    assert provider.acquire(lock) is None
+    return lock
+
+
+def wait_for(condition: Callable[[], Any], pause: float = 0.01) -> Any:
+    """Return the first true result of ``condition``."""
+    deadline = time.monotonic() + PATIENCE
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(pause)
+    return result

@@ -1,0 +1,206 @@
+"""What real processes find that want one lock, are stopped, or die."""
+
+import os
+import random
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_shedlock.clocks import uptime
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.status import LockHolder
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.testing.contract.harness import (
+    MINUTE,
+    Contract,
+    Options,
+    configure,
+    take_at_last,
+    take_from,
+    try_from,
+)
+from django_shedlock.testing.processes import (
+    PATIENCE,
+    Parent,
+    Worker,
+    context,
+    worker,
+    workers,
+)
+
+RACERS = 16
+RACES = 5
+COUNTERS = 8
+STEPS = 6
+WORKERS = 4
+KILLS = 5
+LEASE = timedelta(seconds=1)
+"""Long enough to see that a lock of the dead is held, short enough to wait for it."""
+
+DRIFT = 0.01
+"""Seconds by which two clocks of one machine may differ after a lease."""
+
+Backend = type[LockProvider]
+
+
+def race(parent: Parent, backend: Backend, options: Options, barrier: Any) -> list[str]:
+    """Return the names that this process won, of those all processes wanted."""
+    provider = backend("default", **options)
+    won = []
+    for name in race_names():
+        barrier.wait(PATIENCE)
+        if isinstance(try_from(provider, configure(name)), Lock):
+            won.append(name)
+    return won
+
+
+def race_names() -> list[str]:
+    """Return the names of locks that nobody held yet, and of those that expired."""
+    return [f"{kind} {turn}" for turn in range(RACES) for kind in ("fresh", "expired")]
+
+
+def count(parent: Parent, backend: Backend, options: Options, counter: str) -> None:
+    """Add to a number in a file, which is read, and written, under its lock."""
+    provider, path = backend("default", **options), Path(counter)
+    for _ in range(STEPS):
+        lock = take_at_last(provider, configure())
+        value = int(path.read_text())
+        time.sleep(0.001)
+        path.write_text(str(value + 1))
+        assert provider.release(lock)
+
+
+def hold(
+    parent: Parent, backend: Backend, options: Options, lease: timedelta
+) -> tuple[bool, bool]:
+    """Take the lock; when told to go on, return whether it was extended, released."""
+    provider = backend("default", **options)
+    lock = take_from(provider, configure(lock_at_most_for=lease))
+    parent.say((lock.locked_by, lock.lease_end))
+    parent.wait()
+    return provider.extend(lock, MINUTE), provider.release(lock)
+
+
+def run_jobs(
+    parent: Parent, backend: Backend, options: Options, lease: timedelta, journal: str
+) -> None:
+    """Run the job again and again, and write down when each run begins and ends."""
+    provider = backend("default", **options)
+    configuration = configure(lock_at_most_for=lease)
+    with Path(journal).open("a", buffering=1) as lines:
+        while True:
+            lock = take_at_last(provider, configuration)
+            lines.write(f"{os.getpid()} {uptime()} {lock.lease_end}\n")
+            time.sleep(0.002)
+            lines.write(f"{os.getpid()}\n")
+            provider.release(lock)
+
+
+def overlaps(journal: Path) -> list[tuple[str, str]]:
+    """Return each worker that began within another one's lease, with that one."""
+    running: dict[str, tuple[float, float]] = {}
+    found = []
+    for line in journal.read_text().splitlines():
+        worker, *moments = line.split()
+        if moments:
+            begun, lease_end = map(float, moments)
+            found += [
+                (worker, other)
+                for other, (other_begun, other_end) in running.items()
+                # One that stood still since it acquired writes late, and began nothing.
+                if begun < other_end - DRIFT and other_begun < lease_end - DRIFT
+            ]
+            running[worker] = begun, lease_end
+        else:
+            del running[worker]
+    return found
+
+
+class RaceContract(Contract):
+    """Of all processes one holds a lock, whatever happens to the others."""
+
+    flags = ("is_shared",)
+
+    @pytest.fixture
+    def counter(self, tmp_path: Path) -> Path:
+        """Return a file with a number."""
+        path = tmp_path / "counter"
+        path.write_text("0")
+        return path
+
+    def test_one_of_sixteen_processes_wins(
+        self, provider: LockProvider, options: Options
+    ) -> None:
+        """Each fresh and each expired lock has exactly one winner of sixteen."""
+        expired = [name for name in race_names() if name.startswith("expired")]
+        for lock in [take_from(provider, configure(n, self.short)) for n in expired]:
+            self.outlast(lock)
+        barrier = context.Barrier(RACERS)
+        with workers(RACERS, race, self.backend, options, barrier) as racers:
+            won = sorted(name for racer in racers for name in racer.result())
+        assert won == sorted(race_names())
+
+    def test_processes_never_overlap(
+        self, provider: LockProvider, options: Options, counter: Path
+    ) -> None:
+        """Eight processes lose no step of a number that each of them counts up."""
+        with workers(COUNTERS, count, self.backend, options, str(counter)) as counting:
+            for each in counting:
+                each.result()
+        assert int(counter.read_text()) == COUNTERS * STEPS
+
+    def test_lock_of_a_killed_process(
+        self, provider: LockProvider, options: Options
+    ) -> None:
+        """It is held until its lease is over, and free then."""
+        lease = self.at_least(LEASE)
+        with worker(hold, self.backend, options, lease) as dying:
+            locked_by, lease_end = dying.heard()
+            dying.kill()
+        holder = try_from(provider, configure())
+        if isinstance(holder, LockHolder):
+            assert holder.locked_by == locked_by
+            take_at_last(provider, configure())
+        assert uptime() > lease_end - DRIFT
+
+    def test_stopped_process_is_late(
+        self, provider: LockProvider, options: Options
+    ) -> None:
+        """When it goes on, it neither extends nor releases the next holder's lock."""
+        with worker(hold, self.backend, options, self.at_least(LEASE)) as slow:
+            slow.heard()
+            slow.stop()
+            lock = take_at_last(provider, configure())
+            slow.send()
+            slow.go_on()
+            assert slow.result() == (False, False)
+        assert provider.extend(lock, 2 * MINUTE)
+        assert provider.release(lock)
+
+    def test_killed_at_any_moment(
+        self, provider: LockProvider, options: Options, tmp_path: Path
+    ) -> None:
+        """No run begins beside another one, or within the lease of a killed one."""
+        lease, journal = self.at_least(LEASE / 2), tmp_path / "journal"
+        arguments = (run_jobs, self.backend, options, lease, str(journal))
+        journal.touch()
+        with workers(WORKERS, *arguments) as running:
+            for _ in range(KILLS):
+                self._wait_for_runs(journal)
+                victim = running.pop(random.randrange(len(running)))
+                victim.kill()
+                victim.end()
+                running.append(Worker(*arguments))
+            self._wait_for_runs(journal)
+        assert overlaps(journal) == []
+
+    def _wait_for_runs(self, journal: Path) -> None:
+        # The job goes on, although workers die at any moment.
+        before = journal.stat().st_size
+        deadline = time.monotonic() + PATIENCE
+        while journal.stat().st_size < before + 500:
+            assert time.monotonic() < deadline, "nobody runs the job any more"
+            time.sleep(random.uniform(0, 0.01))

@@ -1,0 +1,414 @@
+"""What a lock with a schedule is: each tick is run once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from django_shedlock.execution.executor import aexecute
+from django_shedlock.locks.configuration import LockConfiguration
+from django_shedlock.locks.status import LockHolder, LockState
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import ScheduleState, Start, Trigger
+from django_shedlock.testing.contract.harness import (
+    MINUTE,
+    Contract,
+    configure,
+    configured,
+    force_release,
+    status_of,
+    take_from,
+    try_from,
+)
+
+YEARLY = "0 0 29 2 *"
+"""No test sees two of its ticks."""
+
+
+def yearly(day: datetime) -> str:
+    return f"0 0 {min(day.day, 28)} {day.month} *"
+
+
+NOW = datetime.now(UTC)
+BEHIND = yearly(NOW - timedelta(weeks=4))
+"""Its newest tick is of this year or the last one."""
+LONG_BEHIND = yearly(NOW - timedelta(weeks=8))
+"""Its newest tick is older."""
+AHEAD = yearly(NOW + timedelta(weeks=4))
+"""Its newest tick is eleven months old."""
+FURTHER_AHEAD = yearly(NOW + timedelta(weeks=8))
+
+
+def configure_tick(
+    trigger: Trigger = Trigger.SCHEDULER,
+    *,
+    expression: str = YEARLY,
+    lock_at_most_for: timedelta = MINUTE,
+    lock_at_least_for: timedelta = timedelta(0),
+    grace: timedelta = timedelta(0),
+) -> LockConfiguration:
+    return LockConfiguration(
+        "job",
+        lock_at_most_for,
+        lock_at_least_for,
+        schedule=Schedule(expression, "UTC"),
+        grace=grace,
+        start=Start(trigger),
+    )
+
+
+class TickContract(Contract):
+    """Of a schedule each tick is run once, by one host."""
+
+    flags = ("keeps_ticks",)
+
+    def ticks(self, provider: LockProvider) -> ScheduleState:
+        status = status_of(provider)
+        return status.schedule_state
+
+    def has_succeeded(self, provider: LockProvider) -> bool:
+        """Whether the newest tick that was begun has succeeded."""
+        ticks = self.ticks(provider)
+        assert ticks.tick is not None
+        assert ticks.due_at is not None
+        return ticks.due_at > ticks.tick
+
+    def test_tick_runs_once(self, provider: LockProvider) -> None:
+        """A lock of a schedule is not given again for a tick that was run."""
+        lock = take_from(provider, configure_tick())
+        assert provider.release(lock)
+        holder = try_from(provider, configure_tick())
+        assert isinstance(holder, LockHolder)
+        assert (holder.locked_by, holder.remaining) == (lock.locked_by, timedelta(0))
+        assert holder.tick == self.ticks(provider).tick
+        assert "is done, last run by" in holder.reason
+
+    def test_tick_that_runs_is_held(self, provider: LockProvider) -> None:
+        """The second caller for a tick is told of the holder, and need not wait."""
+        lock = take_from(provider, configure_tick())
+        holder = try_from(provider, configure_tick())
+        assert isinstance(holder, LockHolder)
+        assert holder.tick == self.ticks(provider).tick
+        assert holder.reason == f"held by {lock.locked_by}"
+
+    def test_lock_that_is_held_is_waited_for(self, provider: LockProvider) -> None:
+        """A caller for another tick, or for none, may wait for the lock."""
+        lock = take_from(provider, configure_tick(expression=LONG_BEHIND))
+        others = [
+            configure_tick(expression=BEHIND),
+            configure_tick(Trigger.OPERATOR),
+            configure_tick(Trigger.RETRY),
+            configure(),
+        ]
+        for configuration in others:
+            holder = try_from(provider, configuration)
+            assert isinstance(holder, LockHolder)
+            assert (holder.locked_by, holder.tick) == (lock.locked_by, None)
+
+    def test_lock_knows_its_tick(self, provider: LockProvider) -> None:
+        """The job can ask for which tick it runs; without a schedule for none."""
+        lock = take_from(provider, configure_tick())
+        assert lock.tick == self.ticks(provider).tick
+        assert provider.release(lock)
+        assert take_from(provider, configure()).tick is None
+
+    def test_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
+        """The record knows the newest tick, and the first that has not succeeded."""
+        lock = take_from(provider, configure_tick())
+        started = self.ticks(provider)
+        schedule = Schedule(YEARLY, "UTC")
+        assert started.tick == next(schedule.ticks_until(datetime.now(UTC)))
+        assert started.due_at == started.tick
+        assert started.schedule == schedule
+        assert provider.release(lock)
+        assert self.ticks(provider).due_at == next(schedule.ticks_after(started.tick))
+
+    def test_failure_is_no_success(self, provider: LockProvider) -> None:
+        """A tick whose job failed was run, and has not succeeded."""
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
+        assert not self.has_succeeded(provider)
+        assert isinstance(try_from(provider, configure_tick()), LockHolder)
+
+    def test_async_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
+        """A coroutine runs its tick once, and its success is that of the tick."""
+        schedule = Schedule(YEARLY, "UTC")
+
+        async def succeed() -> None:
+            """Be a job that succeeds at once."""
+
+        async def work() -> None:
+            assert (await aexecute(succeed, "job", schedule=schedule)).was_executed
+            again = await aexecute(succeed, "job", schedule=schedule)
+            assert not again.was_executed
+
+        with configured(provider):
+            async_to_sync(work)()
+        assert self.has_succeeded(provider)
+
+    def test_async_failure_is_no_success(self, provider: LockProvider) -> None:
+        """A tick whose coroutine failed was run, and has not succeeded."""
+
+        async def fail() -> None:
+            raise LookupError
+
+        with configured(provider), pytest.raises(LookupError):
+            async_to_sync(aexecute)(fail, "job", schedule=Schedule(YEARLY, "UTC"))
+        assert not self.has_succeeded(provider)
+        assert isinstance(try_from(provider, configure_tick()), LockHolder)
+
+    def test_lock_without_schedule_leaves_ticks_alone(
+        self, provider: LockProvider
+    ) -> None:
+        """The same lock can be acquired for no tick, which changes no tick."""
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
+        before = self.ticks(provider)
+        assert provider.release(take_from(provider, configure()))
+        assert self.ticks(provider) == before
+
+    def test_operator_may_run_a_tick_again(self, provider: LockProvider) -> None:
+        """By force a job runs though its tick is done, and is kept by at-least."""
+        configuration = configure_tick(lock_at_least_for=MINUTE)
+        assert provider.release(take_from(provider, configuration))
+        forced = configure_tick(Trigger.OPERATOR)
+        assert provider.release(take_from(provider, forced))
+        assert isinstance(try_from(provider, configuration), LockHolder)
+
+    def test_operator_does_not_disturb_a_running_job(
+        self, provider: LockProvider
+    ) -> None:
+        """Not even by force does a job run twice at a time."""
+        lock = take_from(provider, configure_tick())
+        holder = try_from(provider, configure_tick(Trigger.OPERATOR))
+        assert isinstance(holder, LockHolder)
+        assert provider.release(lock)
+
+    def test_operator_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
+        """A run by force is for the newest tick that is past, not for the next."""
+        assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
+        tick = self.ticks(provider).tick
+        assert tick is not None
+        assert tick < datetime.now(UTC)
+
+    def test_retry_runs_a_tick_until_it_succeeds(self, provider: LockProvider) -> None:
+        """What failed may be run again for its tick; what succeeded may not."""
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
+        tick = self.ticks(provider).tick
+        retry = configure_tick(Trigger.RETRY)
+        assert provider.release(take_from(provider, retry), succeeded=False)
+        assert provider.release(take_from(provider, retry))
+        assert isinstance(try_from(provider, retry), LockHolder)
+        assert self.ticks(provider).tick == tick
+
+    def test_retry_runs_what_is_registered_only(self, provider: LockProvider) -> None:
+        """Where no tick was run yet, there is none that has succeeded."""
+        provider.register("job", Schedule(YEARLY, "UTC"))
+        assert provider.release(take_from(provider, configure_tick(Trigger.RETRY)))
+
+    def test_retry_runs_what_was_registered_during_its_tick(
+        self, provider: LockProvider
+    ) -> None:
+        """Only a run that succeeded keeps a retry from the tick."""
+        provider.register("job", Schedule(BEHIND, "UTC"))
+        first = configure_tick(expression=BEHIND)
+        assert provider.release(take_from(provider, first), succeeded=False)
+        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        assert provider.release(take_from(provider, retry))
+        assert isinstance(try_from(provider, retry), LockHolder)
+
+    def test_lock_gets_a_schedule_later(self, provider: LockProvider) -> None:
+        """A lock that had none is overdue from its first tick on, too."""
+        assert provider.release(take_from(provider, configure()))
+        first = configure_tick(expression=BEHIND)
+        assert provider.release(take_from(provider, first), succeeded=False)
+        ticks = self.ticks(provider)
+        assert ticks.tick is not None
+        late = ticks.tick + timedelta(days=300)
+        assert ticks.overdue_since(late, MINUTE) == ticks.tick
+
+    def test_retry_runs_a_tick_that_never_began(self, provider: LockProvider) -> None:
+        """A caller that tries again after the store failed has its tick."""
+        assert provider.release(
+            take_from(provider, configure_tick(expression=LONG_BEHIND))
+        )
+        older = self.ticks(provider).tick
+        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        assert provider.release(take_from(provider, retry))
+        newer = self.ticks(provider).tick
+        assert older is not None
+        assert newer is not None
+        assert older < newer
+        assert isinstance(try_from(provider, retry), LockHolder)
+        holder = try_from(provider, configure_tick(expression=BEHIND))
+        assert isinstance(holder, LockHolder)
+
+    def test_late_retry_is_for_the_newer_tick(self, provider: LockProvider) -> None:
+        """Of a tick that failed and the next one only the next one is run."""
+        older = configure_tick(expression=LONG_BEHIND)
+        assert provider.release(take_from(provider, older), succeeded=False)
+        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        assert provider.release(take_from(provider, retry))
+        holder = try_from(provider, configure_tick(expression=BEHIND))
+        assert isinstance(holder, LockHolder)
+
+    def test_retry_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
+        """What comes again long after a success is not run for the next tick."""
+        assert provider.release(take_from(provider, configure_tick(expression=BEHIND)))
+        retry = configure_tick(Trigger.RETRY, expression=AHEAD)
+        assert isinstance(try_from(provider, retry), LockHolder)
+
+    def test_catch_up_runs_what_failed_once(self, provider: LockProvider) -> None:
+        """A tick that has not succeeded is caught up, but no second time."""
+        self.fail_at_newest_tick(provider)
+        catch_up = configure_tick(Trigger.CATCH_UP)
+        assert provider.release(take_from(provider, catch_up), succeeded=False)
+        assert isinstance(try_from(provider, catch_up), LockHolder)
+
+    def test_catch_up_leaves_what_succeeded(self, provider: LockProvider) -> None:
+        """There is nothing to catch up where the newest tick has succeeded."""
+        assert provider.release(take_from(provider, configure_tick(Trigger.OPERATOR)))
+        holder = try_from(provider, configure_tick(Trigger.CATCH_UP))
+        assert isinstance(holder, LockHolder)
+
+    def test_catch_up_minds_the_grace(self, provider: LockProvider) -> None:
+        """Nothing is caught up before it is overdue."""
+        self.fail_at_newest_tick(provider)
+        early = configure_tick(Trigger.CATCH_UP, grace=timedelta(days=5 * 366))
+        assert isinstance(try_from(provider, early), LockHolder)
+        take_from(provider, configure_tick(Trigger.CATCH_UP, grace=timedelta(0)))
+
+    def test_catch_up_leaves_an_expired_lock(self, provider: LockProvider) -> None:
+        """Its job may still run; only a release, by whomever, says that it does not."""
+        short = configure_tick(Trigger.OPERATOR, lock_at_most_for=self.short)
+        lock = take_from(provider, short)
+        self.outlast(lock)
+        holder = try_from(provider, configure_tick(Trigger.CATCH_UP))
+        assert isinstance(holder, LockHolder)
+        assert (holder.locked_by, holder.tick) == (lock.locked_by, lock.tick)
+        assert holder.reason.startswith("its lease is over, but ")
+        assert force_release(provider)
+        take_from(provider, configure_tick(Trigger.CATCH_UP))
+
+    @pytest.mark.parametrize(
+        "trigger", [Trigger.SCHEDULER, Trigger.RETRY, Trigger.OPERATOR]
+    )
+    def test_others_acquire_an_expired_lock(
+        self, provider: LockProvider, trigger: Trigger
+    ) -> None:
+        """A lease is over when it is over: the next tick is not lost."""
+        older = configure_tick(expression=LONG_BEHIND, lock_at_most_for=self.short)
+        self.outlast(take_from(provider, older))
+        lock = take_from(provider, configure_tick(trigger, expression=BEHIND))
+        assert provider.release(lock)
+
+    def test_tick_that_was_caught_up_is_run(self, provider: LockProvider) -> None:
+        """A scheduler that is very late does not run again what was caught up."""
+        older = configure_tick(expression=LONG_BEHIND)
+        assert provider.release(take_from(provider, older), succeeded=False)
+        catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
+        assert provider.release(take_from(provider, catch_up))
+        holder = try_from(provider, configure_tick(expression=BEHIND))
+        assert isinstance(holder, LockHolder)
+
+    def test_no_older_tick_is_caught_up(self, provider: LockProvider) -> None:
+        """Where a newer tick was run, the overdue one is not run after it."""
+        older = configure_tick(expression=LONG_BEHIND)
+        assert provider.release(take_from(provider, older), succeeded=False)
+        newer = configure_tick(expression=BEHIND)
+        assert provider.release(take_from(provider, newer), succeeded=False)
+        six_weeks = configure_tick(
+            Trigger.CATCH_UP, expression=BEHIND, grace=timedelta(weeks=6)
+        )
+        assert isinstance(try_from(provider, six_weeks), LockHolder)
+
+    def fail_at_newest_tick(self, provider: LockProvider) -> None:
+        lock = take_from(provider, configure_tick(Trigger.OPERATOR))
+        assert provider.release(lock, succeeded=False)
+
+    def test_no_start_consumes_a_tick_to_come(self, provider: LockProvider) -> None:
+        """A schedule that is changed afterwards is due at its own next tick."""
+        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
+        tick = self.ticks(provider).tick
+        assert tick is not None
+        assert tick < datetime.now(UTC)
+        lock = take_from(provider, configure_tick(expression="* * * * *"))
+        assert self.ticks(provider).schedule == Schedule("* * * * *", "UTC")
+        assert provider.release(lock)
+
+    def test_message_that_comes_late_is_for_its_own_tick(
+        self, provider: LockProvider
+    ) -> None:
+        """A start that tells when it was asked for leaves the newest tick alone."""
+        month_ago = datetime.now(UTC) - timedelta(weeks=6)
+        late = LockConfiguration(
+            "job",
+            MINUTE,
+            schedule=Schedule(BEHIND, "UTC"),
+            start=Start(asked_at=month_ago),
+        )
+        lock = take_from(provider, late)
+        assert lock.tick is not None
+        assert lock.tick < month_ago
+        assert provider.release(lock)
+        assert isinstance(try_from(provider, late), LockHolder)
+        take_from(provider, configure_tick(expression=BEHIND))
+
+    def test_registered_schedule_counts_from_now_on(
+        self, provider: LockProvider
+    ) -> None:
+        """A job that never ran is registered as free, and not overdue."""
+        provider.register("job", Schedule(BEHIND, "UTC"))
+        status = status_of(provider)
+        assert status.state is LockState.FREE
+        assert status.overdue_since(timedelta(0)) is None
+        take_from(provider, configure_tick(expression=BEHIND))
+
+    def test_registering_another_schedule_leaves_what_is_due(
+        self, provider: LockProvider
+    ) -> None:
+        """Two releases, each with its schedule, do not put off each other's ticks."""
+        self.fail_at_newest_tick(provider)
+        due_at = self.ticks(provider).due_at
+        for expression in (AHEAD, YEARLY, "* * * * *", AHEAD):
+            provider.register("job", Schedule(expression, "UTC"))
+            assert self.ticks(provider).schedule == Schedule(expression, "UTC")
+            assert self.ticks(provider).due_at == due_at
+        assert self.has_succeeded(provider) is False
+
+    def test_registering_another_schedule_puts_off_what_is_not(
+        self, provider: LockProvider
+    ) -> None:
+        """A schedule that was changed is due at its own next tick, if rarer, too."""
+        sooner, later = Schedule(AHEAD, "UTC"), Schedule(FURTHER_AHEAD, "UTC")
+        for schedule in (sooner, later, sooner):
+            provider.register("job", schedule)
+            assert self.ticks(provider).due_at == next(schedule.ticks_after(NOW))
+
+    def test_running_job_keeps_its_schedule(self, provider: LockProvider) -> None:
+        """Another one is registered when it ended, so its success is not mixed up."""
+        lock = take_from(provider, configure_tick(expression=AHEAD))
+        running = self.ticks(provider)
+        provider.register("job", Schedule("* * * * *", "UTC"))
+        assert self.ticks(provider) == running
+        assert provider.release(lock)
+        assert self.has_succeeded(provider)
+        provider.register("job", Schedule("* * * * *", "UTC"))
+        assert self.ticks(provider).schedule == Schedule("* * * * *", "UTC")
+
+    def test_success_of_another_schedule_is_none_of_this_one(
+        self, provider: LockProvider
+    ) -> None:
+        """That one's next tick, far ahead, does not hide that the next runs fail."""
+        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
+        lock = take_from(provider, configure_tick(expression="* * * * *"))
+        assert provider.release(lock, succeeded=False)
+        assert not self.has_succeeded(provider)
+
+    def test_registering_again_changes_nothing(self, provider: LockProvider) -> None:
+        """Only another schedule begins anew."""
+        assert provider.release(take_from(provider, configure_tick()), succeeded=False)
+        before = self.ticks(provider)
+        provider.register("job", Schedule(YEARLY, "UTC"))
+        assert self.ticks(provider) == before
+        provider.register("job", Schedule("@yearly", "UTC"))
+        assert self.ticks(provider).schedule == Schedule("@yearly", "UTC")

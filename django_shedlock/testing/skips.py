@@ -1,0 +1,62 @@
+"""Assert that jobs are skipped."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar, overload
+
+from asgiref.sync import iscoroutinefunction
+
+from django_shedlock import conf
+from django_shedlock.testing.attempts import attempts_here
+
+T = TypeVar("T")
+
+
+@overload
+def assert_skips() -> AbstractContextManager[None]: ...
+
+
+@overload
+def assert_skips(call: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+
+
+def assert_skips(
+    call: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any
+) -> Any:
+    """
+    Assert that what is called tries to run a job with a lock, but skips it.
+
+    Give it a callable with its arguments, and it returns what the callable returns. Or
+    enter it by ``with``, also in a coroutine. Raises ``AssertionError`` if a job runs,
+    or if none is tried, and says which.
+    """
+    if call is None:
+        return _skipping("the block")
+    named = getattr(call, "__qualname__", repr(call))
+    if iscoroutinefunction(call):
+        raise TypeError(
+            f"{named} is a coroutine function: await it in `with assert_skips():`."
+        )
+    with _skipping(named):
+        return call(*args, **kwargs)
+
+
+@contextmanager
+def _skipping(what: str) -> Iterator[None]:
+    with attempts_here() as attempts:
+        yield
+    if ran := [repr(each.name) for each in attempts.acquired]:
+        raise AssertionError(
+            f"{what} was to skip its job, but a job ran under lock {', '.join(ran)}. "
+            "Let another worker hold the lock, with held_elsewhere()."
+        )
+    if not conf.ENABLED.value:
+        raise AssertionError(
+            f"{what} skips nothing, since SHEDLOCK_ENABLED is off, as in unlocked(): "
+            "each job runs."
+        )
+    if not attempts.skipped:
+        raise AssertionError(
+            f"{what} tried no lock: no job with a lock was called, or this worker "
+            "holds its lock already, so that the job ran at once."
+        )

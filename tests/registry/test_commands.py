@@ -1,0 +1,371 @@
+"""Commands of other apps, locked by ``SHEDLOCK_COMMANDS``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import mail, management
+from django.core.management import ManagementUtility, call_command
+from django.core.management.commands import migrate
+from django.db.models.signals import post_migrate
+from django.test import override_settings
+
+from django_shedlock import InvalidLockConfiguration, scheduler_lock
+from django_shedlock.checks import check_jobs
+from django_shedlock.contrib.crontab.entries import CrontabEntry
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider
+from django_shedlock.registry.commands import NEVER_LOCKED
+from django_shedlock.registry.jobs import find_job, registered_jobs
+from django_shedlock.testing import held_elsewhere
+from tests.support.commands import run
+from tests.support.jobs import DAILY, only_jobs_of, ran
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SWEEP = '''
+from django.core.management.base import BaseCommand
+from tests.support.jobs import ran
+
+class Command(BaseCommand):
+    """Ignored, since there is a help."""
+
+    help = "Sweeps the floor."
+    requires_system_checks = []
+
+    def add_arguments(self, parser):
+        parser.add_argument("--room", default="all rooms")
+
+    def handle(self, *args, room, **options):
+        ran.append(room)
+'''
+SUBCLASS = "from others.management.commands.sweep import Command\n"
+SWEEP_DEEPER = f"""
+{SUBCLASS}
+class Command(Command):
+    pass
+"""
+DECORATED = f"""
+from django_shedlock import scheduler_lock
+{SUBCLASS}
+@scheduler_lock("sweep by hand")
+class Command(Command):
+    pass
+"""
+TYPED = """
+from django.core.management.base import BaseCommand
+from tests.support.jobs import ran
+
+class Typed(type(BaseCommand)):
+    # As django-typer's, whose options are the parameters of a class's own handle().
+    def __new__(mcs, name, bases, attributes):
+        if handle := attributes.pop("handle", None):
+            attributes |= {"typed": staticmethod(handle), "handle": Typed.handle}
+        return super().__new__(mcs, name, bases, attributes)
+
+    def handle(self, *args, **options):
+        self.typed(options["room"])
+
+class Command(BaseCommand, metaclass=Typed):
+    requires_system_checks = []
+
+    def add_arguments(self, parser):
+        for name in self.typed.__code__.co_varnames:
+            parser.add_argument(f"--{name}")
+
+    def handle(room):
+        ran.append(room)
+"""
+APPS = ["django_shedlock", "others"]
+LOCKED: dict[str, Any] = {"SHEDLOCK_COMMANDS": {"sweep": {"lock_at_most_for": "10m"}}}
+
+
+@pytest.fixture(autouse=True)
+def others(tmp_path: Path) -> Iterator[Callable[[str, str, str], None]]:
+    """Let there be an app of other people with a command, and perhaps more."""
+
+    def add(app: str, command: str, code: str) -> None:
+        folder = tmp_path / app / "management" / "commands"
+        folder.mkdir(parents=True, exist_ok=True)
+        (tmp_path / app / "__init__.py").touch()
+        (folder / f"{command}.py").write_text(code, encoding="utf-8")
+        importlib.invalidate_caches()
+        management.get_commands.cache_clear()
+
+    add("others", "sweep", SWEEP)
+    ran.clear()
+    sys.path.insert(0, str(tmp_path))
+    with only_jobs_of(), override_settings(INSTALLED_APPS=APPS):
+        management.get_commands.cache_clear()
+        yield add
+    sys.path.remove(str(tmp_path))
+    management.get_commands.cache_clear()
+    for name in [name for name in sys.modules if name.startswith(("others", "ours"))]:
+        del sys.modules[name]
+
+
+def by_command_line() -> None:
+    ManagementUtility(["manage.py", "sweep", "--room", "hall"]).execute()
+
+
+def by_code() -> None:
+    call_command("sweep", room="hall")
+
+
+def by_cron() -> None:
+    """As ``manage.py crontab run`` calls an entry of ``CRONJOBS``."""
+    args = ["sweep", "--room", "hall"]
+    CrontabEntry("* * * * *", "django.core.management.call_command", args).run()
+
+
+STARTS = [by_command_line, by_code, by_cron]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("apps", [APPS, APPS[::-1]])
+def test_command_is_locked(start: Callable[[], None], apps: list[str]) -> None:
+    """However it is started, and wherever its app stands."""
+    with override_settings(INSTALLED_APPS=apps, **LOCKED):
+        with held_elsewhere("sweep"):
+            start()
+        assert ran == []
+        start()
+    assert ran == ["hall"]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_command_without_the_setting_is_not_locked(start: Callable[[], None]) -> None:
+    """Also after the setting has gone."""
+    with override_settings(**LOCKED):
+        run("list")
+    with held_elsewhere("sweep"):
+        start()
+    assert ran == ["hall"]
+
+
+def test_subclass_of_a_locked_command_is_another_command(others: Any) -> None:
+    """The other app's class stays as it was."""
+    others("others", "sweep_deeper", SWEEP_DEEPER)
+    with override_settings(**LOCKED):
+        by_code()
+        with held_elsewhere("sweep"):
+            call_command("sweep_deeper", room="cellar")
+    assert ran == ["hall", "cellar"]
+
+
+def test_two_commands_of_one_class(others: Any) -> None:
+    """Each has its own lock, and is found as its own job."""
+    others("others", "tidy", SUBCLASS)
+    with override_settings(SHEDLOCK_COMMANDS={"sweep": {}, "tidy": {}}):
+        load = partial(management.load_command_class, "others")
+        commands = [load(name) for name in ("sweep", "tidy")]
+        jobs = [find_job(command.handle) for command in commands]
+    assert [job and job.request.name for job in jobs] == ["sweep", "tidy"]
+
+
+def test_options_are_those_of_the_decorator() -> None:
+    """With a name for the lock, which may have fields for the arguments."""
+    options = {"name": "sweep:{room}", "lock_at_least_for": "1m"}
+    with override_settings(SHEDLOCK_COMMANDS={"sweep": options}):
+        by_code()
+        by_code()
+        call_command("sweep", room="cellar")
+    assert ran == ["hall", "cellar"]
+
+
+def test_it_is_a_job_as_any_other() -> None:
+    """It has a history, is run by name and caught up, and says what it is for."""
+    commands = {"sweep": {**DAILY, "runbook": "https://example.com/sweep"}}
+    with override_settings(SHEDLOCK_COMMANDS=commands):
+        run("catch-up")
+        run("trigger", "sweep")
+        shown = run("show", "sweep")
+    assert ran == ["all rooms"]
+    assert LockRun.objects.get().name == "sweep"
+    assert "Sweeps the floor." in shown
+    assert "https://example.com/sweep" in shown
+
+
+def test_jobs_go_with_the_setting() -> None:
+    """So that no check finds those of an earlier test."""
+    with override_settings(**LOCKED):
+        by_code()
+        assert [job.request.name for job in registered_jobs] == ["sweep"]
+    assert list(registered_jobs) == []
+
+
+def test_decorated_command_keeps_its_lock(others: Any) -> None:
+    """Two locks around one command would make two histories of it."""
+    others("ours", "sweep", DECORATED)
+    with override_settings(INSTALLED_APPS=["ours", *APPS], **LOCKED):
+        [message] = [m for m in check_jobs() if m.id == "shedlock.E009"]
+        assert "decorated, with the lock 'sweep by hand'" in message.msg
+        with held_elsewhere("sweep by hand"):
+            by_code()
+        assert ran == []
+        with held_elsewhere("sweep"):
+            by_code()
+    assert ran == ["hall"]
+
+
+@pytest.mark.parametrize(
+    ("commands", "told"),
+    [
+        ({"swep": {}}, "INSTALLED_APPS. Did you mean 'sweep'?"),
+        ({"*": {}}, "['*']: there is no such command."),
+        ({7: {}}, "[7]: there is no such command."),
+        ({"runserver": {}}, "['runserver']: this command has no business under a"),
+        ({"sweep": "10m"}, "['sweep']: SHEDLOCK_COMMANDS['sweep'] = '10m': it must be"),
+        ({"sweep": {"wait": -1}}, "['sweep']: Lock 'sweep': wait (-1) must not"),
+        ({"sweep": {"for": 1}}, "['sweep']: Lock 'sweep': unknown option 'for'"),
+        ({"sweep": {"name": "a:{b c}"}}, "'a:{b c}': {b c} is no parameter of others."),
+        ({"broken": {}}, "['broken']: it can't be imported: ZeroDivisionError"),
+    ],
+)
+def test_e009_entry_without_effect(others: Any, commands: Any, told: str) -> None:
+    """E009 names the entry, what is wrong, and what to do."""
+    others("others", "broken", "1 / 0\n")
+    with override_settings(SHEDLOCK_COMMANDS=commands):
+        [message] = [m for m in check_jobs() if m.id == "shedlock.E009"]
+    assert f"{message.msg} {message.hint}".startswith("SHEDLOCK_COMMANDS[")
+    assert told in f"{message.msg} {message.hint}"
+
+
+def test_wrong_options_stop_the_command() -> None:
+    """It must not run without the lock that somebody wants."""
+    with override_settings(SHEDLOCK_COMMANDS={"sweep": {"wait": -1}}):
+        with pytest.raises(InvalidLockConfiguration, match=r"wait .-1. must"):
+            by_code()
+    assert ran == []
+
+
+def test_sound_entries_have_nothing_to_say() -> None:
+    """Neither for the command, nor for its lock."""
+    with override_settings(**LOCKED):
+        assert check_jobs() == []
+
+
+@pytest.mark.parametrize("name", sorted(NEVER_LOCKED - {"crontab"}))
+def test_never_locked_commands_exist(name: str) -> None:
+    """And they stay as they are, also before anybody has run the check."""
+    with override_settings(
+        INSTALLED_APPS=[*APPS, "django.contrib.staticfiles"],
+        SHEDLOCK_COMMANDS={name: {}},
+    ):
+        command = management.load_command_class(management.get_commands()[name], name)
+    assert not hasattr(command.handle, "__wrapped__")
+
+
+def test_w020_decorated_command_that_another_app_hides(others: Any) -> None:
+    """W020 tells it, until one of the two ways out is taken."""
+    others("ours", "sweep", DECORATED)
+
+    def warnings() -> list[str]:
+        return [
+            message.msg for message in check_jobs() if message.id == "shedlock.W020"
+        ]
+
+    with override_settings(INSTALLED_APPS=[*APPS, "ours"]):
+        [told] = warnings()
+        assert "`manage.py sweep` runs the command of others, which stands" in told
+        with override_settings(**LOCKED):
+            assert warnings() == []
+    with override_settings(INSTALLED_APPS=["ours", *APPS]):
+        assert warnings() == []
+
+
+def test_w020_other_command_that_is_broken(others: Any) -> None:
+    """The check goes on, whatever the other app's command raises."""
+    others("ours", "tidy", DECORATED)
+    others("others", "tidy", "1 / 0\n")
+    with override_settings(INSTALLED_APPS=[*APPS, "ours"]):
+        [message] = [m for m in check_jobs() if m.id == "shedlock.W020"]
+    assert "`manage.py tidy` runs the command of others" in message.msg
+
+
+def test_w020_command_that_is_made_elsewhere() -> None:
+    """A class outside the commands of an app is not run by its module's name."""
+
+    @scheduler_lock("elsewhere")
+    class Command(management.BaseCommand):
+        def handle(self, *args: Any, **options: Any) -> None: ...
+
+    assert [m for m in check_jobs() if m.id == "shedlock.W020"] == []
+    assert Command.__module__ == __name__
+
+
+def test_metaclass_that_reads_handle(others: Any) -> None:
+    """django-typer makes a command's options of the handle() that its class defines."""
+    others("others", "typed", TYPED)
+    with override_settings(SHEDLOCK_COMMANDS={"typed": {}}):
+        call_command("typed", "--room", "hall")
+        with held_elsewhere("typed"):
+            call_command("typed", "--room", "cellar")
+    assert ran == ["hall"]
+
+
+@pytest.fixture
+def deploying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this be no test, for which ``migrate`` would have no lock."""
+    monkeypatch.delattr(mail, "outbox")
+
+
+@pytest.mark.usefixtures("deploying")
+def test_look_of_migrate_is_never_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A skip has the status 0, which says that everything is applied."""
+    monkeypatch.setattr(migrate.MigrationExecutor, "migration_plan", one_is_missing)
+    with override_settings(SHEDLOCK_COMMANDS={"migrate": {}}):
+        with held_elsewhere("migrate"):
+            call_command("migrate", verbosity=0)  # skipped, or it would fail
+            call_command("migrate", "--plan")
+            with pytest.raises(SystemExit):
+                call_command("migrate", "--check")
+    assert "django_shedlock.0001_initial" in capsys.readouterr().out
+
+
+def one_is_missing(executor: Any, *args: Any, **options: Any) -> list[Any]:
+    return [(executor.loader.get_migration("django_shedlock", "0001_initial"), False)]
+
+
+@pytest.mark.usefixtures("deploying")
+@pytest.mark.parametrize("options", [{"lock_at_least_for": "1m"}, DAILY])
+def test_first_migrate_with_a_lock_that_is_remembered(
+    options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else could make the table that it needs for that."""
+    stands_in = contextmanager(lambda name: iter([True]))
+    monkeypatch.setattr(get_provider(), "stand_in", stands_in)
+    with override_settings(SHEDLOCK_COMMANDS={"migrate": options}):
+        call_command("migrate", verbosity=0)
+    assert not LockRecord.objects.exists()
+
+
+def test_databases_of_tests_are_migrated_without_a_lock() -> None:
+    """It may be in a store of others: a skip would leave the database empty."""
+    with override_settings(SHEDLOCK_COMMANDS={"migrate": {}}):
+        with held_elsewhere("migrate"), assert_runs():
+            call_command("migrate", verbosity=0)
+
+
+@contextmanager
+def assert_runs() -> Iterator[None]:
+    ended: list[Any] = []
+
+    def note(**told: Any) -> None:
+        ended.append(told)
+
+    post_migrate.connect(note)
+    try:
+        yield
+    finally:
+        post_migrate.disconnect(note)
+    assert ended

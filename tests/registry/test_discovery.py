@@ -1,0 +1,253 @@
+"""Where the project's jobs are looked for."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+from django.test import override_settings
+
+from django_shedlock import checks
+from django_shedlock.models import LockRecord
+from django_shedlock.registry import discovery
+from django_shedlock.registry.discovery import (
+    NamedJob,
+    decorated_jobs,
+    decorated_modules,
+    forget_jobs,
+    import_jobs,
+    known_jobs,
+    named_jobs,
+)
+from django_shedlock.registry.jobs import registered_jobs
+from django_shedlock.schedules.state import Start
+from django_shedlock.testing import held_elsewhere
+from tests.support.commands import run
+from tests.support.jobs import app_in, only_jobs_of, ran, scheduled_jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PACKAGES = "tests.apps.packages"
+MARKED = [f"{PACKAGES}.jobs.nightly", f"{PACKAGES}.tasks"]
+IMPORT = "from django_shedlock import scheduler_lock"
+BROKEN = "Could not import tests.apps.broken.jobs to look for jobs."
+
+
+@pytest.fixture(autouse=True)
+def no_other_jobs() -> Iterator[None]:
+    """Forget the jobs of other tests, and those that were imported before."""
+    for name in [name for name in sys.modules if name.startswith(f"{PACKAGES}.")]:
+        del sys.modules[name]
+    with only_jobs_of():
+        yield
+
+
+@pytest.mark.parametrize("apps", [[PACKAGES], [PACKAGES, f"{PACKAGES}.jobs"]])
+def test_modules_of_packages_are_found_once(apps: list[str]) -> None:
+    """Also a package's own module; not its programs, migrations and tests."""
+    with override_settings(INSTALLED_APPS=apps):
+        assert sorted(decorated_modules()) == MARKED
+
+
+def test_only_modules_with_the_mark_are_imported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What names no decorator is left alone, and so is what others import."""
+    with override_settings(INSTALLED_APPS=[PACKAGES]), caplog.at_level(logging.DEBUG):
+        import_jobs()
+    assert "Could not import" not in caplog.text
+    assert set(MARKED) <= set(sys.modules)
+    assert f"{PACKAGES}.jobs.plain" not in sys.modules
+
+
+@override_settings(INSTALLED_APPS=["django_shedlock", PACKAGES])
+def test_jobs_of_packages_are_known() -> None:
+    """They are started by name, registered, and keep their records."""
+    assert "has run" in run("trigger", "packages.task")
+    run("catch-up")
+    LockRecord.objects.update(lock_until="2020-01-01T00:00Z", released_at=None)
+    run("prune", "--unused-for", "1d")
+    names = LockRecord.objects.order_by("name").values_list("name", flat=True)
+    assert list(names) == ["packages.nightly", "packages.task"]
+
+
+@pytest.mark.parametrize("name", ["report", "fetch", "digest now"])
+def test_skip_of_a_job_by_name_is_told(name: str) -> None:
+    """Starting a function, a coroutine function or a command tells whether it ran."""
+    with scheduled_jobs() as jobs:
+        start = next(job.start for job in named_jobs("default") if job.name == name)
+        assert start is not None
+        with held_elsewhere(name):
+            assert not start(Start())
+        assert start(Start())
+    assert ran == [name], jobs
+
+
+def test_source_that_failed_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it had to say is not unknown until a restart; a success is kept."""
+    found = NamedJob("cron", "default", None, None)
+    answers: list[Any] = [OSError("not yet"), [found], [], []]
+
+    def source() -> Iterator[NamedJob]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        yield from answer
+
+    with scheduled_jobs() as jobs:
+        assert jobs
+        monkeypatch.setattr(discovery, "job_sources", lambda: [source, decorated_jobs])
+        forget_jobs()
+        assert {"cron", "report"} - {*known_jobs("default")} == {"cron"}
+        assert {"cron", "report"} - {*known_jobs("default")} == set()
+        assert "cron" in known_jobs("default")
+        with override_settings(CRONJOBS=[]):
+            assert "cron" not in known_jobs("default")
+    forget_jobs()
+    assert caplog.text.count("Not all jobs of") == 1
+
+
+def test_packages_of_tests_are_left_alone() -> None:
+    """An app of tests has none but tests in its packages."""
+    with override_settings(INSTALLED_APPS=["tests"]):
+        assert [name for name in decorated_modules() if name.count(".") > 1] == []
+
+
+@pytest.fixture
+def loose_app(tmp_path: Path) -> Iterator[Path]:
+    """Return the folder of an app that has nothing yet."""
+    with app_in(tmp_path) as app:
+        yield app
+
+
+def test_commands_in_folders_that_are_no_packages(loose_app: Path) -> None:
+    """Django finds such commands, too."""
+    commands = loose_app / "management" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "loose.py").write_text(IMPORT)
+    assert list(decorated_modules()) == ["loose_app.management.commands.loose"]
+
+
+def test_links_lead_nowhere_twice(loose_app: Path) -> None:
+    """Not even to a folder around them, which would never end."""
+    jobs = loose_app / "jobs"
+    jobs.mkdir()
+    for package in (loose_app, jobs):
+        (package / "__init__.py").touch()
+    (jobs / "nightly.py").write_text(IMPORT)
+    (jobs / "around").symlink_to(jobs)
+    (jobs / "app").symlink_to(loose_app)
+    (loose_app / "alias").symlink_to(jobs)
+    assert list(decorated_modules()) == ["loose_app.jobs.nightly"]
+
+
+def test_names_that_only_begin_like_others(loose_app: Path) -> None:
+    """What pytest and Django import themselves is left out, and nothing else."""
+    for name in ("conftest", "migrations", "migrations_report", "tests", "__main__"):
+        (loose_app / f"{name}.py").write_text(IMPORT)
+    assert list(decorated_modules()) == ["loose_app.migrations_report"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        IMPORT,
+        "from django_shedlock.registry.decorators import scheduler_lock as locked",
+        "import django_shedlock as s\n@s.scheduler_lock\ndef job(): ...",
+        "from .locks import *\n@scheduler_lock\ndef job(): ...",
+        "def decorated():\n    from .locks import scheduler_lock",
+    ],
+)
+def test_module_whose_code_names_the_decorator_is_found(
+    loose_app: Path, code: str
+) -> None:
+    """By whatever name and way it came there."""
+    (loose_app / "jobs.py").write_text(code)
+    assert list(decorated_modules()) == ["loose_app.jobs"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "# once locked by scheduler_lock",
+        '"""Is run without @scheduler_lock."""',
+        'names = ["scheduler_lock", f"scheduler_lock"]',
+        "from .locks import scheduler_lock_of_ours",
+    ],
+)
+def test_module_that_only_mentions_the_decorator_is_left_alone(
+    loose_app: Path, code: str
+) -> None:
+    """A script whose comment explains why it has no lock is not run by a check."""
+    (loose_app / "script.py").write_text(f"{code}\nraise SystemExit(1)")
+    assert list(decorated_modules()) == []
+
+
+@pytest.mark.parametrize("code", [b"def (:", b"\0", b"# coding: no\n", b"(" * 10_000])
+def test_module_that_cannot_be_read_is_imported_to_tell_why(
+    loose_app: Path, code: bytes
+) -> None:
+    """What is no Python ends no check, and stays no secret."""
+    (loose_app / "jobs.py").write_bytes(code + b"  # scheduler_lock")
+    [failed] = import_jobs()
+    assert failed.msg.startswith("loose_app.jobs can't be imported")
+    assert "Error: " in failed.msg
+
+
+@pytest.mark.filterwarnings("error")
+def test_looking_for_jobs_repeats_no_warning(loose_app: Path) -> None:
+    """Python warns of a doubtful string when it compiles it, and that is enough."""
+    (loose_app / "jobs.py").write_text('# scheduler_lock\nnumber = "\\d"')
+    assert list(decorated_modules()) == []
+
+
+def test_jobs_of_a_module_that_fails_later_are_forgotten(loose_app: Path) -> None:
+    """Nobody could run them."""
+    code = "@scheduler_lock('made')\ndef made(): ...\n1 / 0"
+    (loose_app / "jobs.py").write_text(f"{IMPORT}\n{code}")
+    [failed] = import_jobs()
+    gc.collect()
+    assert "ZeroDivisionError: division by zero" in failed.msg
+    assert list(registered_jobs) == []
+
+
+SILENT = "type('Silent', (Exception,), {'__str__': lambda self: exit()})()"
+"""An exception whose ``str()`` raises ``SystemExit``."""
+
+
+@pytest.mark.parametrize("end", ["SystemExit(0)", "BaseException('skipped')", SILENT])
+def test_script_that_ends_the_process_ends_no_other(
+    loose_app: Path, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    """A command that only looks for jobs goes on, and says what it left out."""
+    (loose_app / "script.py").write_text(f"{IMPORT}\nraise {end}")
+    import_jobs(logging.WARNING)
+    assert "Could not import loose_app.script to look for jobs." in caplog.text
+
+
+@override_settings(INSTALLED_APPS=["django_shedlock", "tests.apps.broken"])
+@pytest.mark.parametrize(
+    "command", [["catch-up"], ["prune", "--unused-for", "1d"], ["trigger", "nothing"]]
+)
+def test_module_that_cannot_be_imported_is_told(
+    command: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who starts jobs, or deletes records of unknown ones, logs it; a check tells."""
+    [message] = checks.check_jobs()
+    assert message.id == "shedlock.W002"
+    assert BROKEN not in caplog.text
+    try:
+        run(*command)
+    except CommandError:
+        assert command[0] == "trigger"
+    [record] = [r for r in caplog.records if r.getMessage() == BROKEN]
+    assert record.levelname == "WARNING"
+    assert "a_package_that_is_not_installed" in caplog.text
