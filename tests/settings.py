@@ -20,7 +20,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_shedlock",
-    "django_shedlock.contrib.prometheus",
     "tests",
 ]
 MIDDLEWARE = [

@@ -52,7 +52,6 @@ APPS = [
     "django_shedlock.contrib.crontab",
     "django_shedlock.contrib.opentelemetry",
     "django_shedlock.contrib.pings",
-    "django_shedlock.contrib.prometheus",
     "django_shedlock.contrib.sentry",
 ]
 

@@ -530,7 +530,7 @@ def test_e010_a_table_for_each_tenant(settings: Any, entry: str) -> None:
     """E010 refuses the app in TENANT_APPS, and names the way to go."""
     settings.SHARED_APPS = ["django_tenants", "django_shedlock"]
     assert found(run_checks(), "E010") == []
-    settings.TENANT_APPS = ["shop", "django_shedlock.contrib.prometheus"]
+    settings.TENANT_APPS = ["shop", "django_shedlock.contrib.pings"]
     assert found(run_checks(), "E010") == []
     settings.TENANT_APPS = ["shop", entry]
     [message] = found(run_checks(), "E010")

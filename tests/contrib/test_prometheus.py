@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,23 +22,15 @@ from prometheus_client import REGISTRY
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import DjangoAssertNumQueries
 
-from django_shedlock import (
-    Lock,
-    LockProviderError,
-    execute,
-    hold,
-    scheduler_lock,
-)
-from django_shedlock.contrib.prometheus import OTHERS, receivers
+from django_shedlock import execute, scheduler_lock
 from django_shedlock.contrib.prometheus.views import MetricsView, StoreCollector
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql.fields import DatabaseNow
-from django_shedlock.testing import MEMORY, force_release, held_elsewhere
+from django_shedlock.testing import MEMORY
 from tests.support.jobs import only_jobs_of
 from tests.support.lateness import (
     DAY,
@@ -49,11 +39,9 @@ from tests.support.lateness import (
     give_schedule,
     newest_tick,
 )
-from tests.support.leases import end_own_count
-from tests.support.locks import Broken, end_run, expire, pause, take
+from tests.support.locks import end_run, expire, pause, take
 from tests.support.operators import operator
 from tests.support.records import counted_records, make_record_unreadable
-from tests.support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
@@ -66,18 +54,6 @@ urlpatterns = [
     path("empty", MetricsView.as_view(token="")),
     path("public", MetricsView.as_view(public=True)),
 ]
-
-
-@pytest.fixture
-def lock_name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test counts."""
-    return str(request.node.name)
-
-
-def counted(metric: str, name: str) -> float:
-    """Return what this process has counted of a lock."""
-    labels = {"provider": "default", "lock": name}
-    return REGISTRY.get_sample_value(f"shedlock_{metric}", labels) or 0
 
 
 def stored() -> dict[tuple[str, str], float]:
@@ -93,98 +69,14 @@ def run_job(name: str) -> None:
     execute(lambda: None, name)
 
 
-def test_run_is_counted(lock_name: str) -> None:
-    """A run is an attempt that got the lock, and its duration is observed."""
-    run_job(lock_name)
-    run_job(lock_name)
-    assert counted("attempts_total", lock_name) == 2
-    assert counted("acquired_total", lock_name) == 2
-    assert counted("not_acquired_total", lock_name) == 0
-    assert counted("run_duration_seconds_count", lock_name) == 2
-    assert 0 < counted("run_duration_seconds_sum", lock_name) < 300
-
-
-def test_labels_of_counts_have_a_bound(lock_name: str) -> None:
-    """A worker for a million tenants keeps no million time series."""
-    before = counted("acquired_total", OTHERS)
-    with override_settings(SHEDLOCK_METRICS_MAX_LOCKS=2):
-        for number in (0, 1, 2, 3, 0):
-            run_job(f"{lock_name} {number}")
-    found = [counted("acquired_total", f"{lock_name} {n}") for n in range(4)]
-    assert found == [2, 1, 0, 0]
-    assert counted("acquired_total", OTHERS) == before + 2
-    assert counted("running", OTHERS) == 0
-
-
-def test_skip_is_counted(lock_name: str) -> None:
-    """A skipped job is an attempt that did not get the lock, and no run."""
-    with held_elsewhere(lock_name):
-        run_job(lock_name)
-    assert counted("attempts_total", lock_name) == 1
-    assert counted("not_acquired_total", lock_name) == 1
-    assert counted("acquired_total", lock_name) == 0
-    assert counted("run_duration_seconds_count", lock_name) == 0
-
-
-def test_lost_lock_is_counted(lock_name: str) -> None:
-    """A lock that was freed under its job is lost, and its run is observed."""
-    with hold(lock_name):
-        force_release(lock_name)
-    assert counted("lost_total", lock_name) == 1
-    assert counted("run_duration_seconds_count", lock_name) == 1
-
-
-def test_failed_run_is_observed(lock_name: str) -> None:
-    """A run that raises has a duration, too."""
-    with pytest.raises(Broken), hold(lock_name):
-        raise Broken
-    assert counted("run_duration_seconds_count", lock_name) == 1
-
-
-def test_running_jobs_are_counted(lock_name: str) -> None:
-    """The gauge is up while a job runs, and down again after it."""
-    with hold("another"), hold(lock_name):
-        assert counted("running", lock_name) == 1
-    assert counted("running", lock_name) == 0
-
-
-@pytest.mark.each_store
-def test_failed_release_leaves_nothing_running(
-    lock_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job whose lock could not be released does not run for ever."""
-
-    def refuse(provider: DatabaseLockProvider, lock: Lock) -> bool:
-        raise LockProviderError("no release today")
-
-    with hold(lock_name) as lock:
-        monkeypatch.setattr(DatabaseLockProvider, "release", refuse)
-    monkeypatch.undo()
-    force_release(lock_name)
-    end_own_count(lock)
-    run_job(lock_name)
-    assert counted("running", lock_name) == 0
-
-
-def test_names_that_share_a_label_are_counted_together(lock_name: str) -> None:
-    """SHEDLOCK_METRICS_LABEL bounds the number of time series."""
-    with override_settings(SHEDLOCK_METRICS_LABEL=lambda name: name.split(":")[0]):
-        with hold(f"{lock_name}:1"), hold(f"{lock_name}:2"):
-            assert counted("running", lock_name) == 2
-    assert counted("acquired_total", lock_name) == 2
-    assert counted("acquired_total", f"{lock_name}:1") == 0
-
-
 @pytest.mark.parametrize("broken", ["no.such.function", lambda name: 1 / 0])
-def test_broken_label_breaks_no_job(
+def test_broken_label_breaks_no_scrape(
     broken: Callable[[str], str] | str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A label that can't be made is logged, and the job is counted all the same."""
-    before = counted("acquired_total", "(unlabelled)")
+    """A label that can't be made is logged, and the lock has metrics all the same."""
+    run_job("job")
     with override_settings(SHEDLOCK_METRICS_LABEL=broken):
-        assert execute(lambda: "done", "job").value == "done"
         assert ("shedlock_held", "(unlabelled)") in stored()
-    assert counted("acquired_total", "(unlabelled)") == before + 1
     assert "SHEDLOCK_METRICS_LABEL failed for lock 'job'" in caplog.text
 
 
@@ -522,12 +414,12 @@ def refuse(execute: Any, sql: str, *arguments: Any) -> Any:
 
 
 def test_store_that_fails_breaks_no_scrape(caplog: pytest.LogCaptureFixture) -> None:
-    """Without its store a scrape still tells what the process counted, and logs why."""
+    """A scrape without its store still shows the process's metrics, and logs why."""
     with connection.execute_wrapper(refuse):
         page = Client().get("/public")
     assert page.status_code == 200
     assert 'shedlock_store_up{provider="default"} 0.0' in page.content.decode()
-    assert "shedlock_attempts_total" in page.content.decode()
+    assert "python_info" in page.content.decode()
     assert "no reading today" in caplog.text
 
 
@@ -555,7 +447,7 @@ def test_page_is_valid_and_never_cached() -> None:
     run_job('quoted "name"')
     page = Client().get("/public", headers={"Accept": "application/openmetrics-text"})
     names = {f.name for f in text_string_to_metric_families(page.content.decode())}
-    assert {"shedlock_attempts", "shedlock_held", "shedlock_store_up"} <= names
+    assert {"shedlock_held", "shedlock_store_up", "python_info"} <= names
     assert "no-store" in page.headers["Cache-Control"]
     plain = Client().get("/public")
     assert plain.headers["Content-Type"].startswith("text/plain")
@@ -615,58 +507,26 @@ def test_view_is_in_no_transaction() -> None:
     assert MetricsView.as_view()._non_atomic_requests == {"default", "other"}
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_child_counts_though_its_parent_was_counting() -> None:
-    """What a thread of the parent had locked, nobody would unlock in the child."""
-    locked, done = threading.Event(), threading.Event()
-
-    def count() -> None:
-        with receivers._counting:
-            locked.set()
-            done.wait()
-
-    thread = threading.Thread(target=count)
-    thread.start()
-    locked.wait()
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if receivers._counting.acquire(timeout=PATIENCE) else 1)
-    _, status = os.waitpid(child, 0)
-    done.set()
-    thread.join()
-    assert os.waitstatus_to_exitcode(status) == 0
-
-
-def test_signal_handler_may_count_while_its_thread_counts() -> None:
-    """Else a shutdown that uses release_all() could wait for ever."""
-    with receivers._counting:
-        assert receivers._counting.acquire(timeout=PATIENCE)
-        receivers._counting.release()
-
-
-SCRIPT = """
+WORKERS = """
 import django
 from django.conf import settings
 from django_shedlock.testing import MEMORY
 
-settings.configure(
-    INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.prometheus"],
-    SHEDLOCK_PROVIDERS=MEMORY,
-)
+settings.configure(INSTALLED_APPS=["django_shedlock"], SHEDLOCK_PROVIDERS=MEMORY)
 django.setup()
-"""
-WORKERS = f"""{SCRIPT}
+
 import os
 from django.test import RequestFactory
-from django_shedlock import execute, hold
+from django_shedlock import hold
 from django_shedlock.contrib.prometheus.views import MetricsView
+from prometheus_client import Counter
+
+ORDERS = Counter("orders", "Orders of the shop.")
 
 for _ in range(2):
     worker = os.fork()
     if worker == 0:
-        execute(lambda: None, "job")
-        holding = hold("other")
-        holding.__enter__()
+        ORDERS.inc()
         os._exit(0)
     assert os.waitpid(worker, 0) == (worker, 0)
 with hold("other"):
@@ -699,17 +559,10 @@ def python(script: str, **environment: str) -> str:
 
 
 def test_processes_add_up(tmp_path: Path) -> None:
-    """In prometheus_client's multiprocess mode each worker counts for all."""
-    page = python(WORKERS, PROMETHEUS_MULTIPROC_DIR=str(tmp_path))
-
-    def value(metric: str, name: str) -> str:
-        found = re.findall(rf'^{metric}{{.*lock="{name}".*}} (.+)$', page, re.M)
-        return "".join(found)
-
-    assert value("shedlock_acquired_total", "job") == "2.0"
-    assert value("shedlock_run_duration_seconds_count", "job") == "2.0"
-    assert value("shedlock_running", "other") == "3.0"
-    assert value("shedlock_held", "other") == "1.0"
+    """The page adds up a project's metrics in prometheus_client's multiprocess mode."""
+    page = python(WORKERS, PROMETHEUS_MULTIPROC_DIR=str(tmp_path)).splitlines()
+    assert "orders_total 2.0" in page
+    assert 'shedlock_held{lock="other",provider="default"} 1.0' in page
     assert 'shedlock_store_up{provider="default"} 1.0' in page
 
 

@@ -3,11 +3,8 @@
 from django_shedlock import conf
 from django_shedlock.signals import logger
 
-LABELS = ("provider", "lock")
 UNLABELLED = "(unlabelled)"
 """The label of names for which ``SHEDLOCK_METRICS_LABEL`` fails."""
-OTHERS = "(others)"
-"""The label of names for which the counts of a process have no room."""
 
 
 def own_name(name: str) -> str:

@@ -32,9 +32,10 @@ Sample = tuple[str, list[str], Value]
 
 class MetricsView(MonitoringView):
     """
-    All metrics of this process, and those of the locks in the stores.
+    The metrics of the locks in the stores, and those of your own in this process.
 
-    With ``PROMETHEUS_MULTIPROC_DIR`` it shows all processes that share that directory.
+    With ``PROMETHEUS_MULTIPROC_DIR`` the page adds up your own metrics over all
+    processes that share that directory.
     Callers without permission get a 403: see ``MonitoringView``.
     """
 
@@ -53,7 +54,7 @@ class MetricsView(MonitoringView):
 
 class StoreCollector(Collector):
     """
-    The locks of all providers, also those of processes that nobody scrapes.
+    The locks of all providers, whichever process holds them.
 
     It reads records only: one statement for their number, and one for each page of
     them. Of more locks than ``SHEDLOCK_METRICS_MAX_LOCKS`` it reads the most urgent

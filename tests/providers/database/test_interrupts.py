@@ -15,8 +15,7 @@ import psycopg.connection
 import pytest
 from django.db import connection, connections
 
-from django_shedlock import hold, signals
-from django_shedlock.contrib.prometheus import receivers
+from django_shedlock import hold
 from django_shedlock.execution import executor
 from django_shedlock.locks.configuration import make_request
 from django_shedlock.locks.lock import Lock
@@ -54,8 +53,6 @@ def harden_mutexes() -> None:
     """Give the libraries beside us mutexes as ours are, which Python 3.14 needs."""
     vars(connections["default"])["_thread_sharing_lock"] = Mutex()
     vars(psycopg.connection)["Lock"] = Mutex
-    signals.lock_acquired.disconnect(receivers.count_acquired)
-    signals.lock_released.disconnect(receivers.observe_duration)
 
 
 def lock_until_interrupted(lock: Lock, parent: Parent) -> BaseException:
