@@ -540,7 +540,7 @@ import sys
 import django
 from django.conf import settings
 
-sys.modules["prometheus_client"] = sys.modules["health_check"] = None
+sys.modules["prometheus_client"] = None
 settings.configure(INSTALLED_APPS=["django_shedlock"])
 django.setup()
 import django_shedlock.testing, django_shedlock.console.monitoring.search
@@ -567,5 +567,5 @@ def test_processes_add_up(tmp_path: Path) -> None:
 
 
 def test_core_needs_no_other_library() -> None:
-    """The package works where prometheus-client and django-health-check are missing."""
+    """The package works where prometheus-client is missing."""
     python(CORE)

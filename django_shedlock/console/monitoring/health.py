@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
@@ -151,7 +151,7 @@ class HealthCheck:
 
     grace: Duration | None = None
     held_for: Duration | None = None
-    ignored: Sequence[str] = field(default=(), repr=False)
+    ignored: Sequence[str] = ()
     clock_tolerance: Duration = TOLERANCE
     keep_for: Duration = KEEP_FOR
     deadline: Duration = DEADLINE

@@ -17,7 +17,7 @@ import pytest
 from django.core.cache import cache
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.management import call_command
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
 from django.http import HttpResponse
 from django.test import Client, RequestFactory, override_settings
 from django.urls import path
@@ -365,6 +365,19 @@ class TestVerdicts:
         goes_on.set()
         assert wait_for(lambda: Client().get("/hasty").status_code == 200)
         assert wait_for(lambda: not threads)
+
+    def test_caller_keeps_no_connection(self) -> None:
+        """The check opens no connection in the thread of its caller."""
+        left: list[Any] = []
+
+        def check() -> None:
+            HealthCheck(keep_for=0).verdict(["default"])
+            left.extend(c.connection for c in connections.all(initialized_only=True))
+
+        thread = threading.Thread(target=check)
+        thread.start()
+        thread.join()
+        assert not any(left)
 
     def test_check_that_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its connection may be dead: the store is asked again, in few threads."""
