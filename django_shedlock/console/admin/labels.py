@@ -139,7 +139,8 @@ def filled_in(sentence: str, **values: str) -> SafeString:
     """
     Return the translated sentence with these values.
 
-    A value that is plain text keeps its own direction in an Arabic sentence.
+    A value that is plain text keeps its own direction, also where the sentence runs
+    from right to left.
     """
     cells = {
         key: value if isinstance(value, SafeString) else isolated(value)
