@@ -177,7 +177,7 @@ def test_goals_are_beside_what_was_measured(locks: tuple[Path, list[str]]) -> No
 
 DISTRIBUTIONS = {"pglock": "django-pglock"}
 """Names that differ from those of their modules by more than a dash."""
-OURS = {"asgiref", "django", "django_shedlock"}
+OURS = {"asgiref", "cronsim", "django", "django_shedlock"}
 """What is installed with the package itself."""
 
 

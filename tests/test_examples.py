@@ -84,10 +84,7 @@ NOT_RUN = {
     ("README.rst", COMMANDS[0]),
     ("README.rst", COMMANDS[1]),
     ("README.rst", '$ python -m pip install "django-shedlock[postgres]"'),
-    (
-        "docs/howto/adopt.rst",
-        '$ python -m pip install "django-shedlock[schedules]"',
-    ),
+    ("docs/howto/adopt.rst", "$ python -m pip install django-shedlock"),
     ("docs/howto/django_crontab.rst", "$ python manage.py crontab add"),
     (
         "docs/howto/any_program.rst",

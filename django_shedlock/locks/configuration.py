@@ -204,7 +204,7 @@ def make_schedule(
         return schedule
     try:
         return Schedule(schedule, time_zone)
-    except (ImportError, ValueError) as error:
+    except ValueError as error:
         raise InvalidLockConfiguration(f"Lock {name!r}: schedule: {error}.") from error
 
 

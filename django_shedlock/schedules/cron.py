@@ -8,13 +8,11 @@ from functools import lru_cache, partial
 from heapq import merge
 from itertools import dropwhile, groupby, pairwise, takewhile, tee
 from operator import itemgetter
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self, cast
 from zoneinfo import ZoneInfo
 
+from cronsim import CronSim, CronSimError
 from django.utils.functional import cached_property
-
-if TYPE_CHECKING:
-    from cronsim import CronSim
 
 A_DAY = timedelta(days=1)
 """No zone ever changed its clock twice within a day, or by more than a day."""
@@ -53,7 +51,7 @@ class Schedule:
 
     ``time_zone`` is a name such as ``"Europe/Berlin"``; by default, ``TIME_ZONE`` of
     the settings. Raises ``ValueError`` if cron would refuse it, or if it has no
-    interval, as ``"@reboot"``; ``ImportError`` without cronsim.
+    interval, as ``"@reboot"``.
     """
 
     expression: str
@@ -242,12 +240,7 @@ def _shortest_gap(day: str, month: str, weekday: str) -> timedelta | None:
 
 def _simulate(
     fields: Iterable[str], start: datetime, *, reverse: bool = False
-) -> "CronSim":
-    try:
-        from cronsim import CronSim, CronSimError
-    except ImportError as error:
-        missing = "cronsim is missing. Install django-shedlock[schedules]"
-        raise ImportError(missing) from error
+) -> CronSim:
     expression = " ".join(fields)
     try:
         return CronSim(expression, start, reverse)

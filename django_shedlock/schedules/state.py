@@ -75,7 +75,8 @@ class ScheduleState:
 
     ``tick`` is the newest tick that was begun, ``due_at`` the first that has not
     succeeded, ``caught_up`` the newest that was run because it was overdue.
-    ``schedule`` is the lock's last one; a host without cronsim does not know it.
+    ``schedule`` is the lock's last one; it is unknown if another version wrote one that
+    can't be read here.
     """
 
     schedule: Schedule | None = None
@@ -202,10 +203,10 @@ def parse_known(schedule: str | None) -> Schedule | None:
     """
     Return the schedule of ``str()`` of one with a time zone, or ``None``.
 
-    It can't be read without cronsim, or if another version or program wrote it.
+    Another version or program may have written one that can't be read.
     """
     expression, _, time_zone = (schedule or "").rpartition(" ")
-    with suppress(ImportError, ValueError):
+    with suppress(ValueError):
         return Schedule(expression, time_zone) if schedule else None
     return None
 

@@ -213,14 +213,6 @@ def test_e003_options_of_the_settings(options: Any, text: str) -> None:
     assert text in message.msg
 
 
-def test_e006_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """E006 tells that the app can't read schedules; without the app none is read."""
-    monkeypatch.setitem(sys.modules, "cronsim", None)
-    entry = ("@daily", f"{JOBS}.plain")
-    assert ids(entry, INSTALLED_APPS=ZERO_EDIT) == ["E006"]
-    assert ids(entry) == ["W006"]
-
-
 def test_e001_unknown_time_zone() -> None:
     """E001 finds a time zone in which nobody can count."""
     [message] = messages(

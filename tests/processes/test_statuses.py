@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from django.core.management import CommandError
 from django.db import connections
@@ -170,13 +168,6 @@ def test_time_zone_without_schedule_is_refused() -> None:
     """It would have no effect, and nobody would notice."""
     with pytest.raises(CommandError, match="--time-zone needs a --schedule"):
         run("run", "job", "--time-zone", "Asia/Tokyo", "--", "true")
-
-
-def test_schedule_without_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the lock and what to install, also with a time zone."""
-    monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(CommandError, match="Lock 'job'.*django-shedlock.schedules"):
-        run("run", "job", "--schedule", "@daily", "--time-zone", "UTC", "--", "true")
 
 
 def test_command_that_fails_has_not_succeeded_for_its_tick(runner: Runner) -> None:

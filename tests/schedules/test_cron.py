@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from bisect import bisect
 from collections.abc import Callable
 from contextlib import suppress
@@ -476,15 +474,6 @@ def test_days_after_an_hour_before_midnight_was_left_out(at: tuple[int, int]) ->
     saturday = datetime(2026, 3, 29, 0, 45, tzinfo=UTC)  # 22:45 in Nuuk
     monday = datetime(2026, 3, 30, 1, tzinfo=UTC)  # midnight
     assert (saturday, monday) in pairwise(ticks)
-
-
-def test_core_does_not_need_cronsim() -> None:
-    """Without the library everything can be imported that is no schedule."""
-    script = (
-        "import sys; sys.modules['cronsim'] = None\n"
-        "import django_shedlock, django_shedlock.schedules.cron"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 BERLIN = "Europe/Berlin"

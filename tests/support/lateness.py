@@ -12,6 +12,8 @@ HOURLY = Schedule("0 * * * *", "UTC")
 """For tests that set the clocks."""
 DAILY = Schedule(daily_far_from_now(), "UTC")
 """For tests that don't."""
+UNKNOWN = "every full moon"
+"""No schedule of this version."""
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -42,6 +44,13 @@ def be_on_time(name: str) -> datetime:
     tick = newest_tick()
     give_schedule(name, tick=tick, succeeded=tick)
     return tick
+
+
+def be_overdue_by_unknown_schedule(name: str) -> datetime:
+    """Let it be overdue by a schedule of another version, which can't be read here."""
+    since = be_overdue(name)
+    LockRecord.objects.filter(name=name).update(schedule=UNKNOWN)
+    return since
 
 
 def be_overdue(name: str) -> datetime:

@@ -10,7 +10,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
 # What the workers of most tests need; each would import it again.
-import cronsim  # noqa: E402, F401
 import django.test  # noqa: E402
 import pytest  # noqa: E402, F401
 from django.core.management import get_commands, load_command_class  # noqa: E402

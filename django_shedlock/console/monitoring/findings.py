@@ -180,7 +180,7 @@ def _overdue(
     since = status.overdue_since(grace)
     if since is None:
         return None
-    # Without cronsim nobody can read the schedule.
+    # Another version may have written a schedule that can't be read here.
     schedule = f" ({status.schedule})" if status.schedule else ""
     tick = status.schedule_state.tick
     last = local_text(tick) if tick else ""

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from importlib.util import find_spec
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -104,11 +103,6 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
     if not isinstance(jobs, list | tuple):
         yield Error("CRONJOBS must be a list.", id="shedlock.E006")
         return
-    if locks_all_entries() and find_spec("cronsim") is None:
-        text = "No entry of CRONJOBS can run, because cronsim is missing."
-        hint = "Install django-shedlock[crontab]."
-        yield Error(text, hint=hint, id="shedlock.E006")
-        return
     locked = []
     for job in jobs:
         if flaw := _flaw(job):
@@ -141,8 +135,7 @@ def _flaw(job: Any) -> str | None:
     """Return why the entry can't run, whatever its lock is."""
     try:
         entry = CrontabEntry.parse(job)
-        if find_spec("cronsim") is not None:
-            _ = Schedule(entry.time).interval
+        _ = Schedule(entry.time).interval
         json.dumps([entry.args, entry.kwargs], sort_keys=True)
         function = entry.function
         if not callable(function):
@@ -187,7 +180,7 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
                 f"{option!r} of SHEDLOCK_CRONTAB for {entry}",
                 "the lock of its target keeps its own options",
             )
-    ticks = entry.ticks if find_spec("cronsim") else None
+    ticks = entry.ticks
     if ticks is None:
         return
     yield from find_too_long(str(entry), lock, ticks.interval)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -27,10 +26,11 @@ from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.last_runs import end_run
 from tests.support.lateness import (
-    DAILY,
     HOUR,
+    UNKNOWN,
     be_on_time,
     be_overdue,
+    be_overdue_by_unknown_schedule,
 )
 from tests.support.locks import add_run, expire, pause, state, take
 from tests.support.operators import (
@@ -328,14 +328,13 @@ def test_lock_that_nobody_ever_held(viewer: Client) -> None:
         assert cells(response, column) == ["-"]
 
 
-def test_pages_without_cronsim(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the library the schedule is shown, and what is overdue."""
+def test_pages_of_a_schedule_that_nobody_reads(viewer: Client) -> None:
+    """The schedule is shown as another version wrote it, and what is overdue."""
     take("billing").release()
-    be_overdue("billing")
-    monkeypatch.setitem(sys.modules, "cronsim", None)
+    be_overdue_by_unknown_schedule("billing")
     assert cells(viewer.get(reverse(LIST)), "next_expected") == ["-"]
     page = text(viewer.get(reverse(CHANGE, args=["billing"])).content.decode())
-    assert f"The next tick is not known here. {DAILY} overdue since" in page
+    assert f"The next tick is not known here. {UNKNOWN} overdue since" in page
     response = viewer.get(reverse(LIST), {"attention": "overdue"})
     assert [record.name for record in response.context["cl"].queryset] == ["billing"]
 

@@ -30,7 +30,12 @@ from django_shedlock.providers.database import reading
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
-from tests.support.lateness import DAILY, be_on_time, be_overdue
+from tests.support.lateness import (
+    DAILY,
+    be_on_time,
+    be_overdue,
+    be_overdue_by_unknown_schedule,
+)
 from tests.support.locks import (
     LEASE,
     MINUTE,
@@ -160,11 +165,10 @@ def test_list_of_a_lock_that_nobody_ever_held() -> None:
     assert re.split(" {2,}", row)[:6] == ["job", "free", "-", "-", "-", "-"]
 
 
-def test_list_without_cronsim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the library nobody knows the ticks, and all else is listed."""
+def test_list_of_a_schedule_that_nobody_reads() -> None:
+    """Nobody knows the ticks of another version's schedule, and all else is listed."""
     take("job").release()
-    be_overdue("job")
-    monkeypatch.setitem(sys.modules, "cronsim", None)
+    be_overdue_by_unknown_schedule("job")
     [listed] = json.loads(run("list", "--json"))
     assert (listed["name"], listed["next_tick"]) == ("job", None)
     assert "NEXT" not in run("list")
