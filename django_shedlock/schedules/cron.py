@@ -160,6 +160,10 @@ class Schedule:
     # decides: a job whose minute or hour begins with a star runs whenever its time is
     # shown, which may be twice or never; any other runs once, the first time, or right
     # after an hour left out.
+    # cronsim 2.8 could count in the zone itself, but is wrong where clocks change at
+    # midnight. It skips the ticks of a Sunday that begins at 1:00 (Azores), and of a
+    # repeated hour before midnight (Santiago). A search backwards never ends over an
+    # hour that is left out there (Nuuk).
     def _ticks(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         times = _simulate(self._fields, start, reverse=reverse)
         if self._follows_the_clock:
