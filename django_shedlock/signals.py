@@ -15,8 +15,8 @@ Receivers can't break a job: Django logs what they raise, and the job goes on.
 
 import logging
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -49,8 +49,15 @@ STARTS = {
 }
 """The level at which a start is logged, by its ``Trigger``, and a remark."""
 
-around_body: Callable[[Any], AbstractContextManager[Any]] = nullcontext
-"""Returns what is entered around each body that runs under a lock, in its context."""
+Surround = Callable[[Any], AbstractContextManager[Any]]
+"""Gets the ``Lock`` of a body, and returns the context manager to put around it."""
+
+around_body: list[Surround] = []
+"""
+What integrations put around each body that runs under a lock, the outermost first.
+
+None of them can break a job, or change what it raises: see ``surrounded()``.
+"""
 
 lock_acquired: Signal = Signal(use_caching=True)
 lock_not_acquired: Signal = Signal(use_caching=True)
@@ -61,6 +68,49 @@ lock_force_released: Signal = Signal(use_caching=True)
 lock_force_extended: Signal = Signal(use_caching=True)
 lock_paused: Signal = Signal(use_caching=True)
 lock_resumed: Signal = Signal(use_caching=True)
+
+
+@contextmanager
+def surrounded(lock: Any) -> Iterator[None]:
+    """Run the body inside the context managers of ``around_body``."""
+    with ExitStack() as stack:
+        for surround in around_body:
+            stack.enter_context(_Guarded(surround, lock))
+        yield
+
+
+class _Guarded(AbstractContextManager[None]):
+    """An integration's context manager; what it raises is logged, and ends no job."""
+
+    def __init__(self, surround: Surround, lock: Any):
+        self._surround, self._lock = surround, lock
+        self._entered: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            context = self._surround(self._lock)
+            context.__enter__()
+        except Exception:
+            logger.exception(
+                "Lock %r: the integration %r failed, so the job runs without it.",
+                self._lock.name,
+                self._surround,
+            )
+        else:
+            self._entered = context
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._entered is None:
+            return
+        try:
+            self._entered.__exit__(kind, error, trace)  # can't suppress the error
+        except Exception as failure:
+            if failure is not error:
+                logger.exception(
+                    "Lock %r: the integration %r failed at the end of the job.",
+                    self._lock.name,
+                    self._surround,
+                )
 
 
 @receiver(lock_acquired)

@@ -10,6 +10,7 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
 )
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any, Generic, NoReturn, TypeVar, Unpack
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_shedlock import conf, signals
+from django_shedlock import conf
 from django_shedlock.background import outside_event_loop
 from django_shedlock.clocks import Backoff
 from django_shedlock.durations import format_duration
@@ -42,13 +43,21 @@ from django_shedlock.locks.configuration import LockOptions, LockRequest, make_r
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import UnlockedProvider, get_provider
-from django_shedlock.signals import lock_acquired, lock_not_acquired, logger
+from django_shedlock.signals import (
+    around_body,
+    lock_acquired,
+    lock_not_acquired,
+    logger,
+    surrounded,
+)
 
 T = TypeVar("T")
 
 RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 USE_HOLD = "Lock a function that uses up the generator, or use hold() in it."
 """What to do where a generator was to be locked."""
+UNSURROUNDED = nullcontext()
+"""What is around a body without integrations: it costs no call of this package."""
 INTERRUPTION_TIMEOUT = 1.0
 """Seconds for which a caller that was interrupted waits for its lock's release."""
 
@@ -240,7 +249,7 @@ def attempt(
                     break
                 (sleep or time.sleep)(pause)
         if holder is None:
-            with activated(lock), signals.around_body(lock):
+            with activated(lock), surrounded(lock) if around_body else UNSURROUNDED:
                 if body.lock is None:
                     body.enter(lock)
                     guard(lock, request.keep_alive)
@@ -290,7 +299,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
                     break
                 await asyncio.sleep(pause)
         if holder is None:
-            with activated(lock), signals.around_body(lock):
+            with activated(lock), surrounded(lock) if around_body else UNSURROUNDED:
                 if body.lock is None:
                     body.enter(lock)
                     guard(lock, request.keep_alive, is_async=True)

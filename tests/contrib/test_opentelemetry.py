@@ -6,12 +6,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.apps import apps as django_apps
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import (
@@ -22,7 +23,7 @@ from opentelemetry.sdk.trace.export import (
 )
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from django_shedlock import LockLost, execute, hold, scheduler_lock
+from django_shedlock import Lock, LockLost, execute, hold, scheduler_lock, signals
 from django_shedlock.contrib.opentelemetry import apps
 from django_shedlock.execution.executor import execute_request
 from django_shedlock.locks.configuration import make_request
@@ -228,12 +229,44 @@ class Raising(SpanProcessor):
 def test_processor_that_raises_breaks_no_job(
     traces: Traces, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run has no span then, and the log says why."""
+    """The run has no span, and the log says why."""
     traces.provider.add_span_processor(Raising())
     with caplog.at_level(logging.ERROR, "django_shedlock"):
         assert execute(lambda: 7, "nightly").value == 7
-    assert "Lock 'nightly': its run has no span." in caplog.text
+    assert "Lock 'nightly': the integration" in caplog.text
+    assert "span_around" in caplog.text
+    assert "no collector" in caplog.text
     assert traces.spans == ()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "second"])
+def test_run_is_a_span_beside_another_integration(
+    traces: Traces, *, is_first: bool
+) -> None:
+    """Whichever of two integrations comes first, neither replaces the other."""
+    entered: list[str] = []
+
+    @contextmanager
+    def around(lock: Lock) -> Iterator[None]:
+        entered.append(lock.name)
+        yield
+
+    signals.around_body[:] = [around] if is_first else []
+    django_apps.get_app_config("django_shedlock_opentelemetry").ready()
+    if not is_first:
+        signals.around_body.append(around)
+    with hold("nightly"), traces.tracer.start_as_current_span("query"):
+        pass
+    assert entered == ["nightly"]
+    assert traces.tree() == {"query": "nightly", "nightly": None}
+
+
+def test_integration_that_raises_takes_no_span_away(traces: Traces) -> None:
+    """The run has its span although another integration fails around the body."""
+    signals.around_body.insert(0, lambda lock: 1 / 0)  # type: ignore[arg-type]
+    with hold("nightly"):
+        pass
+    assert [called(span) for span in traces.spans] == ["nightly"]
 
 
 class Written(SpanExporter):

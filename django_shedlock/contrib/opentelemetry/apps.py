@@ -26,7 +26,7 @@ class OpenTelemetryConfig(AppConfig):
     label = "django_shedlock_opentelemetry"
 
     def ready(self) -> None:
-        signals.around_body = span_around
+        signals.around_body.append(span_around)
         signals.lock_not_acquired.connect(note_skip)
         signals.lock_lost.connect(note_loss)
         signals.lock_released.connect(end_span)
@@ -34,7 +34,7 @@ class OpenTelemetryConfig(AppConfig):
 
 def span_around(lock: Lock) -> AbstractContextManager[Any]:
     """Begin the span of a run; return what makes it the parent of its body's spans."""
-    # The body goes into its own lock once more, or no signal tells its end.
+    # The body re-enters its own lock, or no signal comes at its end.
     if lock in _spans or isinstance(lock.provider, UnlockedProvider):
         return nullcontext()
     tick = {} if lock.tick is None else {"shedlock.tick": lock.tick.isoformat()}
@@ -44,14 +44,10 @@ def span_around(lock: Lock) -> AbstractContextManager[Any]:
         "shedlock.locked_by": lock.locked_by,
         **tick,
     }
-    try:
-        span = tracer.start_span("shedlock.run", attributes=attributes)
-    except Exception:  # whatever a project's sampler or processor raises
-        signals.logger.exception("Lock %r: its run has no span.", lock.name)
-        return nullcontext()
-    _spans[lock] = span
+    # Whatever a project's sampler or processor raises, the job runs without a span.
+    _spans[lock] = span = tracer.start_span("shedlock.run", attributes=attributes)
     at_end_of_child(getattr(trace.get_tracer_provider(), "force_flush", bool))
-    # It ends with the release, which tells how, and what it may show of an exception.
+    # The release ends it, with the outcome and what it may show of an exception.
     return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
 
