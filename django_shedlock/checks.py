@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any
 
 from django.apps import apps
@@ -21,7 +22,12 @@ from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import Place
 from django_shedlock.registry.discovery import import_jobs
-from django_shedlock.registry.jobs import Job, find_job, registered_jobs
+from django_shedlock.registry.jobs import (
+    Job,
+    decorated_job,
+    is_command,
+    registered_jobs,
+)
 from django_shedlock.webhooks import is_address
 
 CELERY_APP = "django_shedlock.contrib.celery"
@@ -86,11 +92,11 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
         return []
     messages = import_jobs()
     paths: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for job in sorted(registered_jobs, key=lambda job: job.path):
-        paths[job.request.provider, job.request.name].add(job.path)
+    for job in sorted(registered_jobs, key=attrgetter("path")):
+        paths[job.provider, job.name].add(job.path)
         messages += find_shadowed(job)
         try:
-            provider = get_provider(job.request.provider)
+            provider = get_provider(job.provider)
             lock = job.request.configuration()
             provider.check_configuration(lock)
         except ImproperlyConfigured:  # check_providers() tells why
@@ -117,7 +123,7 @@ def check_celery(**kwargs: Any) -> list[CheckMessage]:
     from celery.local import Proxy
 
     messages: list[CheckMessage] = []
-    for job in sorted(registered_jobs, key=lambda job: job.path):
+    for job in sorted(registered_jobs, key=attrgetter("path")):
         module, _, name = job.path.rpartition(".")
         # By its type alone: access to a proxy makes Celery finalize its app, which
         # reads the settings and calls the project's receivers.
@@ -169,13 +175,13 @@ def shared_name(name: str, owners: Collection[str]) -> CheckMessage:
 
 def find_shadowed(job: Job) -> Iterator[CheckMessage]:
     """Warn of a decorated command in whose stead another app's is run, unlocked."""
-    module = "" if job.command is None else job.command.__module__
+    module = job.target.__module__ if is_command(job.target) else ""
     app, _, name = module.rpartition(".management.commands.")
     runs = management.get_commands().get(name, app)
     if runs == app:
         return
     with suppress(Exception):  # whatever the other app's module raises
-        if find_job(management.load_command_class(runs, name).handle) is not None:
+        if decorated_job(type(management.load_command_class(runs, name))) is not None:
             return
     yield Warning(
         f"{job.path} is never run: `manage.py {name}` runs the command of {runs}, "

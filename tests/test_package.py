@@ -31,8 +31,8 @@ JOB = """
 background clocks conf durations exceptions execution execution.active
 execution.cancellation execution.executor execution.keep_alive locks
 locks.configuration locks.lock locks.pauses locks.status mutexes providers
-providers.base registry registry.decorators registry.jobs schedules schedules.cron
-schedules.state signals
+providers.base registry registry.decorators registry.jobs registry.names schedules
+schedules.cron schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """

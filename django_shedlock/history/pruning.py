@@ -5,7 +5,6 @@ from datetime import timedelta
 from functools import partial
 
 from django_shedlock.history.retention import BATCH, delete_batch
-from django_shedlock.locks.configuration import full_name
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.discovery import import_jobs, named_jobs
@@ -89,8 +88,8 @@ def prune_locks(using: str, unused_for: timedelta, *, dry_run: bool = False) -> 
 def _fixed_names() -> Iterator[str]:
     import_jobs()
     for job in registered_jobs:
-        if not job.has_fields:
-            yield full_name(job.request.name)
+        if job.name_template is None:
+            yield job.full_name
     for provider in provider_aliases():
         for known in named_jobs(provider):
-            yield known.name
+            yield known.full_name

@@ -17,7 +17,8 @@ from django_shedlock.locks.configuration import (
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState, LockStatus, is_success
 from django_shedlock.providers.base import LockProvider, LockQuery
-from django_shedlock.registry.discovery import NamedJob, Starter, named_jobs
+from django_shedlock.registry.discovery import named_jobs
+from django_shedlock.registry.jobs import Job
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
@@ -75,7 +76,7 @@ class CaughtUp:
 def catch_up(
     provider: LockProvider,
     *,
-    release_expired: Callable[[LockStatus], bool] = lambda status: False,
+    release_expired: Callable[[LockStatus], bool] | None = None,
     dry_run: bool = False,
 ) -> Iterator[CaughtUp]:
     """
@@ -93,10 +94,10 @@ def catch_up(
     if not dry_run:
         note_catch_up(provider)
     # Entries of CRONJOBS may share a lock, so it may have several jobs.
-    jobs: dict[str, dict[Schedule, NamedJob]] = defaultdict(dict)
+    jobs: dict[str, dict[Schedule, Job]] = defaultdict(dict)
     for job in named_jobs(provider.alias):
         if job.schedule is not None:
-            jobs[job.name][job.schedule] = job
+            jobs[job.full_name][job.schedule] = job
     if not dry_run:
         registered = provider.statuses(LockQuery(names=jobs))
         counted = {status.name: status.schedule for status in registered}
@@ -113,7 +114,8 @@ def catch_up(
             continue
         found, error = _find(status, jobs.get(status.name, {})), None
         if not isinstance(found, Result):
-            if status.state is LockState.EXPIRED and not release_expired(status):
+            is_expired = status.state is LockState.EXPIRED
+            if is_expired and not (release_expired and release_expired(status)):
                 found = Result.EXPIRED
             elif dry_run:
                 found = Result.DUE
@@ -136,7 +138,7 @@ def last_catch_up(provider: LockProvider) -> datetime | None:
     return None if status is None else status.locked_at
 
 
-def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Result:
+def _find(status: LockStatus, jobs: Mapping[Schedule, Job]) -> Job | Result:
     counted = status.schedule
     if counted is None:
         return Result.UNKNOWN
@@ -146,7 +148,8 @@ def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Re
     newest = next(counted.ticks_until(now))
     for schedule in similar:
         if next(schedule.ticks_until(now)) == newest:
-            return jobs[schedule].start or Result.UNKNOWN
+            job = jobs[schedule]
+            return Result.UNKNOWN if job.needs_arguments else job
     if not similar:
         return Result.UNKNOWN
     logger.warning(
@@ -161,10 +164,10 @@ def _find(status: LockStatus, jobs: Mapping[Schedule, NamedJob]) -> Starter | Re
     return Result.ELSEWHERE
 
 
-def _run(name: str, start: Starter) -> tuple[Result, BaseException | None]:
+def _run(name: str, job: Job) -> tuple[Result, BaseException | None]:
     try:
-        was_executed = start(Start(Trigger.CATCH_UP))
-    except (Exception, SystemExit) as error:  # the other overdue jobs must run, too
+        was_executed = job.start(Start(Trigger.CATCH_UP))
+    except (Exception, SystemExit) as error:  # the other overdue jobs must run as well
         if is_success(error):
             return Result.SUCCEEDED, None
         if is_ending(error):

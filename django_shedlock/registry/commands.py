@@ -16,7 +16,7 @@ from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.registry.decorators import scheduler_lock
-from django_shedlock.registry.jobs import find_job, registered_jobs
+from django_shedlock.registry.jobs import decorated_job, registered_jobs
 from django_shedlock.registry.migrate import before_first_migrate
 
 NEVER_LOCKED = {"check", "crontab", "dbshell", "runserver", "shedlock", "shell"}
@@ -48,7 +48,7 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
     lock can't work.
     """
     kind = type(command)
-    if name in NEVER_LOCKED or find_job(kind.handle) is not None:
+    if name in NEVER_LOCKED or decorated_job(kind) is not None:
         return command
     if (kind, name) not in _locked:
         options: Any = conf.COMMANDS.value[name]
@@ -62,7 +62,7 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
         def handle(*args: Any, **kwargs: Any) -> Any:
             return kind.handle(*args, **kwargs)
 
-        # Of its own, with a handle() of its own: others may be subclasses of this one.
+        # Subclass it: patching its handle() would lock its subclasses too.
         same = {each: getattr(kind, each) for each in ("__doc__", "__module__")}
         options = {**options}
         decorate = scheduler_lock(options.pop("name", name), **options)
@@ -70,13 +70,13 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
         locked.handle = handle  # now: django-typer reads the options of a class's own
         decorate(locked)
         if name == "migrate":
-            locked.handle = _also_before_first(locked.handle)
+            locked.handle = _also_before_first(locked.handle, handle)
         _locked[kind, name] = locked
     return _locked[kind, name]()
 
 
-def _also_before_first(migrate: Any) -> Any:
-    job: Any = find_job(migrate)
+def _also_before_first(migrate: Any, unlocked: Any) -> Any:
+    job: Any = decorated_job(migrate)
 
     @functools.wraps(migrate)
     def handle(*args: Any, **options: Any) -> Any:
@@ -84,7 +84,7 @@ def _also_before_first(migrate: Any) -> Any:
         # test's database is its own, while the lock may be in a store of others.
         is_test = hasattr(mail, "outbox")
         if is_test or options.get("check_unapplied") or options.get("plan"):
-            return job.function(*args, **options)
+            return unlocked(*args, **options)
         # The body makes the table, so it can't wait for one that remembers its end.
         forgets: Any = {"schedule": None, "lock_at_least_for": ZERO}
         request = replace(job.request_for(args, options), **forgets)
@@ -111,8 +111,8 @@ def import_commands() -> Iterator[CheckMessage]:
                 command = management.load_command_class(apps[name], name)
                 if type(command) in _locked.values():
                     continue
-                job = find_job(type(command).handle)
-                problem = f"it is decorated, with the lock {job and job.request.name!r}"
+                job = decorated_job(type(command))
+                problem = f"it is decorated, with the lock {job and job.name!r}"
                 hint = "Its options here have no effect: remove them."
         except InvalidLockConfiguration as error:
             problem, hint = str(error).rstrip("."), "Correct its options."
@@ -128,5 +128,6 @@ def lock_commands_again(**kwargs: Any) -> None:
     """Lock the commands of the new setting in a test with ``override_settings``."""
     lock_commands()
     for kind in _locked.values():
-        registered_jobs.discard(find_job(kind.handle))  # type: ignore[arg-type]
+        if (job := decorated_job(kind)) is not None:
+            registered_jobs.discard(job)
     _locked.clear()

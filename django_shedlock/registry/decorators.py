@@ -1,9 +1,11 @@
 """The decorator of jobs."""
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from urllib.parse import urlsplit
 
 from asgiref.sync import iscoroutinefunction
 from django.core.management.base import BaseCommand
@@ -14,14 +16,14 @@ from django_shedlock.execution.executor import (
     execute_request,
     makes_generator,
 )
-from django_shedlock.locks.configuration import LockOptions, make_request
+from django_shedlock.locks.configuration import LockOptions
 from django_shedlock.registry.jobs import (
     Job,
-    invocation_here,
-    make_about,
-    report,
-    signature_of,
+    path_of,
+    registered_jobs,
+    start_context,
 )
+from django_shedlock.registry.names import NameTemplate, signature_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +31,6 @@ CommandT = TypeVar("CommandT", bound=type[BaseCommand])
 
 WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local", "defer")
 """Of tasks of django.tasks and RQ, Celery, Dramatiq, Huey, djhuey, Procrastinate."""
-JOB_OPTIONS = ("description", "runbook")
 
 
 class JobOptions(LockOptions, total=False):
@@ -94,16 +95,28 @@ def scheduler_lock(target: Any = None, /, **options: Any) -> Any:
     use ``hold()``.
     """
     if target is None or isinstance(target, str):
-        return functools.partial(_lock, name=target, options=options)
+
+        def decorate(decorated: Any, /) -> Any:
+            return _lock(decorated, target, **options)
+
+        return decorate
     if options:
         raise InvalidLockConfiguration(
             f"scheduler_lock({target!r}, ...): give the name, or nothing, before the "
             "options, and put the result as a decorator on the job."
         )
-    return _lock(target, name=None, options={})
+    return _lock(target, None)
 
 
-def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
+def _lock(
+    target: Any,
+    name: str | None,
+    /,
+    *,
+    description: object = None,
+    runbook: object = None,
+    **options: Any,
+) -> Any:
     is_command, problem = isinstance(target, type), ""
     if isinstance(target, staticmethod | classmethod):
         kind = type(target).__name__
@@ -127,40 +140,64 @@ def _lock(target: Any, *, name: str | None, options: dict[str, Any]) -> Any:
     if problem:
         lock = "scheduler_lock" if name is None else f"Lock {name!r}"
         raise InvalidLockConfiguration(f"{lock} on {target!r}: {problem}.")
-    named = target if hasattr(target, "__qualname__") else type(target)
-    path = f"{named.__module__}.{named.__qualname__}"
+    function, path = target.handle if is_command else target, path_of(target)
     name = path if name is None else name
-    options = {**options}
-    description, runbook = (options.pop(key, None) for key in JOB_OPTIONS)
-    about = make_about(name, target, description, runbook)
-    request = make_request(name, options)
+    template = NameTemplate(name, function, path)
+    description = _describe(target) if description is None else str(description)
+    job = Job(
+        template.name,
+        target,
+        options=options,
+        description=" ".join(description.split()),
+        runbook=_check_runbook(name, runbook),
+        name_template=template if template.has_fields else None,
+    )
+    registered_jobs.add(job)
+    locked = _locked(function, job)
     if not is_command:
-        return _locked(Job(path, target, request, about=about))
-    # handle() and not execute(), so that Django's own checks come first.
-    target.handle = _locked(Job(path, target.handle, request, target, about))
+        return locked
+    target.handle = locked  # not execute(), so that Django's own checks come first
     return target
 
 
-def _locked(job: Job) -> Callable[..., Any]:
-    function = job.function
+def _describe(target: Any) -> str:
+    has_own = inspect.isroutine(target) or isinstance(target, type)
+    text = getattr(target, "help", "") or (target.__doc__ if has_own else "")
+    return inspect.cleandoc(str(text or "")).partition("\n\n")[0]
 
+
+def _check_runbook(name: str, runbook: object) -> str:
+    if runbook is None:
+        return ""
+    if isinstance(runbook, str):
+        parts = urlsplit(runbook)
+        if parts.scheme in {"http", "https"} and parts.netloc:
+            return runbook
+    raise InvalidLockConfiguration(
+        f"Lock {name!r}: runbook ({runbook!r}) must be a link that begins with "
+        "https:// or http://, for example https://wiki.example.com/nightly."
+    )
+
+
+def _locked(function: Callable[..., Any], job: Job) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         task = functools.partial(function, *args, **kwargs)
         result = execute_request(task, job.request_for(args, kwargs))
-        if invocation_here.get() is not None:
-            report(job, was_executed=result.was_executed)
+        if (context := start_context.get()) is not None:
+            context.note(job, was_executed=result.was_executed)
         return result.value
 
     @functools.wraps(function)
     async def arun(*args: Any, **kwargs: Any) -> Any:
         task = functools.partial(function, *args, **kwargs)
         result = await aexecute_request(task, job.request_for(args, kwargs))
-        if invocation_here.get() is not None:
-            report(job, was_executed=result.was_executed)
+        if (context := start_context.get()) is not None:
+            context.note(job, was_executed=result.was_executed)
         return result.value
 
     wrapper = arun if iscoroutinefunction(function) else run
+    vars(wrapper)["shedlock_job"] = job  # see decorated_job()
     # A caller that does not follow __wrapped__ would see (*args, **kwargs): Celery
     # checks a task's arguments when it is sent. Some callables have no signature.
     with suppress(TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The project's jobs: where they are decorated, and which can be started by name."""
+"""Where the project's jobs are found, and which of them can be started by name."""
 
 import ast
 import importlib
@@ -7,28 +7,18 @@ import pkgutil
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning
-from django.core.management import CommandError, call_command
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
-from django_shedlock.execution.cancellation import run_async
-from django_shedlock.execution.executor import aexecute_request, execute_request
-from django_shedlock.locks.configuration import LockRequest
-from django_shedlock.registry import jobs as registry
 from django_shedlock.registry.commands import import_commands
-from django_shedlock.registry.jobs import About, Job
-from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import Start
+from django_shedlock.registry.jobs import Job, registered_jobs
 from django_shedlock.signals import logger
 
 DECORATOR = "scheduler_lock"
@@ -38,22 +28,8 @@ COMMANDS = Path("management", "commands")
 LEFT_OUT = {"__main__", "conftest", "migrations"}
 """Modules and packages that are not searched: only their users import them."""
 
-Starter = Callable[[Start], bool]
-"""Runs a job here and now; returns whether it was executed. Raises what it raises."""
 
-
-@dataclass(frozen=True)
-class NamedJob:
-    """A job by the full name of its lock; without ``start`` if it needs arguments."""
-
-    name: str
-    provider: str
-    schedule: Schedule | None
-    start: Starter | None
-    about: About = field(default_factory=About)
-
-
-def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[NamedJob]:
+def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[Job]:
     """
     Return the jobs whose locks this provider keeps, from all ``job_sources()``.
 
@@ -68,20 +44,20 @@ def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[Named
                 failed.append(source)
 
 
-_known: dict[str, dict[str, About]] = {}
+_known: dict[str, dict[str, Job]] = {}
 
 
-def known_jobs(provider: str) -> Mapping[str, About]:
+def known_jobs(provider: str) -> Mapping[str, Job]:
     """
-    Return what there is to know about the jobs whose locks this provider keeps.
+    Return the jobs whose locks this provider keeps, by the full names of their locks.
 
-    Its keys are the names of the locks. They are looked for once, as this imports the
-    project's modules. After a source has failed it is asked again.
+    They are looked for once, as this imports the project's modules. After a source has
+    failed it is asked again.
     """
     failed: list[Any] = []
     jobs = _known.get(provider)
     if jobs is None:
-        jobs = {job.name: job.about for job in named_jobs(provider, failed)}
+        jobs = {job.full_name: job for job in named_jobs(provider, failed)}
         if not failed:
             _known[provider] = jobs
     return jobs
@@ -93,67 +69,24 @@ def forget_jobs(**kwargs: Any) -> None:
     _known.clear()
 
 
-def named_job(request: LockRequest, start: Starter | None) -> NamedJob:
-    """Return the job of this lock; the settings are read for it."""
-    configuration = request.configuration()
-    return NamedJob(configuration.name, request.provider, configuration.schedule, start)
-
-
-def run_locked(
-    request: LockRequest, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-) -> bool:
-    """
-    Call the function under its lock, to the end if it is a coroutine function.
-
-    Return whether it was executed. Raises what it raises, and ``LockProviderError`` if
-    the store fails.
-    """
-    task = partial(function, *args, **kwargs)
-    if iscoroutinefunction(function):
-        # If the coroutine's own loop acquires the lock, its loss cancels the coroutine.
-        return run_async(partial(aexecute_request, task, request)).was_executed
-    return execute_request(task, request).was_executed
-
-
-def decorated_jobs() -> Iterator[NamedJob]:
+def decorated_jobs() -> Iterator[Job]:
     """Return the decorated jobs whose locks have a fixed name."""
     # A job that is missing here would not be started, or its record would be pruned.
     import_jobs(logging.WARNING)
-    for job in sorted(registry.registered_jobs, key=lambda job: job.path):
-        if not job.has_fields:
-            start = partial(_start, job) if _needs_no_arguments(job) else None
-            with suppress(InvalidLockConfiguration):  # a system check reports it
-                yield replace(named_job(job.request, start), about=job.about)
+    for job in sorted(registered_jobs, key=attrgetter("path")):
+        if job.name_template is not None:
+            continue
+        try:
+            job.request.configuration()
+        except InvalidLockConfiguration:  # a system check reports it
+            continue
+        yield job
 
 
-def job_sources() -> list[Callable[[], Iterator[NamedJob]]]:
+def job_sources() -> list[Callable[[], Iterator[Job]]]:
     """Return where jobs are found: an app's config may have ``shedlock_jobs()``."""
     offered = (getattr(app, "shedlock_jobs", None) for app in apps.get_app_configs())
     return [decorated_jobs, *filter(None, offered)]
-
-
-def _needs_no_arguments(job: Job) -> bool:
-    try:
-        if job.command is None:
-            registry.signature_of(job.function).bind()
-        else:
-            parser = job.command().create_parser("", job.command.__module__)
-            parser.parse_args([])
-    except CommandError:
-        return False
-    except Exception:
-        # Some functions have no signature. A command raises this again when it is
-        # started; the other jobs must be known.
-        return job.command is not None
-    return True
-
-
-def _start(job: Job, start: Start) -> bool:
-    if job.command is None:
-        return run_locked(registry.started_by(job.request, start), job.function)
-    with registry.invoked_by(start, job) as invocation:
-        call_command(job.command())
-    return invocation.was_executed is True
 
 
 def import_jobs(level: int = logging.DEBUG) -> list[CheckMessage]:

@@ -1,233 +1,234 @@
 """
-The decorated jobs, and what invokes them.
+Jobs: everything that can be started by name, under a lock.
 
-Here a name such as ``"import:{tenant}"`` becomes a lock's name: see ``Job``.
+The decorator and ``SHEDLOCK_COMMANDS`` make jobs, and so do apps whose configs have
+``shedlock_jobs()``, as that of django-crontab's entries.
 """
 
-import inspect
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeGuard
 from weakref import WeakSet
 
-from django.core.management.base import BaseCommand
+from asgiref.sync import iscoroutinefunction
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
 
-from django_shedlock.exceptions import InvalidLockConfiguration, described
+from django_shedlock.execution.cancellation import run_async
+from django_shedlock.execution.executor import aexecute_request, execute_request
 from django_shedlock.locks.configuration import (
     ZERO,
     LockRequest,
-    check_name,
     full_name,
-    make_schedule,
+    make_request,
 )
-from django_shedlock.providers import get_provider
+from django_shedlock.registry.names import NameTemplate, signature_of
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import Start
-
-if sys.version_info >= (3, 14):
-    from annotationlib import Format
-
-
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Return its signature, also where an annotation has no value (PEP 649)."""
-    if sys.version_info >= (3, 14):
-        return inspect.signature(function, annotation_format=Format.FORWARDREF)
-    return inspect.signature(function)
-
-
-@dataclass(frozen=True)
-class About:
-    """What a job is for, and the web page that says what to do if it fails."""
-
-    description: str = ""
-    runbook: str = ""
-
-
-def make_about(name: str, target: Any, description: Any, runbook: Any) -> About:
-    """
-    Return what people should know of this job; its docstring describes it by default.
-
-    Raises ``InvalidLockConfiguration`` if the runbook is no link.
-    """
-    if description is None:
-        has_own = inspect.isroutine(target) or isinstance(target, type)
-        text = getattr(target, "help", "") or (target.__doc__ if has_own else "")
-        description = inspect.cleandoc(str(text or "")).partition("\n\n")[0]
-    parts = urlsplit(runbook) if isinstance(runbook, str) else urlsplit("")
-    if runbook is not None and not (parts.scheme in {"http", "https"} and parts.netloc):
-        raise InvalidLockConfiguration(
-            f"Lock {name!r}: runbook ({runbook!r}) must be a link that begins with "
-            "https:// or http://, for example https://wiki.example.com/nightly."
-        )
-    return About(" ".join(str(description).split()), runbook or "")
+from django_shedlock.schedules.state import BY_SCHEDULER, Start
 
 
 @dataclass(eq=False)
 class Job:
     """
-    A callable and its lock's request; ``command`` is the class whose ``handle`` it is.
+    Something that can be started by name, under its lock.
 
-    The name of ``request`` may have fields, as in ``"import:{tenant}"``. A call fills
-    them with its arguments, so each tenant has its own lock: see ``request_for()``.
-    Other braces are written twice. Raises ``InvalidLockConfiguration`` if a field is no
-    parameter of the callable.
+    ``name`` is the name of the lock. ``target`` is a callable or the class of a
+    management command, which ``start()`` gives ``args`` and ``kwargs``. ``options``
+    are those of the lock, as ``hold()`` has them. ``description`` says what the job is
+    for, and ``runbook`` is a link to the page that says what to do if it fails.
+
+    If the name of a decorated job's lock depends on the arguments of a call, ``name``
+    is the text with the fields, and ``name_template`` fills them. Nobody can start such
+    a job by name. ``decorated`` is the job whose decorated function is the target of
+    this one: the function brings its lock, and gets no other one.
+
+    Raises ``InvalidLockConfiguration`` if no lock can have the options.
     """
 
-    path: str
-    function: Callable[..., Any]
-    request: LockRequest
-    command: type[BaseCommand] | None = None
-    about: About = About()
+    name: str
+    target: Callable[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""
+    runbook: str = ""
+    name_template: NameTemplate | None = None
+    decorated: "Job | None" = None
 
     def __post_init__(self) -> None:
-        name = self.request.name
-        # Formatting the name without arguments collects its fields.
-        fields: dict[str, _AnyArgument] = defaultdict(_AnyArgument)
-        try:
-            literal = name.format_map(fields)
-        except ValueError as error:
-            raise InvalidLockConfiguration(
-                f"Lock name {name!r} is no format string: {error}. Name a parameter of "
-                f"{self.path} in each field, as in {{tenant}}, and double all other "
-                "braces."
-            ) from error
-        if fields:
-            self._signature = signature_of(self.function)
-            known = self._signature.parameters
-            rest = [p.name for p in known.values() if p.kind is p.VAR_KEYWORD]
-            self._rest = rest[0] if rest else ""  # its keys may be fields, too
-            for field in fields:
-                if field not in known and not (rest and field.isidentifier()):
-                    raise InvalidLockConfiguration(
-                        f"Lock name {name!r}: {{{field}}} is no parameter of "
-                        f"{self.path}, which has {', '.join(known) or 'none'}."
-                    )
-        else:
-            self.request = replace(self.request, name=literal)
-        self.has_fields: bool = bool(fields)
-        """Whether the lock's name depends on the arguments."""
-        registered_jobs.add(self)
+        self.request: LockRequest = make_request(self.name, self.options)
 
-    def request_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LockRequest:
+    @property
+    def full_name(self) -> str:
+        """The name of the lock as it stands in the store, with the namespace."""
+        return full_name(self.name)
+
+    @property
+    def provider(self) -> str:
+        """The alias of the provider that keeps the lock."""
+        return self.request.provider
+
+    @property
+    def schedule(self) -> Schedule | None:
         """
-        Return the request for a call with these arguments, see ``invoked_by()``.
+        The schedule whose ticks run once each, with its time zone.
+
+        Raises ``InvalidLockConfiguration`` if the settings make no lock of the options.
+        """
+        return self.request.configuration().schedule
+
+    @property
+    def path(self) -> str:
+        """The name of the target in messages: module and qualified name."""
+        return path_of(self.target)
+
+    @cached_property
+    def needs_arguments(self) -> bool:
+        """Whether ``start()`` can't work, because the target needs arguments."""
+        if self.args or self.kwargs:  # a check says whether they are the right ones
+            return False
+        try:
+            if is_command(self.target):
+                parser = self.target().create_parser("", self.target.__module__)
+                parser.parse_args([])
+            else:
+                signature_of(self.target).bind()
+        except CommandError:
+            return True
+        except Exception:
+            # Some functions have no signature. A command raises this again when it is
+            # started; the other jobs must be known.
+            return not is_command(self.target)
+        return False
+
+    def start(self, start: Start = BY_SCHEDULER) -> bool:
+        """
+        Run the job here and now, under its lock; return whether it was executed.
+
+        It was not if somebody else holds the lock, or has run the tick. Raises what the
+        target raises, and ``LockProviderError`` if the store fails.
+        """
+        decorated = self.decorated
+        if is_command(self.target):
+            decorated = decorated_job(self.target)
+        if decorated is not None:
+            with starting(start, decorated, self.request.schedule) as context:
+                call_target(self.target, self.args, self.kwargs)
+            return context.was_executed
+        request = with_start(self.request, start)
+        if iscoroutinefunction(self.target):
+            # In one loop with its lock, so that a loss cancels the coroutine.
+            coroutine = partial(self.target, *self.args, **self.kwargs)
+            return run_async(partial(aexecute_request, coroutine, request)).was_executed
+        task = partial(call_target, self.target, self.args, self.kwargs)
+        return execute_request(task, request).was_executed
+
+    def request_for(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> LockRequest:
+        """
+        Return the request for a call of the decorated target with these arguments.
 
         Raises ``InvalidLockConfiguration`` if no lock can have the name they make.
         """
-        if not self.has_fields:
-            is_plain = invocation_here.get() is None
-            return self.request if is_plain else apply(self, self.request)
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        arguments = {**bound.arguments, **bound.arguments.get(self._rest, {})}
-        try:
-            name = self.request.name.format_map(arguments)
-            check_name(name)
-            check_name(full_name(name))
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            is_explained = isinstance(error, InvalidLockConfiguration)
-            raise InvalidLockConfiguration(
-                f"The arguments of this call of {self.path} make no name of "
-                f"{self.request.name!r}: {error if is_explained else described(error)}"
-            ) from error
-        return apply(self, replace(self.request, name=name))
-
-
-class _AnyArgument:
-    """Stands for an argument: it has every attribute, item and format."""
-
-    def __getattr__(self, name: str) -> "_AnyArgument":
-        return self
-
-    __getitem__ = __getattr__
-
-    def __format__(self, specification: str) -> str:
-        # As part of a format, as in "{tenant:{width}}", it must be a number.
-        return "1"
+        request = self.request
+        if self.name_template is not None:
+            name = self.name_template.fill(args, kwargs)
+            request = replace(request, name=name)
+        context = start_context.get()
+        return request if context is None else context.apply(self, request)
 
 
 registered_jobs: WeakSet[Job] = WeakSet()
-"""Every job whose function still exists."""
+"""The decorated jobs whose functions or commands still exist."""
 
 
-def find_job(function: Any) -> Job | None:
-    """Return the job of a decorated function, also below other decorators."""
-    # A job's wrapper wraps the job's function; other decorators may wrap the wrapper.
-    jobs = {id(job.function): job for job in registered_jobs}
+def decorated_job(target: Any) -> Job | None:
+    """Return the job of a decorated target, also below other decorators."""
+    function = target.handle if is_command(target) else target
     while function is not None:
-        is_partial = isinstance(function, partial)
-        below = getattr(function, "func" if is_partial else "__wrapped__", None)
-        if id(below) in jobs and not is_partial:
-            return jobs[id(below)]
-        function = below
+        # functools.wraps() copies it, but a Celery task only has __wrapped__.
+        job = getattr(function, "shedlock_job", None)
+        if isinstance(job, Job):
+            return job
+        below = "func" if isinstance(function, partial) else "__wrapped__"
+        function = getattr(function, below, None)
     return None
 
 
-@dataclass
-class Invocation:
-    """
-    What starts a target, and whether the target was executed, once that is known.
+def is_command(target: object) -> TypeGuard[type[BaseCommand]]:
+    """Return whether the target is the class of a management command."""
+    return isinstance(target, type) and issubclass(target, BaseCommand)
 
-    Without a target it is for every job. ``schedule`` is for a target that has none of
-    its own.
+
+def path_of(target: Any) -> str:
+    """Return the module and the qualified name of the target, or those of its class."""
+    named = target if hasattr(target, "__qualname__") else type(target)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def call_target(
+    target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Run a command, or call a function, to its end; return what it returns."""
+    if is_command(target):
+        return call_command(target(), *args, **kwargs)
+    if iscoroutinefunction(target):
+        return run_async(partial(target, *args, **kwargs))
+    return target(*args, **kwargs)
+
+
+@dataclass
+class StartContext:
+    """
+    What starts the decorated jobs that are called in this context.
+
+    It is for one job, or for all of them if ``job`` is ``None``. ``schedule`` is for a
+    job that has none of its own. The job notes whether it ``was_executed``.
     """
 
     start: Start
-    target: object = None
-    schedule: Schedule | str | None = None
-    was_executed: bool | None = None
+    job: Job | None = None
+    schedule: Schedule | None = None
+    was_executed: bool = False
+
+    def apply(self, job: Job, request: LockRequest) -> LockRequest:
+        """Return the job's request, started by this if it is for that job."""
+        if self.job not in (None, job):
+            return request
+        if request.schedule is None:
+            request = replace(request, schedule=self.schedule)
+        return with_start(request, self.start)
+
+    def note(self, job: Job, *, was_executed: bool) -> None:
+        """Keep whether the job was executed, if this is for that job alone."""
+        if self.job is job:
+            self.was_executed = was_executed
 
 
-invocation_here: ContextVar[Invocation | None] = ContextVar(
-    "django_shedlock_invocation", default=None
+start_context: ContextVar[StartContext | None] = ContextVar(
+    "django_shedlock_start", default=None
 )
 
 
 @contextmanager
-def invoked_by(
-    start: Start, target: object = None, *, schedule: Schedule | str | None = None
-) -> Iterator[Invocation]:
-    """Tell the target in the body what starts it; ``report()`` tells the result."""
-    invocation = Invocation(start, target, schedule)
-    token = invocation_here.set(invocation)
+def starting(
+    start: Start, job: Job | None = None, schedule: Schedule | None = None
+) -> Iterator[StartContext]:
+    """Let this start the job, or all of them, if the body calls it: see its class."""
+    context = StartContext(start, job, schedule)
+    token = start_context.set(context)
     try:
-        yield invocation
+        yield context
     finally:
-        invocation_here.reset(token)
+        start_context.reset(token)
 
 
-def apply(target: object, request: LockRequest) -> LockRequest:
-    """Return the target's request with the details of this invocation."""
-    invocation = invocation_here.get()
-    if invocation is None or invocation.target not in (None, target):
-        return request
-    request = with_schedule(request, invocation.schedule)
-    return started_by(request, invocation.start)
-
-
-def started_by(request: LockRequest, start: Start) -> LockRequest:
+def with_start(request: LockRequest, start: Start) -> LockRequest:
     """Return the request for this start; one for an operator's request never waits."""
     # The operator's request waits on the record, and another host may carry it out.
     wait = request.wait if start.request is None else ZERO
     return replace(request, start=start, wait=wait)
-
-
-def with_schedule(request: LockRequest, schedule: Schedule | str | None) -> LockRequest:
-    """Return the request; if it has no schedule and its provider can, with this one."""
-    is_settled = schedule is None or request.schedule is not None
-    if is_settled or not get_provider(request.provider).keeps_ticks:
-        return request
-    return replace(request, schedule=make_schedule(request.name, schedule))
-
-
-def report(target: object, *, was_executed: bool) -> None:
-    """Tell what invoked the target whether it was executed."""
-    invocation = invocation_here.get()
-    if invocation is not None and invocation.target is target:
-        invocation.was_executed = was_executed

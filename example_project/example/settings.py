@@ -88,16 +88,15 @@ CRONJOBS = [
     ("0 8 * * *", "django.core.management.call_command", ["send_digest"]),
     # A function with an argument: each tenant has a lock of its own.
     ("0 6 * * *", "example.jobs.send_report", ["acme"]),
-    # Somebody else's command, with the options of its lock.
-    (
-        "0 4 * * *",
-        "django_shedlock.contrib.crontab.locked_command",
-        ["clearsessions"],
-        {"lock_at_most_for": "1h", "lock_at_least_for": "1m"},
-    ),
+    # Somebody else's command. SHEDLOCK_COMMANDS has the options of its lock.
+    ("0 4 * * *", "django.core.management.call_command", ["clearsessions"]),
     # A function without a lock of its own: name and durations come from the entry.
     ("*/10 * * * *", "example.jobs.clean_up"),
 ]
+
+SHEDLOCK_COMMANDS = {
+    "clearsessions": {"lock_at_most_for": "1h", "lock_at_least_for": "1m"},
+}
 
 # The demo needs neither Celery nor django.tasks. Without them their examples' modules
 # can't be imported.

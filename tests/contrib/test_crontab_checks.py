@@ -34,7 +34,6 @@ pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
 JOBS = "tests.support.crontabs"
 CALL = "django.core.management.call_command"
-LOCKED = "django_shedlock.contrib.crontab.locked_command"
 ZERO_EDIT = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 TOO_LATE = ["django_shedlock", "django_crontab", "django_shedlock.contrib.crontab"]
 
@@ -80,12 +79,6 @@ def sound_entries() -> list[Any]:
         ("*/5 * * * *", f"{JOBS}.kept_alive"),
         ["*/5 * * * *", f"{JOBS}.remind", ["gold"]],
         ("*/5 * * * *", f"{JOBS}.remind", (), {"group": "silver"}, ""),
-        (
-            "@daily",
-            LOCKED,
-            ["report"],
-            {"lock_at_most_for": "1h", "lock_at_least_for": "1m"},
-        ),
     ]
 
 
@@ -133,7 +126,6 @@ def test_e006_cronjobs_is_no_list() -> None:
         (("@daily", f"{JOBS}.calls"), "is no function"),
         (("@daily", "tests.apps.broken.jobs.job"), "Error"),
         (("@daily", CALL, ["nothing"]), "no command 'nothing'"),
-        (("@daily", LOCKED, ["nothing"]), "no command 'nothing'"),
     ],
 )
 def test_e006_target_that_cannot_be_run(entry: Any, text: str) -> None:
@@ -150,7 +142,7 @@ def test_e006_target_that_cannot_be_run(entry: Any, text: str) -> None:
         (("@daily", f"{JOBS}.plain", [], {"since": {1}}), "not JSON serializable"),
         (("@daily", f"{JOBS}.remind", "gold"), "missing a required argument: 'group'"),
         (("@daily", f"{JOBS}.remind", ["a", "b"]), "too many positional arguments"),
-        (("@daily", LOCKED), "missing a required"),
+        (("@daily", CALL), "missing a required"),
     ],
 )
 def test_e006_arguments_that_do_not_work(entry: Any, text: str) -> None:
@@ -183,29 +175,16 @@ def test_e007_suffix_that_breaks_the_line(suffix: str) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"lock_at_most_for": "soon"}, "'soon' is not a duration"),
-        ({"lock_at_most_for": "1m", "lock_at_least_for": "2m"}, "(2m) is longer"),
-        ({"lock": ""}, "is blank"),
-        ({"lock_provider": "redis"}, "There is no lock provider 'redis'"),
-    ],
-)
-def test_e003_locked_command_that_can_have_no_lock(options: Any, text: str) -> None:
-    """E003 tells what is wrong with the options of a command's lock."""
-    [message] = messages(("@daily", LOCKED, ["report"], options))
-    assert message.id == "shedlock.E003"
-    assert text in message.msg
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
         ({"lock_at_most": "1m"}, "unknown option 'lock_at_most'"),
         ({"lock_at_most_for": "soon"}, "'soon' is not a duration"),
+        ({"lock_at_most_for": "1m", "lock_at_least_for": "2m"}, "(2m) is longer"),
+        ({"name": ""}, "is blank"),
+        ({"provider": "redis"}, "There is no lock provider 'redis'"),
         ("1m", "must be a dict"),
     ],
 )
 def test_e003_options_of_the_settings(options: Any, text: str) -> None:
-    """E003 tells what is wrong in SHEDLOCK_CRONTAB."""
+    """E003 reports what is wrong in SHEDLOCK_CRONTAB."""
     entry = ("@daily", f"{JOBS}.plain")
     of_path = {f"{JOBS}.plain": options}
     [message] = messages(entry, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=of_path)
@@ -244,9 +223,12 @@ def test_w007_entry_that_starves() -> None:
 
 
 def test_w009_entry_that_may_run_twice() -> None:
-    """W009 finds a lock that a short job gives back too early."""
-    entry = ("@daily", LOCKED, ["report"], {"lock_at_most_for": "1h"})
-    assert ids(entry) == ["W009"]
+    """W009 finds a lock of SHEDLOCK_COMMANDS that a short job releases too early."""
+    entry = ("@daily", CALL, ["diffsettings"])
+    options = {"lock_at_most_for": "1h"}
+    assert ids(entry, SHEDLOCK_COMMANDS={"diffsettings": options}) == ["W009"]
+    options = {**options, "lock_at_least_for": "1m"}
+    assert ids(entry, SHEDLOCK_COMMANDS={"diffsettings": options}) == []
 
 
 @pytest.mark.parametrize(
@@ -254,7 +236,6 @@ def test_w009_entry_that_may_run_twice() -> None:
     [
         ("*/5 * * * *", f"{JOBS}.short"),
         ("@daily", CALL, ["digest"]),
-        ("@daily", LOCKED, ["digest"], {"lock_at_most_for": "1h"}),
     ],
     ids=str,
 )
@@ -272,7 +253,6 @@ def test_w009_decorated_job_that_each_host_runs(entry: Any) -> None:
     "entry",
     [
         ("*/5 * * * *", f"{JOBS}.short"),
-        ("@daily", LOCKED, ["report"], {"lock_at_most_for": "1h"}),
         ("@daily", CALL, ["digest"]),
         ("@daily", f"{JOBS}.plain"),
     ],
@@ -369,14 +349,19 @@ def test_w008_of_a_job_outside_the_apps(
 
 def test_w001_one_name_for_several_targets() -> None:
     """W001 finds targets that exclude each other, and not one at several times."""
-    options = {"lock_at_most_for": "1h", "lock_at_least_for": 60, "lock": "nightly"}
-    report = ("@daily", LOCKED, ["report"], options)
-    digest = ("@weekly", LOCKED, ["digest"], options)
-    assert ids(report, ("@weekly", *report[1:])) == []
-    [message] = messages(report, digest)
+    report = ("@daily", CALL, ["report"])
+    plain = ("@weekly", f"{JOBS}.plain")
+    options = {"name": "nightly", "schedule": None, "lock_at_least_for": 60}
+    app = {
+        "INSTALLED_APPS": ZERO_EDIT,
+        "SHEDLOCK_CRONTAB": {CALL: options, f"{JOBS}.plain": options},
+    }
+    with override_settings(**app):
+        assert "W001" not in ids(report, ("@weekly", *report[1:]))
+        [message] = messages(report, plain)
     assert message.id == "shedlock.W001"
     assert "'nightly'" in message.msg
-    assert "manage.py digest, manage.py report" in message.msg
+    assert f"manage.py report, {JOBS}.plain" in message.msg
 
 
 WEEKDAYS, SATURDAYS = "0 9 * * 1-5", "0 12 * * 6"
@@ -396,24 +381,25 @@ def test_w013_one_call_at_several_times(target: tuple[Any, ...]) -> None:
 
 def test_w013_one_name_for_several_calls() -> None:
     """W013 finds calls of which one would starve the other; by default none do."""
-    daily = ("@daily", LOCKED, ["report", "daily"])
-    weekly = ("@weekly", LOCKED, ["report", "weekly"], {"lock_at_most_for": "1h"})
-    assert ids(daily, weekly, INSTALLED_APPS=ZERO_EDIT) == []
-    shared = [(*daily, {"lock": "report"}), (*weekly[:3], {"lock": "report"})]
-    [message] = messages(*shared, INSTALLED_APPS=ZERO_EDIT)
+    entries = [
+        ("@daily", CALL, ["report", "daily"]),
+        ("@weekly", CALL, ["report", "weekly"]),
+    ]
+    assert ids(*entries, INSTALLED_APPS=ZERO_EDIT) == []
+    shared = {CALL: {"name": "report"}}
+    [message] = messages(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=shared)
     assert message.id == "shedlock.W013"
-    assert f'{LOCKED}("report", "daily", lock="report") (@daily UTC)' in message.msg
-    assert f'{LOCKED}("report", "weekly", lock="report")' in message.msg
-    uncounted = {LOCKED: {"schedule": None}}
-    told = ids(*shared, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=uncounted)
+    assert f'{CALL}("report", "daily") (@daily UTC)' in message.msg
+    assert f'{CALL}("report", "weekly") (@weekly UTC)' in message.msg
+    uncounted = {CALL: {"name": "report", "schedule": None}}
+    told = ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=uncounted)
     assert "W013" not in told
 
 
 def test_w013_one_name_for_several_targets() -> None:
     """W013 finds what is left when W001 is silenced."""
-    report = (WEEKDAYS, LOCKED, ["report"], {"lock": "a"})
-    entries = [report, (SATURDAYS, f"{JOBS}.plain")]
-    written = {f"{JOBS}.plain": {"name": "a"}}
+    entries = [(WEEKDAYS, CALL, ["report"]), (SATURDAYS, f"{JOBS}.plain")]
+    written = {CALL: {"name": "a"}, f"{JOBS}.plain": {"name": "a"}}
     told = ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=written)
     assert told == ["W001", "W013"]
 
@@ -425,11 +411,8 @@ def test_w013_not_where_the_hint_was_followed() -> None:
     assert ids(*entries, INSTALLED_APPS=ZERO_EDIT, SHEDLOCK_CRONTAB=no_ticks) == []
     same = [("@hourly", f"{JOBS}.plain"), ("@hourly", f"{JOBS}.plain", "> log")]
     assert ids(*same, INSTALLED_APPS=ZERO_EDIT) == []
-    names = [
-        (WEEKDAYS, LOCKED, ["report"], {"lock": "report on weekdays"}),
-        (SATURDAYS, LOCKED, ["report"], {"lock": "report on saturdays"}),
-    ]
-    assert ids(*names, INSTALLED_APPS=ZERO_EDIT) == []
+    calls = [(WEEKDAYS, f"{JOBS}.plain"), (SATURDAYS, f"{JOBS}.coroutine")]
+    assert ids(*calls, INSTALLED_APPS=ZERO_EDIT) == []
 
 
 def test_w013_not_for_a_schedule_of_the_job() -> None:
@@ -480,19 +463,18 @@ def test_settings_of_a_wrong_type_are_left_to_e001() -> None:
 
 
 def test_typical_mistakes_are_found() -> None:
-    """A project with nine mistakes hears of all from one ``manage.py check``."""
+    """A project with eight mistakes hears of all from one ``manage.py check``."""
     mistakes = [
         ("*/5 * * *", f"{JOBS}.sound"),
         ("@daily", f"{JOBS}.renamed"),
         ("@daily", f"{JOBS}.remind", "gold"),
         ("@daily", f"{JOBS}.coroutine"),
         ("*/5 * * * *", f"{JOBS}.sound", "> log-$(date +%F)"),
-        ("@daily", LOCKED, ["report"], {"lock_at_most_for": "an hour"}),
         ("@daily", f"{JOBS}.plain"),
         ("*/10 * * * *", f"{JOBS}.greedy"),
-        ("@daily", LOCKED, ["digest"], {"lock_at_most_for": "1h"}),
+        ("@daily", CALL, ["digest"]),
     ]
-    expected = "E006 E006 E006 E006 E007 E003 W006 W007 W008 W009"
+    expected = "E006 E006 E006 E006 E007 W006 W007 W008 W009"
     with cronjobs(*mistakes), pytest.raises(SystemCheckError) as refusal:
         call_command("check", stderr=StringIO())
     for number in expected.split():
@@ -507,13 +489,17 @@ def test_typical_mistakes_of_zero_edit_are_found() -> None:
         ("@daily", f"{JOBS}.renamed"),
         ("@daily", f"{JOBS}.remind", "gold"),
         ("*/5 * * * *", f"{JOBS}.sound", "> log-$(date +%F)"),
-        ("@daily", LOCKED, ["report"], {"lock_provider": "redis"}),
+        ("@daily", CALL, ["report"]),
         ("*/10 * * * *", f"{JOBS}.greedy"),
         ("@daily", f"{JOBS}.plain"),
-        ("@daily", LOCKED, ["digest"], {"lock": f"cron:{JOBS}.plain"}),
+        ("@daily", f"{JOBS}.coroutine"),
         ("*/30 * * * *", f"{JOBS}.hourly"),
     ]
-    options = {f"{JOBS}.plain": {"schedule": None, "lock_at_least_for": 0}}
+    options = {
+        CALL: {"provider": "redis"},
+        f"{JOBS}.plain": {"schedule": None, "lock_at_least_for": 0},
+        f"{JOBS}.coroutine": {"name": f"cron:{JOBS}.plain"},
+    }
     expected = "E003 E006 E007 W001 W007 W008 W009 W012"
     with (
         cronjobs(

@@ -35,7 +35,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SQLITE = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 JOBS = "tests.support.crontabs"
 NIGHTLY = daily_far_from_now()
-LOCKED = "django_shedlock.contrib.crontab.locked_command"
 APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 
 
@@ -117,10 +116,10 @@ def test_durations_come_from_the_schedule(
 ) -> None:
     """The lease ends before the next tick and is kept alive, unless settings differ."""
     with override_settings(SHEDLOCK_CRONTAB={f"{JOBS}.plain": options}):
-        request = CrontabEntry(time, f"{JOBS}.plain").request
-    assert request is not None
-    assert request.keep_alive is True
-    configuration = request.configuration()
+        job = CrontabEntry(time, f"{JOBS}.plain").job
+    assert job is not None
+    assert job.request.keep_alive is True
+    configuration = job.request.configuration()
     assert format_duration(configuration.lock_at_most_for) == at_most
     assert format_duration(configuration.lock_at_least_for) == at_least
 
@@ -132,11 +131,11 @@ def test_settings_of_path_and_of_call() -> None:
         f'{JOBS}.plain("gold")': {"name": "gold"},
     }
     with override_settings(SHEDLOCK_CRONTAB=options):
-        gold = CrontabEntry("@daily", f"{JOBS}.plain", ["gold"]).request
-        other = CrontabEntry("@daily", f"{JOBS}.plain", [1]).request
+        gold = CrontabEntry("@daily", f"{JOBS}.plain", ["gold"]).job
+        other = CrontabEntry("@daily", f"{JOBS}.plain", [1]).job
     assert gold is not None
     assert other is not None
-    assert (gold.name, gold.keep_alive) == ("gold", False)
+    assert (gold.name, gold.request.keep_alive) == ("gold", False)
     assert other.name == "plain"
 
 
@@ -170,14 +169,6 @@ def test_other_command_gets_a_lock() -> None:
     with command("report", Report()):
         lock = lock_of("0 6 * * *", call, ["report", "gold"])
     assert lock.name == f'cron:{call}("report", "gold")'
-
-
-def test_locked_command_keeps_its_own_lock() -> None:
-    """An entry that names a lock for its command has no second one."""
-    path = "django_shedlock.contrib.crontab.locked_command"
-    with command("report", Report()):
-        assert lock_of("0 6 * * *", path, ["report"]).name == "report"
-    assert LockRecord.objects.count() == 1
 
 
 @pytest.mark.parametrize("name", ["coroutine", "decorated_coroutine"])
@@ -271,7 +262,9 @@ def test_job_knows_who_starts_its_entry(name: str) -> None:
     """An operator's start is one, whether the target has its own lock or not."""
     start = Start(Trigger.OPERATOR, operator="alice", reason="the disk was full")
     with in_utc():
-        assert CrontabEntry(NIGHTLY, f"{JOBS}.{name}").run(start)
+        job = CrontabEntry(NIGHTLY, f"{JOBS}.{name}").job
+        assert job is not None
+        assert job.start(start)
     assert calls[0][0].configuration.start == start
 
 
@@ -280,7 +273,7 @@ def test_overdue_entries_are_caught_up() -> None:
     entries = [
         (NIGHTLY, f"{JOBS}.decorated_coroutine"),
         (NIGHTLY, f"{JOBS}.plain", ["gold"]),
-        (NIGHTLY, LOCKED, ["report"], {"lock_at_least_for": 1}),
+        (NIGHTLY, "django.core.management.call_command", ["report"]),
         (NIGHTLY, "nowhere.at_all"),
     ]
     with (

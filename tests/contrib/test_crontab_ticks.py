@@ -13,7 +13,7 @@ from django.core.management import call_command, get_commands
 from django.test import override_settings
 from django_crontab.crontab import Crontab
 
-from django_shedlock.contrib.crontab.entries import CrontabEntry, entries_as_jobs
+from django_shedlock.contrib.crontab.entries import CrontabEntry, crontab_jobs
 from django_shedlock.history.pruning import prune_locks
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.memory import MemoryLockProvider
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 JOBS = "tests.support.crontabs"
 CALL = "django.core.management.call_command"
-LOCKED = "django_shedlock.contrib.crontab.locked_command"
 APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 SIX = datetime(2026, 6, 1, 6, tzinfo=UTC)
 A_DAY = timedelta(days=1)
@@ -42,7 +41,6 @@ KINDS: list[Any] = [
     (DAILY, f"{JOBS}.decorated_coroutine"),
     (DAILY, CALL, ["digest"]),
     (DAILY, CALL, ["report"]),
-    (DAILY, LOCKED, ["report"]),
 ]
 
 
@@ -148,10 +146,34 @@ def test_wrong_entry_stops_no_other() -> None:
     with override_settings(
         CRONJOBS=[*wrong, (DAILY, f"{JOBS}.plain")], SHEDLOCK_CRONTAB=options
     ):
-        assert [job.name for job in entries_as_jobs()] == [f"cron:{JOBS}.plain"]
+        assert [job.name for job in crontab_jobs()] == [f"cron:{JOBS}.plain"]
     for nothing in (None, 3):
         with override_settings(CRONJOBS=nothing):
             assert "decorated" in [job.name for job in named_jobs("default")]
+
+
+def test_entry_whose_lock_contradicts_the_settings_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is logged as wrong, and the other entries are known."""
+    path = f"{JOBS}.decorated"
+    with override_settings(
+        CRONJOBS=[(DAILY, path), (DAILY, f"{JOBS}.plain")],
+        SHEDLOCK_CRONTAB={path: {"schedule": None}},
+        SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR="8m",  # the lease lasts for seven
+    ):
+        assert [job.name for job in crontab_jobs()] == [f"cron:{JOBS}.plain"]
+    assert f"The entry {(DAILY, path)!r} of CRONJOBS is wrong." in caplog.text
+
+
+def test_job_of_an_entry_has_the_name_that_its_arguments_make() -> None:
+    """A decorated job that needs arguments can be started by the name of the entry."""
+    job = CrontabEntry(DAILY, f"{JOBS}.remind", ["gold"]).job
+    assert job is not None
+    assert (job.name, job.name_template) == ("remind:gold", None)
+    assert not job.needs_arguments
+    assert job.start()
+    assert LockRecord.objects.get().name == "remind:gold"
 
 
 def test_pruning_leaves_what_entries_have_run() -> None:
@@ -225,9 +247,9 @@ def test_entries_tick_in_the_zone_of_cron() -> None:
     """The ticks of an entry are in cron's zone, not in the project's."""
     zone = {"SHEDLOCK_CRONTAB_TIME_ZONE": "Asia/Kolkata", "TIME_ZONE": "UTC"}
     with override_settings(**zone):
-        request = CrontabEntry(DAILY, f"{JOBS}.plain").request
+        job = CrontabEntry(DAILY, f"{JOBS}.plain").job
         run((DAILY, f"{JOBS}.plain"), SIX)
-    assert request is not None
-    assert request.schedule == Schedule(DAILY, "Asia/Kolkata")
+    assert job is not None
+    assert job.request.schedule == Schedule(DAILY, "Asia/Kolkata")
     half_past = SIX.replace(hour=0, minute=30)
     assert LockRecord.objects.get().tick == half_past

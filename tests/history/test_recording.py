@@ -34,7 +34,7 @@ from django_shedlock.locks.status import AbandonedRun, LockState
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.registry.jobs import invoked_by
+from django_shedlock.registry.jobs import starting
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import lock_acquired
 from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
@@ -106,10 +106,10 @@ def test_run_tells_what_started_it() -> None:
         pass
 
     job()
-    with invoked_by(Start(Trigger.RETRY)):
+    with starting(Start(Trigger.RETRY)):
         job()
     start = Start(Trigger.OPERATOR, operator="alice", reason="half\0of it failed")
-    with invoked_by(start):
+    with starting(start):
         job()
     causes = LockRun.objects.order_by("pk").values_list("trigger", "operator", "reason")
     assert list(causes) == [
@@ -123,7 +123,7 @@ def test_long_cause_is_cut_off() -> None:
     """No name or reason is too long for its column."""
     job = scheduler_lock("job")(lambda: None)
     start = Start(Trigger.OPERATOR, operator="a" * 300, reason="b" * 3000)
-    with invoked_by(start):
+    with starting(start):
         job()
     run = LockRun.objects.get()
     assert (run.operator, run.reason) == ("a" * 255, "b" * 2000)

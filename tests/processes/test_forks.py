@@ -21,13 +21,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.locks.status import LockState
 from django_shedlock.processes import forks
 from django_shedlock.processes.forks import Forks
 from django_shedlock.processes.launcher import PR_SET_CHILD_SUBREAPER
 from django_shedlock.providers import get_provider
-from django_shedlock.registry.discovery import run_locked
+from django_shedlock.registry.jobs import Job
 from tests.support.runs import is_alive
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -217,7 +216,7 @@ def test_coroutine_gets_the_signal(bodies: Bodies) -> None:
         finally:
             file.touch()
 
-    bodies.add("job", body=partial(run_locked, LockRequest("job"), work))
+    bodies.add("job", body=Job("job", work).start)
     bodies.turn_until((bodies.folder / "ready").exists)
     bodies.forks.end(LATE)
     assert file.exists()

@@ -23,7 +23,7 @@ from django_shedlock.contrib.crontab.entries import CrontabEntry
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.commands import NEVER_LOCKED
-from django_shedlock.registry.jobs import find_job, registered_jobs
+from django_shedlock.registry.jobs import decorated_job, registered_jobs
 from django_shedlock.testing import held_elsewhere
 from tests.support.commands import run
 from tests.support.jobs import DAILY, only_jobs_of, ran
@@ -166,8 +166,8 @@ def test_two_commands_of_one_class(others: Any) -> None:
     with override_settings(SHEDLOCK_COMMANDS={"sweep": {}, "tidy": {}}):
         load = partial(management.load_command_class, "others")
         commands = [load(name) for name in ("sweep", "tidy")]
-        jobs = [find_job(command.handle) for command in commands]
-    assert [job and job.request.name for job in jobs] == ["sweep", "tidy"]
+        jobs = [decorated_job(type(command)) for command in commands]
+    assert [job and job.name for job in jobs] == ["sweep", "tidy"]
 
 
 def test_options_are_those_of_the_decorator() -> None:
@@ -197,7 +197,7 @@ def test_jobs_go_with_the_setting() -> None:
     """So that no check finds those of an earlier test."""
     with override_settings(**LOCKED):
         by_code()
-        assert [job.request.name for job in registered_jobs] == ["sweep"]
+        assert [job.name for job in registered_jobs] == ["sweep"]
     assert list(registered_jobs) == []
 
 

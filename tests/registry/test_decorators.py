@@ -21,7 +21,7 @@ from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_lock
 from django_shedlock.registry.decorators import WAYS_TO_ENQUEUE
-from django_shedlock.registry.jobs import About, find_job
+from django_shedlock.registry.jobs import decorated_job
 from django_shedlock.testing import held_elsewhere, is_held, locked_in_memory
 from tests.support.waiting import PATIENCE
 
@@ -413,6 +413,23 @@ def test_signature_is_the_one_of_the_job() -> None:
         task.delay("acme", month="May")
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda job: functools.wraps(job)(lambda *args: job(*args)),
+        functools.partial,
+        lambda job: Celery("jobs", set_as_current=False).task(job),
+        functools.lru_cache,
+    ],
+    ids=["wraps", "partial", "celery", "lru_cache"],
+)
+def test_job_is_found_below_other_decorators(wrap: Any) -> None:
+    """Whatever else is around a decorated function, its job is found."""
+    assert decorated_job(report) is not None
+    assert decorated_job(wrap(report)) is decorated_job(report)
+    assert decorated_job(wrap(report.__wrapped__)) is None
+
+
 LATER = """
 def later(tenant: Unknown, *, day: Unknown = "today") -> Unknown:
     return tenant
@@ -453,10 +470,10 @@ def test_function_and_options_in_one_call_are_refused() -> None:
         call(bare, lock_at_most_for="1m")
 
 
-def about(job: Any) -> About:
-    found = find_job(job)
-    assert found is not None
-    return found.about
+def about(target: Any) -> tuple[str, str]:
+    job = decorated_job(target)
+    assert job is not None
+    return job.description, job.runbook
 
 
 def test_job_is_described_by_its_docstring() -> None:
@@ -471,11 +488,11 @@ def test_job_is_described_by_its_docstring() -> None:
         Nobody need know this.
         """
 
-    assert about(job) == About("Send the orders to the warehouse.")
+    assert about(job) == ("Send the orders to the warehouse.", "")
     wiki = "https://wiki.example.com/job"
     told = scheduler_lock("job", description="Ship them", runbook=wiki)(job)
-    assert about(told) == About("Ship them", wiki)
-    assert about(scheduler_lock("job")(lambda: None)) == About()
+    assert about(told) == ("Ship them", wiki)
+    assert about(scheduler_lock("job")(lambda: None)) == ("", "")
 
 
 def test_command_is_described_by_its_help() -> None:
@@ -485,7 +502,7 @@ def test_command_is_described_by_its_help() -> None:
     class Command(BaseCommand):
         help = "Sends the orders."
 
-    assert about(Command.handle) == About("Sends the orders.", "http://wiki/command")
+    assert about(Command) == ("Sends the orders.", "http://wiki/command")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError
+from django.core.management import BaseCommand, CommandError
 from django.test import override_settings
 
-from django_shedlock import checks
+from django_shedlock import checks, current_lock, locks_held, scheduler_lock
 from django_shedlock.models import LockRecord
 from django_shedlock.registry import discovery
 from django_shedlock.registry.discovery import (
-    NamedJob,
     decorated_jobs,
     decorated_modules,
     forget_jobs,
@@ -25,8 +24,8 @@ from django_shedlock.registry.discovery import (
     known_jobs,
     named_jobs,
 )
-from django_shedlock.registry.jobs import registered_jobs
-from django_shedlock.schedules.state import Start
+from django_shedlock.registry.jobs import Job, decorated_job, registered_jobs
+from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.testing import held_elsewhere
 from tests.support.commands import run
 from tests.support.jobs import app_in, only_jobs_of, ran, scheduled_jobs
@@ -81,22 +80,111 @@ def test_jobs_of_packages_are_known() -> None:
 def test_skip_of_a_job_by_name_is_told(name: str) -> None:
     """Starting a function, a coroutine function or a command tells whether it ran."""
     with scheduled_jobs() as jobs:
-        start = next(job.start for job in named_jobs("default") if job.name == name)
-        assert start is not None
+        job = next(job for job in named_jobs("default") if job.name == name)
         with held_elsewhere(name):
-            assert not start(Start())
-        assert start(Start())
+            assert not job.start()
+        assert job.start()
     assert ran == [name], jobs
+
+
+def test_job_with_two_decorators_has_both_locks() -> None:
+    """Started by the name of the outer lock, it holds that one and the inner one."""
+
+    @scheduler_lock("outer", lock_at_most_for="1m")
+    @scheduler_lock("inner", lock_at_most_for="1m")
+    def nested() -> None:
+        ran.extend(lock.name for lock in locks_held())
+
+    ran.clear()
+    [outer] = [job for job in named_jobs("default") if job.name == "outer"]
+    assert outer.start()
+    assert ran == ["inner", "outer"], nested
+
+
+def test_start_is_for_one_job() -> None:
+    """What starts a command does not start the jobs that the command calls."""
+    triggers: list[str] = []
+
+    def note() -> None:
+        lock = current_lock()
+        triggers.append(f"{lock.name}: {lock.configuration.start.trigger.value}")
+
+    called = scheduler_lock("called", lock_at_most_for="1m")(note)
+
+    @scheduler_lock("command", lock_at_most_for="1m")
+    class Command(BaseCommand):
+        def handle(self, *args: Any, **options: Any) -> None:
+            called()
+            note()
+
+    [job] = [job for job in named_jobs("default") if job.name == "command"]
+    assert job.start(Start(Trigger.OPERATOR))
+    assert triggers == ["called: scheduler", "command: operator"], Command
+
+
+def test_skip_of_another_job_is_no_skip_of_the_started_one() -> None:
+    """Only the lock of the started job says whether it was executed."""
+    job = scheduler_lock("job", lock_at_most_for="1m")(ran.clear)
+    other = scheduler_lock("other", lock_at_most_for="1m")(ran.clear)
+
+    def both() -> None:
+        job()
+        other()
+
+    started = Job("job", both, decorated=decorated_job(job))
+    with held_elsewhere("other"):
+        assert started.start()
+    with held_elsewhere("job"):
+        assert not started.start()
+
+
+def test_decorated_target_is_locked_no_earlier_than_by_its_decorator() -> None:
+    """What is around a decorated function, or before handle(), has no lock."""
+    job = scheduler_lock("job", lock_at_most_for="1m")(ran.clear)
+    held: list[Any] = []
+
+    def around() -> None:
+        held.extend(locks_held())
+        job()
+
+    assert Job("job", around, decorated=decorated_job(job)).start()
+    assert held == []
+
+    @scheduler_lock("command", lock_at_most_for="1m")
+    class Command(BaseCommand):
+        def handle(self, *args: Any, **options: Any) -> None: ...
+
+    with pytest.raises(CommandError, match="unrecognized arguments"):
+        Job("command", Command, args=["--unknown"]).start()
+    assert not LockRecord.objects.filter(name="command").exists()
+
+
+def test_job_of_a_command_that_is_not_decorated() -> None:
+    """It runs under the lock of the job, with its arguments."""
+
+    class Command(BaseCommand):
+        def add_arguments(self, parser: Any) -> None:
+            parser.add_argument("room")
+
+        def handle(self, *args: Any, room: str, **options: Any) -> None:
+            ran.extend([room, *(lock.name for lock in locks_held())])
+
+    ran.clear()
+    assert Job("sweep", Command).needs_arguments
+    job = Job("sweep", Command, args=["hall"], options={"lock_at_most_for": "1m"})
+    assert not job.needs_arguments
+    assert job.start()
+    assert ran == ["hall", "sweep"]
 
 
 def test_source_that_failed_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it had to say is not unknown until a restart; a success is kept."""
-    found = NamedJob("cron", "default", None, None)
+    found = Job("cron", ran.clear)
     answers: list[Any] = [OSError("not yet"), [found], [], []]
 
-    def source() -> Iterator[NamedJob]:
+    def source() -> Iterator[Job]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

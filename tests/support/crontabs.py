@@ -81,7 +81,9 @@ def decorated() -> None:
 
 @functools.wraps(decorated)
 def wrapped() -> None:
-    """A job with its own lock, and something around it."""
+    """A job with its own lock, and something around it that runs without the lock."""
+    with pytest.raises(NoActiveLock):
+        current_lock()
     decorated()
 
 

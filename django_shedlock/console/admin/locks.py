@@ -174,7 +174,7 @@ class LockRecordAdmin(OperatorActions):
                 and (found or each.kind != ActionKind.ACKNOWLEDGE)
             ],
             "shedlock_request": asked,
-            "shedlock_about": known_jobs(provider.alias).get(obj.name),
+            "shedlock_job": known_jobs(provider.alias).get(obj.name),
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
             "shedlock_lock": rows.facts_of(obj, runs or ()),

@@ -25,7 +25,8 @@ from django_shedlock.locks.status import LockState
 from django_shedlock.processes.forks import Forks
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.catch_up import note_catch_up
-from django_shedlock.registry.discovery import NamedJob, Starter, named_jobs
+from django_shedlock.registry.discovery import named_jobs
+from django_shedlock.registry.jobs import Job
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start
 from django_shedlock.signals import logger
@@ -90,17 +91,17 @@ class Beat(base.Subcommand):
             verbosity=verbosity,
             dry_run=False,
         )
-        self.scheduled: list[tuple[str, Schedule, Starter]] = [
-            (job.name, job.schedule, job.start)
+        self.scheduled: list[tuple[Job, Schedule]] = [
+            (job, job.schedule)
             for job in named_jobs(provider.alias)
-            if job.schedule is not None and job.start is not None
+            if job.schedule is not None and not job.needs_arguments
         ]
         if not self.scheduled:
             raise base.WrongCall(
                 f"No job of provider {provider.alias!r} has a schedule, so there is "
                 "nothing to start."
             )
-        self.by_name: Mapping[str, NamedJob] = jobs_by_name(provider)
+        self.by_name: Mapping[str, Job] = jobs_by_name(provider)
         self.ahead: float | None = None
         self.due: list[datetime] = []
         self.is_away: bool = False
@@ -143,7 +144,7 @@ class Beat(base.Subcommand):
         is_first = self.ahead is None
         self.ahead = aware(self.provider.now()).timestamp() - uptime()
         now = self._now()
-        following = [schedule.around(now)[1] for _, schedule, _ in self.scheduled]
+        following = [schedule.around(now)[1] for _, schedule in self.scheduled]
         # Sooner than before, if the store's clock was set back.
         self.due = list(map(min, self.due or following, following))
         if is_first:
@@ -161,12 +162,12 @@ class Beat(base.Subcommand):
     def _tell(self) -> None:
         self.write(f"Starts these jobs of provider {self.provider.alias!r}:")
         jobs = zip(self.due, self.scheduled, strict=True)
-        for due, (name, schedule, _) in sorted(jobs, key=lambda each: each[0]):
-            told = f"{name}: {schedule}, next at {local_text(due)}"
+        for due, (job, schedule) in sorted(jobs, key=lambda each: each[0]):
+            told = f"{job.full_name}: {schedule}, next at {local_text(due)}"
             self.write(f"  {printable(told)}")
         for job in self.by_name.values():
-            if job.schedule is not None and job.start is None:
-                told = f"{job.name}: not started, since it needs arguments"
+            if job.schedule is not None and job.needs_arguments:
+                told = f"{job.full_name}: not started, since it needs arguments"
                 self.write(f"  {printable(told)}")
         self.stdout.flush()  # a pod's log is a pipe
 
@@ -175,17 +176,17 @@ class Beat(base.Subcommand):
         if self.ahead is None:
             return math.inf
         now = self._now()
-        for index, (name, schedule, start) in enumerate(self.scheduled):
+        for index, (job, schedule) in enumerate(self.scheduled):
             if self.due[index] <= now:
                 tick, self.due[index] = schedule.around(now)
                 # However long it waits for its turn, it is for this tick.
-                self.forks.add(name, partial(start, Start(asked_at=tick)))
+                self.forks.add(job.full_name, partial(job.start, Start(asked_at=tick)))
         return (min(self.due) - now).total_seconds()
 
     def _ask(self) -> None:
         for status in open_requests(self.provider):
             job = self.by_name.get(status.name)
-            is_known = job is not None and job.start is not None
+            is_known = job is not None and not job.needs_arguments
             if is_known and status.state in MAY_START:
                 key = f"{status.name}, which {status.job.asked_by} asks for"
                 self.forks.add(key, partial(self._carry_out, status.name))

@@ -183,8 +183,8 @@ def _composed(changes: Changes) -> tuple[str, str]:
         parts += [f"{title}:"] * bool(findings)
         for each in findings[:MOST_MAILED]:
             text = terminal.printable(str(each))
-            about = known_jobs(each.provider).get(each.lock) if each.lock else None
-            text += f" Runbook: {about.runbook}" if about and about.runbook else ""
+            job = known_jobs(each.provider).get(each.lock) if each.lock else None
+            text += f" Runbook: {job.runbook}" if job and job.runbook else ""
             links = "".join(f"\n  {link}" for link in (each.link, each.help) if link)
             parts.append(f"* {each.kind.severity.upper()} {text}{links}")
         if (left := len(findings) - MOST_MAILED) > 0:

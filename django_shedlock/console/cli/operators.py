@@ -120,14 +120,14 @@ class TriggerJob(Subcommand):
                 "django_shedlock.contrib.crontab, entries of CRONJOBS.",
                 returncode=ExitStatus.UNKNOWN,
             )
-        if job.start is None:
+        if job.needs_arguments:
             raise CommandError(
                 f"The job of lock {name!r} needs arguments, so it can't be started by "
                 "name.",
                 returncode=ExitStatus.UNKNOWN,
             )
         by: Any = {"operator": base.operator(), "reason": reason}
-        answer = requests.run_now(OperatorAction(provider, job.name, **by), job.start)
+        answer = requests.run_now(OperatorAction(provider, job.full_name, **by), job)
         told = printable(answer.detail)
         if not answer:
             status = _status_of(answer)

@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,6 @@ from django_shedlock.models import LockAction, LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.registry.discovery import known_jobs
-from django_shedlock.registry.jobs import About
 from django_shedlock.sql.connections import run_here
 from django_shedlock.sql.errors import describe
 
@@ -52,10 +50,14 @@ class Show(base.Subcommand):
         status = base.find_status(provider, name)
         findings = Search(acknowledged=True).of_locks(provider, [name]).get(name, [])
         runs, actions = self._history(provider, name)
-        about = known_jobs(provider.alias).get(name, About())
+        job = known_jobs(provider.alias).get(name)
+        about = {
+            "description": job.description if job else "",
+            "runbook": job.runbook if job else "",
+        }
         if json:
             shown = {
-                **asdict(about),
+                **about,
                 **terminal.status_as_dict(status, Search().grace, findings),
                 "runs": [run_as_dict(run) for run in runs or ()],
                 "actions": [
@@ -66,7 +68,7 @@ class Show(base.Subcommand):
             self.write(terminal.as_json(shown))
             return
         lines = [terminal.finding_line(self.style, finding) for finding in findings]
-        facts = [("About", about.description), ("Runbook", about.runbook)]
+        facts = [("About", about["description"]), ("Runbook", about["runbook"])]
         told = [each for each in facts if each[1]]
         for title, fact in [*_facts(provider, status), *told]:
             text, role = (fact, "") if isinstance(fact, str) else fact

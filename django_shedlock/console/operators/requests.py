@@ -22,7 +22,8 @@ from django_shedlock.locks.status import LockState, LockStatus, is_success
 from django_shedlock.models.console import ActionKind, ActionResult
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.catch_up import last_catch_up
-from django_shedlock.registry.discovery import NamedJob, Starter, named_jobs
+from django_shedlock.registry.discovery import named_jobs
+from django_shedlock.registry.jobs import Job
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
 
@@ -33,14 +34,14 @@ MAY_START = frozenset({LockState.FREE, LockState.HELD_AT_LEAST, LockState.EXPIRE
 """The states of a lock in which an operator can run its job."""
 
 
-def jobs_by_name(provider: LockProvider) -> Mapping[str, NamedJob]:
+def jobs_by_name(provider: LockProvider) -> Mapping[str, Job]:
     """Return the jobs that are known here, by the full names of their locks."""
     # An entry of CRONJOBS may give a schedule to a job that has none of its own.
     jobs = sorted(
         named_jobs(provider.alias),
-        key=lambda job: (job.start is not None, job.schedule is not None),
+        key=lambda job: (not job.needs_arguments, job.schedule is not None),
     )
-    return {job.name: job for job in jobs}
+    return {job.full_name: job for job in jobs}
 
 
 # Note [A request is on the record]
@@ -169,7 +170,7 @@ def obstacles(provider: LockProvider, names: Sequence[str]) -> Mapping[str, str]
     for name in names:
         if name not in jobs:
             found[name] = gettext("no such job is known in this process")
-        elif jobs[name].start is None:
+        elif jobs[name].needs_arguments:
             found[name] = gettext(
                 "its job needs arguments, so it can't be started by name"
             )
@@ -207,21 +208,19 @@ def carry_out_requests(
     jobs = jobs_by_name(provider) if requests else {}
     for status in requests:
         job = jobs.get(status.name)
-        if job is None or job.start is None:
+        if job is None or job.needs_arguments:
             logger.info("Lock %r: its job is requested, not known here.", status.name)
         elif status.state not in MAY_START:
             why = performing.condition(status)
             logger.info("Lock %r: its requested run waits, since %s.", status.name, why)
-        elif (answer := _carry_out(provider, status, job.start)) is not None:
+        elif (answer := _carry_out(provider, status, job)) is not None:
             yield status, answer
 
 
-def _carry_out(
-    provider: LockProvider, status: LockStatus, start: Starter
-) -> Answer | None:
+def _carry_out(provider: LockProvider, status: LockStatus, job: Job) -> Answer | None:
     by, why = status.job.asked_by or "", status.job.asked_why or ""
     asked = OperatorAction(provider, status.name, operator=by, reason=why)
-    answer = _run(asked, start, request=asked_at(status))
+    answer = _run(asked, job, request=asked_at(status))
     if answer is None:
         logger.info(
             "Lock %r: its requested run is not started here: another worker was "
@@ -241,7 +240,7 @@ def _carry_out(
     return answer
 
 
-def run_now(asked: OperatorAction, start: Starter) -> Answer:
+def run_now(asked: OperatorAction, job: Job) -> Answer:
     """
     Run the job in this process, with a row of the trail; pass on what it raises.
 
@@ -253,7 +252,7 @@ def run_now(asked: OperatorAction, start: Starter) -> Answer:
     before = asked.provider.status(asked.name)
     request = None if before is None else before.job.asked_at
     began = time.monotonic()
-    answer = _run(asked, start, request and aware(request))
+    answer = _run(asked, job, request and aware(request))
     if answer is None:
         answer = _skipped(asked)
     took = timedelta(seconds=time.monotonic() - began)
@@ -264,7 +263,7 @@ def run_now(asked: OperatorAction, start: Starter) -> Answer:
 
 
 def _run(
-    asked: OperatorAction, start: Starter, request: datetime | None = None
+    asked: OperatorAction, job: Job, request: datetime | None = None
 ) -> Answer | None:
     """Return what came of the run; ``None`` if it was skipped."""
     began = time.monotonic()
@@ -277,7 +276,7 @@ def _run(
         request=request,
     )
     try:
-        if not start(by_operator):
+        if not job.start(by_operator):
             return None
     except BaseException as error:
         raised = error

@@ -1,4 +1,4 @@
-"""The app that tells jobs what starts them."""
+"""The app that tells retries of tasks from the first attempts."""
 
 from contextlib import ExitStack, suppress
 from datetime import datetime
@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from django_shedlock.clocks import host_now
-from django_shedlock.registry.jobs import invoked_by
+from django_shedlock.registry.jobs import starting
 from django_shedlock.schedules.state import Start, Trigger
 
 if TYPE_CHECKING:  # this module is imported where Celery is missing, too
@@ -61,10 +61,10 @@ def stamp(*, headers: dict[str, Any], **kwargs: Any) -> None:
 
 
 def begin(*, task: "Task", **kwargs: Any) -> None:
-    """Tell the jobs that this attempt calls what starts them."""
-    # A first attempt does so too, because it may run inside another task's retry.
+    """Let this attempt start the jobs that it calls."""
+    # So does a first attempt, because it may run inside another task's retry.
     attempt = _attempts[task.request] = ExitStack()
-    attempt.enter_context(invoked_by(start_of(task.request)))
+    attempt.enter_context(starting(start_of(task.request)))
 
 
 def end(*, task: "Task", **kwargs: Any) -> None:

@@ -18,6 +18,6 @@ class CrontabConfig(AppConfig):
 
     def shedlock_jobs(self) -> Iterator[Any]:
         """Let operators start the entries by the names of their locks."""
-        from django_shedlock.contrib.crontab.entries import entries_as_jobs
+        from django_shedlock.contrib.crontab.entries import crontab_jobs
 
-        return entries_as_jobs()
+        return crontab_jobs()

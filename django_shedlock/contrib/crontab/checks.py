@@ -20,7 +20,6 @@ from django.core.management import call_command
 from django_shedlock import conf
 from django_shedlock.checks import find_too_long, invalid_lock, shared_name
 from django_shedlock.clocks import host_now
-from django_shedlock.contrib.crontab import locked_command
 from django_shedlock.contrib.crontab.entries import (
     APP,
     FORMS,
@@ -33,7 +32,7 @@ from django_shedlock.contrib.crontab.entries import (
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.providers import get_provider
-from django_shedlock.registry.jobs import signature_of
+from django_shedlock.registry.names import signature_of
 from django_shedlock.schedules.cron import Schedule
 
 FIRST = f"Put {APP!r} before 'django_crontab' in INSTALLED_APPS"
@@ -140,7 +139,7 @@ def _flaw(job: Any) -> str | None:
         function = entry.function
         if not callable(function):
             return f"{entry.path} is no function"
-        is_command = function in (call_command, locked_command) and entry.args
+        is_command = function is call_command and entry.args
         if is_command and entry.command is None:
             return f"there is no command {entry.args[0]!r}"
         if iscoroutinefunction(function) and not locks_all_entries():
@@ -153,18 +152,19 @@ def _flaw(job: Any) -> str | None:
 
 
 def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
-    request = entry.request
-    if request is None:
+    job = entry.job
+    if job is None:
         if not locks_all_entries():
             yield Warning(
                 f"{entry} has no lock, so each host runs it.",
-                hint="Decorate its target, use locked_command for a command, or put "
-                f"{APP!r} before 'django_crontab' in INSTALLED_APPS.",
+                hint="Decorate its target, give a command an entry in "
+                f"SHEDLOCK_COMMANDS, or put {APP!r} before 'django_crontab' in "
+                "INSTALLED_APPS.",
                 id="shedlock.W006",
             )
         return
-    get_provider(request.provider)  # refuses an alias that is not in the settings
-    lock = request.configuration()
+    get_provider(job.provider)  # refuses an alias that is not in the settings
+    lock = job.request.configuration()
     schedule = lock.schedule
     if lock.lock_at_least_for == ZERO and schedule is None:
         yield Warning(
@@ -174,7 +174,7 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
             "30s, or give the lock a schedule, whose ticks run once each.",
             id="shedlock.W009",
         )
-    if locks_all_entries() and entry.own_request is not None:
+    if locks_all_entries() and entry.decorated is not None:
         for option in sorted(entry.options.keys() - {"schedule"}):
             yield _no_effect(
                 f"{option!r} of SHEDLOCK_CRONTAB for {entry}",
@@ -205,22 +205,21 @@ def _no_effect(what: str, reason: str) -> CheckMessage:
 def _check_shared(entries: Sequence[CrontabEntry]) -> Iterator[CheckMessage]:
     shared: dict[tuple[str, str], list[CrontabEntry]] = defaultdict(list)
     for entry in entries:
-        if entry.request is not None:
-            shared[entry.request.provider, entry.request.name].append(entry)
+        if entry.job is not None:
+            shared[entry.job.provider, entry.job.name].append(entry)
     for (_, name), owners in shared.items():
         targets = {
             f"manage.py {entry.args[0]}"
-            if entry.function in (call_command, locked_command)
+            if entry.function is call_command
             else entry.path
             for entry in owners
         }
-        if len(targets) > 1 and not all(entry.job for entry in owners):
+        if len(targets) > 1 and not all(entry.decorated for entry in owners):
             yield shared_name(name, targets)
         counted = set()
         for entry in owners:
-            schedule = entry.request and entry.request.configuration().schedule
-            if schedule is not None:
-                counted.add(f"{entry.call} ({schedule})")
+            if entry.job is not None and entry.job.schedule is not None:
+                counted.add(f"{entry.call} ({entry.job.schedule})")
         if len(counted) > 1:
             yield Warning(
                 f"The lock {name!r} counts the ticks of several entries of CRONJOBS, "

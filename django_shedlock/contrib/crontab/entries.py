@@ -5,12 +5,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 from django.conf import settings
 from django.core import management
@@ -18,20 +16,11 @@ from django.utils.functional import cached_property
 from django.utils.module_loading import import_string
 
 from django_shedlock import conf
-from django_shedlock.contrib.crontab import locked_command, parse_command
 from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.execution.cancellation import run_async
-from django_shedlock.locks.configuration import (
-    ZERO,
-    LockRequest,
-    default_duration,
-    make_request,
-)
-from django_shedlock.registry import jobs as registry
-from django_shedlock.registry.discovery import NamedJob, named_job, run_locked
-from django_shedlock.registry.jobs import Job, invoked_by, with_schedule
+from django_shedlock.locks.configuration import ZERO, default_duration, make_request
+from django_shedlock.providers import get_provider
+from django_shedlock.registry.jobs import Job, call_target, decorated_job
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import BY_SCHEDULER, Start
 from django_shedlock.signals import logger
 
 APP = "django_shedlock.contrib.crontab"
@@ -77,7 +66,11 @@ def is_time_zone(name: str) -> bool:
 
 @dataclass(frozen=True)
 class CrontabEntry:
-    """When to call what. ``suffix`` ends the line of the crontab."""
+    """
+    A line of ``CRONJOBS``: when to call what. ``suffix`` ends the crontab's line.
+
+    What it starts is its ``job``.
+    """
 
     time: str
     path: str
@@ -86,9 +79,9 @@ class CrontabEntry:
     suffix: str | None = None
 
     @classmethod
-    def parse(cls, job: Any) -> "CrontabEntry":
+    def parse(cls, line: Any) -> "CrontabEntry":
         """Return an entry of ``CRONJOBS``. Raises ``ValueError`` if it is malformed."""
-        parts = list(job) if isinstance(job, list | tuple) else []
+        parts = list(line) if isinstance(line, list | tuple) else []
         if len(parts) == 3 and isinstance(parts[2], str):
             parts[2:2] = [(), {}]
         has_length = 2 <= len(parts) <= len(KINDS)
@@ -102,9 +95,8 @@ class CrontabEntry:
     @property
     def call(self) -> str:
         """Path and arguments. Raises ``TypeError`` or ``ValueError`` if not JSON."""
-        dump = partial(json.dumps, sort_keys=True)
-        named = [f"{key}={dump(value)}" for key, value in sorted(self.kwargs.items())]
-        arguments = ", ".join([*map(dump, self.args), *named])
+        named = [f"{key}={_dump(value)}" for key, value in sorted(self.kwargs.items())]
+        arguments = ", ".join([*map(_dump, self.args), *named])
         return f"{self.path}({arguments})" if arguments else self.path
 
     @cached_property
@@ -112,7 +104,7 @@ class CrontabEntry:
         """The target of the path. Raises whatever importing it raises."""
         return import_string(self.path)
 
-    @property
+    @cached_property
     def command(self) -> management.BaseCommand | None:
         """The command that the entry calls by its name, if it exists."""
         name = self.args[0] if self.args else None
@@ -122,11 +114,11 @@ class CrontabEntry:
         return management.load_command_class(app, str(name))
 
     @cached_property
-    def job(self) -> Job | None:
-        """The decorated job that the entry runs, which may be a command."""
-        if self.function is management.call_command:
-            return registry.find_job(getattr(self.command, "handle", None))
-        return registry.find_job(self.function)
+    def decorated(self) -> Job | None:
+        """The decorated job that the entry runs: a function, or a command."""
+        if self.function is not management.call_command:
+            return decorated_job(self.function)
+        return None if self.command is None else decorated_job(type(self.command))
 
     @cached_property
     def ticks(self) -> Schedule | None:
@@ -152,85 +144,95 @@ class CrontabEntry:
             options |= of_key
         return options
 
-    @property
-    def schedule(self) -> Schedule | str | None:
-        """The schedule whose ticks run once each: by default the entry's own."""
-        return self.options.get("schedule", self.ticks)
-
     @cached_property
-    def own_request(self) -> LockRequest | None:
-        """The lock that the target brings."""
-        if self.function is locked_command:
-            return parse_command(*self.args, **self.kwargs)[0]
-        if self.job is None:
-            return None
-        if self.function is management.call_command:
-            return self.job.request
-        return self.job.request_for(tuple(self.args), self.kwargs)
-
-    @cached_property
-    def request(self) -> LockRequest | None:
+    def job(self) -> Job | None:
         """
-        The lock under which the entry runs, if it has one.
+        The job that the entry starts; ``None`` if it runs without a lock.
 
-        If the target brings none, ``SHEDLOCK_CRONTAB`` has the options. By default the
-        name comes from the path and the arguments, the durations from the schedule.
-        Raises ``InvalidLockConfiguration`` if the options contradict each other.
+        A decorated target keeps its lock. If the app locks all entries, the others get
+        one: see ``_make_job()``. Raises ``InvalidLockConfiguration`` if the options
+        contradict each other.
         """
-        if not locks_all_entries():
-            return self.own_request
-        if self.own_request is not None:
-            return with_schedule(self.own_request, self.schedule)
+        if self.decorated is not None:
+            return self._keep_lock(self.decorated)
+        return self._make_job() if locks_all_entries() else None
+
+    def _keep_lock(self, decorated: Job) -> Job:
+        """Return the job of the decorated target with the entry's arguments."""
+        name, target, args = decorated.name, self.function, self.args
+        if target is management.call_command:
+            target, args = type(self.command), args[1:]
+        elif decorated.name_template is not None:
+            name = decorated.name_template.fill(args, self.kwargs)
+        options = decorated.options
+        if locks_all_entries() and decorated.request.schedule is None:
+            options = {**options, "schedule": self._schedule_in(decorated.provider)}
+        return replace(
+            decorated,
+            name=name,
+            target=target,
+            args=args,
+            kwargs=self.kwargs,
+            options=options,
+            name_template=None,
+            decorated=decorated,
+        )
+
+    def _make_job(self) -> Job | None:
+        """
+        Return the job of a target that brings no lock, unless it is to have none.
+
+        ``SHEDLOCK_CRONTAB`` has the options. By default the name comes from the path
+        and the arguments, the durations from the schedule.
+        """
         options = {"keep_alive": True, **self.options, "schedule": None}
         if not options.pop("locked", True):
             return None
         name = options.pop("name", f"cron:{self.call}")
-        request = with_schedule(make_request(name, options), self.schedule)
+        request = make_request(name, options)
+        schedule = self._schedule_in(request.provider)
         interval = timedelta(days=1) if self.ticks is None else self.ticks.interval
         at_most, at_least = request.lock_at_most_for, request.lock_at_least_for
         if at_most is None:
             at_most = min(interval * 0.9, default_duration(conf.LOCK_AT_MOST_FOR))
             at_most = max(at_most, at_least or ZERO)
         # Without ticks, it must be held until all other hosts have tried to start.
-        if at_least is None and request.schedule is None:
+        if at_least is None and schedule is None:
             at_least = min(interval / 2, LONGEST_AT_LEAST, at_most)
-        return replace(request, lock_at_most_for=at_most, lock_at_least_for=at_least)
+        durations = {"lock_at_most_for": at_most, "lock_at_least_for": at_least}
+        options |= {**durations, "schedule": schedule}
+        return Job(name, self.function, self.args, self.kwargs, options)
 
-    def run(self, start: Start = BY_SCHEDULER) -> bool:
+    def _schedule_in(self, provider: str) -> Schedule | str | None:
+        """Return the schedule whose ticks run once each, if the provider keeps them."""
+        schedule = self.options.get("schedule", self.ticks)
+        return schedule if get_provider(provider).keeps_ticks else None
+
+    def run(self) -> None:
         """
         Run the entry, or skip it if somebody else holds its lock or has run its tick.
 
-        A target that brings its own lock gets no other one. Return whether the target
-        was executed. Raises what it raises, and ``LockProviderError`` if the store
-        fails.
+        Raises what the target raises, and ``LockProviderError`` if the store fails.
         """
-        own = locked_command if self.function is locked_command else self.job
-        if own is not None:
-            with invoked_by(start, own, schedule=self.schedule) as invocation:
-                self._call()
-            return invocation.was_executed is True
-        if self.request is None:
-            self._call()
-            return True
-        request = registry.started_by(self.request, start)
-        return run_locked(request, self.function, *self.args, **self.kwargs)
-
-    def _call(self) -> None:
-        call = partial(self.function, *self.args, **self.kwargs)
-        if iscoroutinefunction(self.function):
-            run_async(call)
+        if self.job is None:
+            call_target(self.function, self.args, self.kwargs)
         else:
-            call()
+            self.job.start()
 
 
-def entries_as_jobs() -> Iterator[NamedJob]:
-    """Return the entries that run under a lock; log the entries that are wrong."""
+def _dump(argument: Any) -> str:
+    return json.dumps(argument, sort_keys=True)
+
+
+def crontab_jobs() -> Iterator[Job]:
+    """Return the jobs of the entries under a lock; log the entries that are wrong."""
     if not locks_all_entries():
         return
-    for job in getattr(settings, "CRONJOBS", []):
+    for line in getattr(settings, "CRONJOBS", []):
         try:
-            entry = CrontabEntry.parse(job)
-            if entry.request is not None:
-                yield named_job(entry.request, entry.run)
+            job = CrontabEntry.parse(line).job
+            if job is not None:
+                job.request.configuration()  # it may contradict the settings
+                yield job
         except Exception:  # whatever importing a target raises
-            logger.warning("The entry %r of CRONJOBS is wrong.", job, exc_info=True)
+            logger.warning("The entry %r of CRONJOBS is wrong.", line, exc_info=True)

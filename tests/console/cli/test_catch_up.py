@@ -22,7 +22,8 @@ from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.registry import discovery
-from django_shedlock.registry.discovery import NamedJob, decorated_jobs
+from django_shedlock.registry.discovery import decorated_jobs
+from django_shedlock.registry.jobs import Job
 from django_shedlock.schedules.cron import Schedule
 from tests.support.clocks import daily_far_from_now
 from tests.support.commands import run
@@ -221,7 +222,7 @@ def test_source_that_fails_does_not_stop_the_others(
 ) -> None:
     """Jobs that are known are caught up, whatever else goes wrong."""
 
-    def broken() -> Iterator[NamedJob]:
+    def broken() -> Iterator[Job]:
         raise ZeroDivisionError("by nobody")
         yield
 

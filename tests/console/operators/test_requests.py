@@ -50,6 +50,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
 from django_shedlock.registry.catch_up import CATCH_UP_LOCK, last_catch_up
 from django_shedlock.registry.discovery import named_jobs
+from django_shedlock.registry.jobs import Job
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import held_elsewhere
@@ -380,14 +381,6 @@ def test_what_cannot_be_started_is_refused(name: str, why: str) -> None:
     assert asked_for() == []
 
 
-@contextmanager
-def started_by(start: Callable[..., bool]) -> Iterator[None]:
-    """Let this start the jobs in the body."""
-    known = [replace(job, start=start) for job in named_jobs("default")]
-    with patch.object(requests, "named_jobs", lambda provider: known):
-        yield
-
-
 def test_job_that_cannot_begin_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
     """Its request is closed, so no beat tries it again every few seconds."""
     ask()
@@ -395,7 +388,7 @@ def test_job_that_cannot_begin_is_tried_once(caplog: pytest.LogCaptureFixture) -
     def refuse(*args: Any, **options: Any) -> bool:
         raise InvalidLockConfiguration("the lease is too short")
 
-    with started_by(refuse):
+    with patch.object(Job, "start", refuse):
         [(_, answer)] = carry_out()
     assert answer.result is ActionResult.FAILED
     assert "the lease is too short" in caplog.text
@@ -409,7 +402,7 @@ def test_store_that_fails_leaves_the_request() -> None:
     def fail(*args: Any, **options: Any) -> bool:
         raise LockProviderError("the store is away")
 
-    with started_by(fail):
+    with patch.object(Job, "start", fail):
         [(_, answer)] = carry_out()
     assert answer.result is ActionResult.FAILED
     assert asked_for() == ["report"]
@@ -671,12 +664,12 @@ class TestTrigger:
         """The job has not run, so what somebody else asked for stays open."""
         ask()
 
-        def start(*args: Any, **by: Any) -> bool:
+        def fail(*args: Any) -> bool:
             raise LockProviderError("the store is away")
 
         action = OperatorAction(get_provider(), "report", operator="bob")
-        with pytest.raises(LockProviderError):
-            run_now(action, start)
+        with patch.object(Job, "start", fail), pytest.raises(LockProviderError):
+            run_now(action, Job("report", ran.clear))
         assert LockAction.objects.get(operator="bob").result == ActionResult.FAILED
         assert len(carry_out()) == 1
         assert ran == ["report"]
@@ -684,12 +677,9 @@ class TestTrigger:
     def test_exit_with_0_is_no_failure(self) -> None:
         """As commands end that call sys.exit()."""
 
-        def start(*args: Any, **by: Any) -> bool:
-            raise SystemExit(0)
-
         action = OperatorAction(get_provider(), "report")
         with pytest.raises(SystemExit):
-            run_now(action, start)
+            run_now(action, Job("report", sys.exit, args=(0,)))
         assert only_row().result == ActionResult.DONE
 
 

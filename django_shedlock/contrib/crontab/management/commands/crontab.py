@@ -29,9 +29,9 @@ class Command(crontab.Command):
             super().handle(*args, subcommand=subcommand, **options)
             return
         # Only django-crontab knows how it makes the hashes in the crontab.
-        job = Crontab()._Crontab__get_job_by_hash(options["jobhash"])
+        line = Crontab()._Crontab__get_job_by_hash(options["jobhash"])
         try:
-            CrontabEntry.parse(job).run()
+            CrontabEntry.parse(line).run()
         except Exception:
-            logger.exception("The entry %r of CRONJOBS failed.", job)
+            logger.exception("The entry %r of CRONJOBS failed.", line)
             sys.exit(1)
