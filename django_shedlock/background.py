@@ -14,20 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.db import connections
 
-from django_shedlock.clocks import SHORTEST_PAUSE, uptime
+from django_shedlock.clocks import uptime
 from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.signals import logger
-
-LONGEST_WAIT = 1.0
-"""Seconds between two looks at what is due: waits stand still in a suspended host."""
-LINGER = 1.0
-"""Seconds for which a thread waits for more work: a start costs more than a lock."""
-RETRY = 1.0
-"""Seconds after which work that raised is called again."""
-MOST_AT_ONCE = 8
-"""Work that may take its time, as that of receivers, in as many threads."""
-HANGS = 5.0
-"""Seconds after which work counts as hanging, and keeps its place from no other."""
 
 T = TypeVar("T")
 
@@ -36,8 +25,8 @@ def start_daemon(name: str, work: Callable[[], object]) -> threading.Thread:
     """
     Return a thread that was started with ``work``, in a context of its own.
 
-    It may live long, and serves others: in a free-threaded Python it would keep what
-    its first caller had in the context.
+    The thread may live long and serve other callers. In a free-threaded Python it would
+    otherwise keep what its first caller had in the context.
     """
     thread = threading.Thread(
         target=Context().run, args=[work], name=f"django_shedlock {name}", daemon=True
@@ -55,8 +44,10 @@ def run_in_background(work: Callable[[], T]) -> Future[T]:
             future.set_result(work())
         except BaseException as error:  # its thread has nothing else to do
             future.set_exception(error)
+        finally:
+            connections.close_all()
 
-    start_daemon("background", partial(closing, run))
+    start_daemon("background", run)
     return future
 
 
@@ -103,6 +94,12 @@ class Timetable:
     keeps no connection meanwhile. Nothing else ends it, whatever is raised. Work that
     raises is called again soon, if it ``retries``.
     """
+
+    watch_interval_seconds: float = 1.0
+    """Waits stand still in a suspended host, so none is longer than this."""
+    idle_seconds: float = 1.0
+    """A start costs more than a lock, so the thread waits for more work."""
+    retry_seconds: float = 1.0
 
     def __init__(self, name: str, *, retries: bool = True):
         self.name = name
@@ -159,13 +156,13 @@ class Timetable:
                     return
                 self._call(entry)
                 del entry  # and the lock that it knows
-            except BaseException:  # SystemExit, too: other work needs the thread
+            except BaseException:  # even SystemExit: other work needs the thread
                 with suppress(BaseException):
                     logger.exception("Work of the timetable %r failed.", self.name)
-                time.sleep(SHORTEST_PAUSE)
+                time.sleep(0.05)
 
     def _call(self, entry: TimedWork) -> None:
-        due = uptime() + RETRY if self._retries else None
+        due = uptime() + self.retry_seconds if self._retries else None
         try:
             due = closing(entry.work)
         finally:
@@ -191,16 +188,20 @@ class Timetable:
                     # Under the condition, so that the next add() starts a thread.
                     self._thread = None
                     return None
-                pause = self._heap[0].due - uptime() if self._heap else LINGER
-                if pause <= 0:
+                pause = self.idle_seconds
+                if self._heap and (pause := self._heap[0].due - uptime()) <= 0:
                     return self._heap[0]
-                pause, was_used = min(pause, LONGEST_WAIT), False
+                pause, was_used = min(pause, self.watch_interval_seconds), False
                 self._looks_at = uptime() + pause
                 self._changed.wait(pause)
 
 
 class Background(Timetable):
     """Calls work that may take its time, each in a thread of its own, a few at once."""
+
+    thread_limit = 8
+    hanging_after_seconds = 5.0
+    """Work that takes longer no longer counts towards ``thread_limit``."""
 
     def forget(self) -> None:
         """See Timetable.forget()."""
@@ -213,8 +214,9 @@ class Background(Timetable):
 
     def _start(self, work: Callable[[], object]) -> None:
         self._under_way = [each for each in self._under_way if not each.done()]
-        if len(self._under_way) == MOST_AT_ONCE:
-            done, _ = wait(self._under_way, HANGS, FIRST_COMPLETED)
+        if len(self._under_way) == self.thread_limit:
+            timeout = self.hanging_after_seconds
+            done, _ = wait(self._under_way, timeout, FIRST_COMPLETED)
             self._under_way.remove(done.pop() if done else self._under_way[0])
         self._under_way.append(run_in_background(work))
 

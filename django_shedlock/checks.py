@@ -30,8 +30,6 @@ from django_shedlock.registry.jobs import (
 )
 from django_shedlock.webhooks import is_address
 
-CELERY_APP = "django_shedlock.contrib.celery"
-
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """Check the types of the settings, and that no duration is negative."""
@@ -114,7 +112,8 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
 
 def check_celery(**kwargs: Any) -> list[CheckMessage]:
     """Check that retries of tasks with a schedule are not skipped."""
-    if apps.is_installed(CELERY_APP) or find_spec("celery") is None:
+    app = "django_shedlock.contrib.celery"
+    if apps.is_installed(app) or find_spec("celery") is None:
         return []
     import_jobs()
     if "celery" not in sys.modules:
@@ -132,7 +131,7 @@ def check_celery(**kwargs: Any) -> list[CheckMessage]:
             message = Warning(
                 f"A retry of the task {job.path} is skipped, because its job has a "
                 "schedule, and the first attempt was already the run of that tick.",
-                hint=f"Put {CELERY_APP!r} into INSTALLED_APPS.",
+                hint=f"Put {app!r} into INSTALLED_APPS.",
                 id="shedlock.W015",
             )
             messages.append(message)
@@ -174,8 +173,8 @@ def shared_name(name: str, owners: Collection[str]) -> CheckMessage:
 
 
 def find_shadowed(job: Job) -> Iterator[CheckMessage]:
-    """Warn of a decorated command in whose stead another app's is run, unlocked."""
-    module = job.target.__module__ if is_command(job.target) else ""
+    """Warn of a decorated command that another app's command of this name replaces."""
+    module = "" if job.command is None else job.command.__module__
     app, _, name = module.rpartition(".management.commands.")
     runs = management.get_commands().get(name, app)
     if runs == app:
@@ -219,10 +218,10 @@ def find_too_long(
 def _setting_problem(setting: conf.Setting[Any]) -> str | None:
     try:
         value = setting.value
-        is_duration = set(conf.DURATION) <= set(setting.types) and value is not None
-        if is_duration and parse_duration(value) < ZERO:
+        is_duration = set(conf.DURATION_TYPES) <= set(setting.types)
+        if is_duration and value is not None and parse_duration(value) < ZERO:
             return f"{setting.name} = {value!r}: it must not be negative."
-        if setting.types == conf.FUNCTION and not callable(setting.function):
+        if setting.types == conf.FUNCTION_TYPES and not callable(setting.function):
             return f"{setting.name} = {value!r}: it is no function."
         if setting is conf.PINGS:
             return _pings_problem(value)

@@ -8,13 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
-TOLERANCE = timedelta(seconds=30)
-"""Clocks that are further apart make schedulers start jobs at unexpected times."""
-EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
-LATEST = datetime(9999, 12, 30, tzinfo=UTC)
-"""Every zone can show the instants between these two; Python knows no others."""
-SHORTEST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
+CLOCK_TOLERANCE = timedelta(seconds=30)
+"""Two clocks that differ by more make schedulers start jobs at unexpected times."""
+EARLIEST_INSTANT = datetime(1, 1, 2, tzinfo=UTC)
+LATEST_INSTANT = datetime(9999, 12, 30, tzinfo=UTC)
+"""Every time zone can show an instant between these two; Python knows no others."""
 
 
 def host_now() -> datetime:
@@ -24,9 +22,9 @@ def host_now() -> datetime:
 
 def uptime() -> float:
     """
-    Return the seconds of a clock of this host's that nobody sets: it ends leases.
+    Return the seconds of a host clock that can't be adjusted: it ends leases.
 
-    It goes on while the host is suspended, on Linux; ``time.monotonic()`` stands still.
+    On Linux it runs on while the host is suspended; ``time.monotonic()`` stands still.
     """
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -35,7 +33,7 @@ def uptime() -> float:
 
 def clock_difference(read: Callable[[], datetime]) -> timedelta:
     """
-    Return how far the clock that is read is ahead of this process's, at the least.
+    Return by how much, at least, the clock that is read is ahead of this process's.
 
     The store may have read it at any time between the question and the answer.
     """
@@ -51,14 +49,16 @@ def aware(moment: datetime) -> datetime:
     Return the instant in UTC; a naive one is in the project's time zone.
 
     In other zones Python's arithmetic is wrong where the clocks change: it ignores the
-    change, and confuses the hour that comes twice. Never before ``EARLIEST`` nor after
-    ``LATEST``.
+    change, and confuses the hour that comes twice. The result is never before
+    ``EARLIEST_INSTANT`` nor after ``LATEST_INSTANT``.
     """
     known = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
     try:
-        return min(max(known.astimezone(UTC), EARLIEST), LATEST)
+        return min(max(known.astimezone(UTC), EARLIEST_INSTANT), LATEST_INSTANT)
     except OverflowError:
-        return EARLIEST if known.year == EARLIEST.year else LATEST
+        return (
+            EARLIEST_INSTANT if known.year == EARLIEST_INSTANT.year else LATEST_INSTANT
+        )
 
 
 def local_text(moment: datetime) -> str:
@@ -75,15 +75,18 @@ class Backoff:
     stop the monotonic clock.
     """
 
+    first_pause_seconds = 0.05
+    longest_pause_seconds = 1.0
+
     def __init__(self, wait: timedelta = timedelta.max):
         self._deadline = uptime() + wait.total_seconds()
-        self._ceiling = SHORTEST_PAUSE
+        self._ceiling = self.first_pause_seconds
 
     def pause(self, longest: float = math.inf) -> float:
         """Return the seconds until the next try; zero if the wait is over."""
         left = max(0, self._deadline - uptime())
         pause = random.uniform(self._ceiling / 2, self._ceiling)
-        self._ceiling = min(self._ceiling * 2, LONGEST_PAUSE)
+        self._ceiling = min(self._ceiling * 2, self.longest_pause_seconds)
         return min(pause, left, longest)
 
     @property

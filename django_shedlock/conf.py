@@ -26,7 +26,7 @@ class Setting(Generic[T]):
     @property
     def value(self) -> T:
         """The project's value, or the default; raises ``ImproperlyConfigured``."""
-        # Of LazySettings a missing one costs two exceptions, of what it wraps none.
+        # A missing setting costs LazySettings two internal exceptions.
         known = vars(settings)["_wrapped"] if settings.configured else settings
         value: T = getattr(known, self.name, self.default)
         if value is self.default:
@@ -50,8 +50,8 @@ class Setting(Generic[T]):
         return import_string(value) if isinstance(value, str) else value
 
 
-DURATION = (timedelta, int, float, str)
-FUNCTION: tuple[Any, ...] = (str, Callable)
+DURATION_TYPES = (timedelta, int, float, str)
+FUNCTION_TYPES: tuple[Any, ...] = (str, Callable)
 
 PROVIDERS = Setting[dict[str, dict[str, Any]]](
     "SHEDLOCK_PROVIDERS",
@@ -64,10 +64,10 @@ PROVIDERS = Setting[dict[str, dict[str, Any]]](
     },
 )
 LOCK_AT_MOST_FOR = Setting[Duration](
-    "SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR", DURATION, "1h"
+    "SHEDLOCK_DEFAULT_LOCK_AT_MOST_FOR", DURATION_TYPES, "1h"
 )
 LOCK_AT_LEAST_FOR = Setting[Duration](
-    "SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR", DURATION, "0s"
+    "SHEDLOCK_DEFAULT_LOCK_AT_LEAST_FOR", DURATION_TYPES, "0s"
 )
 NAMESPACE = Setting[str]("SHEDLOCK_NAMESPACE", (str,), "")
 TABLE = Setting[str]("SHEDLOCK_TABLE", (str,), "shedlock")
@@ -75,19 +75,21 @@ ENABLED = Setting[bool]("SHEDLOCK_ENABLED", (bool,), True)
 HISTORY = Setting[bool]("SHEDLOCK_HISTORY", (bool,), True)
 HISTORY_SCRUB = Setting[Callable[[str], str] | str](
     "SHEDLOCK_HISTORY_SCRUB",
-    FUNCTION,
+    FUNCTION_TYPES,
     "django_shedlock.history.texts.without_secrets",
 )
 HISTORY_RETENTION = Setting[Duration | None](
-    "SHEDLOCK_HISTORY_RETENTION", (*DURATION, NoneType), "30d"
+    "SHEDLOCK_HISTORY_RETENTION", (*DURATION_TYPES, NoneType), "30d"
 )
-GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION, "5m")
+GRACE = Setting[Duration]("SHEDLOCK_GRACE", DURATION_TYPES, "5m")
 SITE_URL = Setting[str]("SHEDLOCK_SITE_URL", (str,), "")
 COMMANDS = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_COMMANDS", (dict,), {})
 CRONTAB = Setting[dict[str, dict[str, Any]]]("SHEDLOCK_CRONTAB", (dict,), {})
 CRONTAB_TIME_ZONE = Setting[str]("SHEDLOCK_CRONTAB_TIME_ZONE", (str,), "")
 METRICS_LABEL = Setting[Callable[[str], str] | str](
-    "SHEDLOCK_METRICS_LABEL", FUNCTION, "django_shedlock.contrib.prometheus.own_name"
+    "SHEDLOCK_METRICS_LABEL",
+    FUNCTION_TYPES,
+    "django_shedlock.contrib.prometheus.own_name",
 )
 METRICS_MAX_LOCKS = Setting[int]("SHEDLOCK_METRICS_MAX_LOCKS", (int,), 1000)
 PINGS = Setting[dict[str, str]]("SHEDLOCK_PINGS", (dict,), {})

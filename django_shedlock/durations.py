@@ -10,24 +10,23 @@ from django.utils.dateparse import parse_duration as parse_iso_duration
 Duration = timedelta | int | float | str
 """A ``timedelta``, a number of seconds, ``"1h30m"``-like text, or ISO-8601."""
 
-LONGEST = timedelta(days=36525)
+LONGEST_DURATION = timedelta(days=36525)
 """A hundred years: a longer lease would overflow the timestamps of databases."""
 
-UNITS = {
+DURATION_UNITS = {
     "d": timedelta(days=1),
     "h": timedelta(hours=1),
     "m": timedelta(minutes=1),
     "s": timedelta(seconds=1),
     "ms": timedelta(milliseconds=1),
 }
-PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
 
 
 def parse_duration(value: Duration) -> timedelta:
     """
     Return ``value`` as a ``timedelta``; numbers are seconds.
 
-    Raises ``ValueError`` for what is no duration, or longer than ``LONGEST``.
+    Raises ``ValueError`` for what is no duration, or longer than ``LONGEST_DURATION``.
     """
     duration: timedelta | None = None
     try:
@@ -44,7 +43,7 @@ def parse_duration(value: Duration) -> timedelta:
             f"{value!r} is not a duration: use a timedelta, a number of seconds, "
             '"500ms", "30s", "1h30m", "2d" or "PT15M"'
         )
-    if not -LONGEST <= duration <= LONGEST:
+    if not -LONGEST_DURATION <= duration <= LONGEST_DURATION:
         raise ValueError(f"{value!r} is more than a hundred years")
     return duration
 
@@ -55,18 +54,18 @@ def option_duration(option: str, value: Duration) -> timedelta:
         duration = parse_duration(value)
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from error
-    if duration < UNITS["ms"]:
+    if duration < DURATION_UNITS["ms"]:
         raise ValueError(f"{option}={value!r} is too short: give it 1ms or more")
     return duration
 
 
 @lru_cache
 def _parse_text(text: str) -> timedelta | None:
-    parts = PART.findall(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[dhms])", text, re.ASCII)
     units = {unit for _, unit in parts}
     is_whole = "".join(map("".join, parts)) == text and len(units) == len(parts)
     if parts and is_whole:
-        return sum((float(n) * UNITS[unit] for n, unit in parts), timedelta(0))
+        return sum((float(n) * DURATION_UNITS[unit] for n, unit in parts), timedelta(0))
     # Django returns zero for "P" and "PT", and also knows "1 00:00:00".
     is_iso = text.lstrip("+-").startswith("P") and text[-1:].isalpha()
     has_number = any(character.isdigit() for character in text)
@@ -78,7 +77,7 @@ def format_duration(duration: timedelta) -> str:
     if duration < timedelta(0):
         return f"-{format_duration(-duration)}"
     parts = []
-    for unit, size in UNITS.items():
+    for unit, size in DURATION_UNITS.items():
         count, duration = divmod(duration, size)
         if count:
             parts.append(f"{count}{unit}")

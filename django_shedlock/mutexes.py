@@ -27,7 +27,7 @@ def _renew_all() -> None:
     for thing in list(_renewed):
         try:
             thing.forget()
-        except Exception:  # the others must be renewed, too
+        except Exception:  # the others must still be renewed
             logger.exception("A forked child could not renew %r.", thing)
 
 

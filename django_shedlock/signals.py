@@ -39,15 +39,7 @@ class GuardedLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 logger: GuardedLogger = GuardedLogger(logging.getLogger("django_shedlock"), {})
-"""All of the package's: its threads, too, need each call to return."""
-
-STARTS = {
-    "scheduler": (logging.DEBUG, ""),
-    "retry": (logging.INFO, ", as a retry"),
-    "catch-up": (logging.INFO, ", because its job is overdue"),
-    "operator": (logging.WARNING, " by force, whatever its tick and lock_at_least_for"),
-}
-"""The level at which a start is logged, by its ``Trigger``, and a remark."""
+"""The one logger of the package. Its threads rely on it that each call returns."""
 
 Surround = Callable[[Any], AbstractContextManager[Any]]
 """Gets the ``Lock`` of a body, and returns the context manager to put around it."""
@@ -115,8 +107,16 @@ class _Guarded(AbstractContextManager[None]):
 
 @receiver(lock_acquired)
 def log_acquired(*, lock: Any, **kwargs: Any) -> None:
-    """Log at DEBUG that a job starts; out of turn at INFO, by force at WARNING."""
-    level, remark = STARTS[lock.configuration.start.trigger]
+    """Log at DEBUG that a job starts; at INFO out of turn, at WARNING by force."""
+    level, remark = logging.DEBUG, ""
+    match lock.configuration.start.trigger:
+        case "retry":
+            level, remark = logging.INFO, ", as a retry"
+        case "catch-up":
+            level, remark = logging.INFO, ", because its job is overdue"
+        case "operator":
+            level = logging.WARNING
+            remark = " by force, whatever its tick and lock_at_least_for"
     logger.log(level, "Lock %r acquired as %s%s.", lock.name, lock.locked_by, remark)
 
 

@@ -4,11 +4,10 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-TIMEOUT = 5.0
-"""Seconds for the connection, and again for each part of the answer."""
-TRIES = 3
-PAUSE = 1.0
-"""Seconds between two tries."""
+POST_TIMEOUT_SECONDS = 5.0
+"""For the connection, and again for each part of the answer."""
+POST_TRIES = 3
+POST_RETRY_SECONDS = 1.0
 
 
 def is_address(text: str) -> bool:
@@ -30,12 +29,16 @@ def post(address: str, **content: Any) -> None:
     """
     import requests  # not before there is something to send
 
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(POST_TRIES)):
         try:
             answer = requests.post(
-                address, timeout=TIMEOUT, allow_redirects=False, stream=True, **content
+                address,
+                timeout=POST_TIMEOUT_SECONDS,
+                allow_redirects=False,
+                stream=True,
+                **content,
             )
-            answer.close()  # without a look at its body, which may never end
+            answer.close()  # without reading its body, which may never end
         except Exception as error:  # of any of its layers; their texts have the path
             problem = type(error).__name__
         else:
@@ -43,5 +46,5 @@ def post(address: str, **content: Any) -> None:
                 return
             problem = f"it answered with the status {answer.status_code}"
         if left:
-            time.sleep(PAUSE)
+            time.sleep(POST_RETRY_SECONDS)
     raise OSError(f"{urlsplit(address).netloc.rpartition('@')[2]}: {problem}")

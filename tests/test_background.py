@@ -23,7 +23,6 @@ from django.utils.asyncio import async_unsafe
 
 from django_shedlock import background as threads
 from django_shedlock.background import (
-    MOST_AT_ONCE,
     Background,
     Timetable,
     outside_event_loop,
@@ -86,7 +85,7 @@ def test_entries_are_called_until_they_end(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One thread calls them all, and ends some time after the last of them."""
-    monkeypatch.setattr(threads, "LINGER", SOON)
+    monkeypatch.setattr(Timetable, "idle_seconds", SOON)
     first, second = Often(), Often()
     timetable.add("first", first)
     timetable.add("second", second)
@@ -138,8 +137,8 @@ def test_thread_ends_after_work_that_was_removed(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody tells it, so it looks."""
-    monkeypatch.setattr(threads, "LINGER", SOON)
-    monkeypatch.setattr(threads, "LONGEST_WAIT", SOON)
+    monkeypatch.setattr(Timetable, "idle_seconds", SOON)
+    monkeypatch.setattr(Timetable, "watch_interval_seconds", SOON)
     timetable.add("later", Often(), uptime() + 3600)
     timetable.remove("later")
     wait_for(lambda: not threads_of(timetable))
@@ -160,7 +159,7 @@ def test_thread_that_was_needed_meanwhile_goes_on(
     timetable._thread = threading.current_thread()
     monkeypatch.setattr(timetable._changed, "wait", wait)
     assert timetable._next() is None
-    assert waits == [threads.LINGER] * 4
+    assert waits == [Timetable.idle_seconds] * 4
     assert timetable._thread is None
 
 
@@ -277,7 +276,7 @@ class Due(float):
 @pytest.fixture
 def full(timetable: Timetable, monkeypatch: pytest.MonkeyPatch) -> Iterator[Timetable]:
     """A timetable with thousands of entries, none of which is due, nor looked for."""
-    monkeypatch.setattr(threads, "LONGEST_WAIT", PATIENCE)
+    monkeypatch.setattr(Timetable, "watch_interval_seconds", PATIENCE)
     soon = uptime() + 3600
     for number in range(2000):
         timetable.add(number, Often(), Due(soon + number))
@@ -315,8 +314,8 @@ def test_thread_that_looks_in_time_is_not_woken_up(
     timetable: Timetable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a lock whose beats are far off costs no change of threads."""
-    monkeypatch.setattr(threads, "LINGER", PATIENCE)
-    monkeypatch.setattr(threads, "LONGEST_WAIT", PATIENCE)
+    monkeypatch.setattr(Timetable, "idle_seconds", PATIENCE)
+    monkeypatch.setattr(Timetable, "watch_interval_seconds", PATIENCE)
     timetable.add("first", lambda: None)
     wait_for(lambda: is_idle(timetable) and not timetable.entries)
     woken: list[str] = []
@@ -414,7 +413,7 @@ def test_error_in_the_background_is_for_who_asks() -> None:
 
 @pytest.fixture
 def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[Background]:
-    monkeypatch.setattr(threads, "HANGS", PATIENCE)
+    monkeypatch.setattr(Background, "hanging_after_seconds", PATIENCE)
     made = Background("of a test")
     yield made
     wait_for(lambda: is_idle(made))
@@ -429,9 +428,9 @@ def hanging_in(background: Background) -> Iterator[None]:
         begun.append("here")
         go_on.wait()
 
-    for _ in range(MOST_AT_ONCE):
+    for _ in range(Background.thread_limit):
         background.call(hang)
-    wait_for(lambda: len(begun) == MOST_AT_ONCE)
+    wait_for(lambda: len(begun) == Background.thread_limit)
     try:
         yield
     finally:
@@ -448,7 +447,7 @@ def test_background_has_few_threads_at_once(
         for number in range(200):
             background.call(partial(called.append, number))
         assert full.wait(PATIENCE)
-        assert len(at_once) == MOST_AT_ONCE
+        assert len(at_once) == Background.thread_limit
         assert called == []
     wait_for(lambda: sorted(called) == list(range(200)))
 
@@ -457,7 +456,7 @@ def test_what_hangs_holds_up_the_others_for_a_while(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then it counts no more, and there is one thread more."""
-    monkeypatch.setattr(threads, "HANGS", SOON)
+    monkeypatch.setattr(Background, "hanging_after_seconds", SOON)
     called = threading.Event()
     with hanging_in(background):
         background.call(called.set)
@@ -468,7 +467,7 @@ def test_background_without_room_for_a_thread(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried again soon: no loss stays untold."""
-    monkeypatch.setattr(threads, "RETRY", SOON)
+    monkeypatch.setattr(Timetable, "retry_seconds", SOON)
     refused, called = [], threading.Event()
     background.add("begin", lambda: None)
     background.wait_until_done("begin", PATIENCE)

@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 
 from django_shedlock import LockLost, ahold, clocks, hold
-from django_shedlock.background import LONGEST_WAIT, Timetable
-from django_shedlock.clocks import LONGEST_PAUSE, SHORTEST_PAUSE, Backoff, uptime
+from django_shedlock.background import Timetable
+from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.testing import locked_in_memory
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -23,7 +23,8 @@ def test_pauses_grow_to_a_second() -> None:
     """Each pause is jittered below a ceiling that doubles, up to a second."""
     backoff = Backoff(HOUR)
     pauses = [backoff.pause() or 0 for _ in range(12)]
-    ceilings = [min(SHORTEST_PAUSE * 2**n, LONGEST_PAUSE) for n in range(12)]
+    first, longest = Backoff.first_pause_seconds, Backoff.longest_pause_seconds
+    ceilings = [min(first * 2**n, longest) for n in range(12)]
     for pause, ceiling in zip(pauses, ceilings, strict=True):
         assert ceiling / 2 <= pause <= ceiling
 
@@ -96,7 +97,7 @@ def test_thread_looks_at_what_is_due_all_the_time(host: SuspendedClock) -> None:
     wait_for(lambda: waits)
     host.slept += 3600
     assert called.wait(PATIENCE)
-    assert max(waits) <= LONGEST_WAIT
+    assert max(waits) <= Timetable.watch_interval_seconds
 
 
 def test_host_without_such_a_clock(host: SuspendedClock) -> None:

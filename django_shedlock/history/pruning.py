@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 
-from django_shedlock.history.retention import BATCH, delete_batch
+from django_shedlock.history.retention import PRUNING_BATCH_SIZE, delete_batch
+from django_shedlock.locks.configuration import full_name
 from django_shedlock.models import LockAction, LockRecord, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.discovery import import_jobs, named_jobs
 from django_shedlock.registry.jobs import registered_jobs
-from django_shedlock.sql.connections import run_here
+from django_shedlock.sql.connections import read_here, run_here
 
 
 def prune_runs(
@@ -54,9 +54,8 @@ def prune_actions(
     if dry_run:
         return run_here(old.count, using)
     deleted = 0
-    while keys := run_here(
-        lambda: list(old.order_by("pk").values_list("pk", flat=True)[:BATCH]), using
-    ):
+    oldest = old.order_by("pk").values_list("pk", flat=True)
+    while keys := read_here(oldest[:PRUNING_BATCH_SIZE], using):
         rows = LockAction.objects.using(using).filter(pk__in=keys)
         deleted += run_here(rows.delete, using)[0]
     return deleted
@@ -66,16 +65,15 @@ def prune_locks(using: str, unused_for: timedelta, *, dry_run: bool = False) -> 
     """
     Delete records of locks whose last lease ended longer ago than that.
 
-    Return how many. Kept are records whose run is still open, those of decorated jobs
-    with a fixed name that ``import_jobs()`` finds, and of other known jobs. With the
-    others go the ticks that were run, and what is known of their last runs. A
-    ``dry_run`` only counts. Raises ``django.db.Error`` if the database failed.
+    Return how many. It keeps records whose run is still open, those of decorated jobs
+    with a fixed name that ``import_jobs()`` finds, and those of other known jobs. A
+    deleted record takes its ticks and the state of its last run with it. A ``dry_run``
+    only counts. Raises ``django.db.Error`` if the database failed.
     """
     kept, last, found = set(_fixed_names()), "", 0
-    batch: list[str]
     unused = LockRecord.objects.using(using).unused(unused_for)
     names = unused.order_by("name").values_list("name", flat=True)
-    while batch := run_here(partial(list, names.filter(name__gt=last)[:BATCH]), using):
+    while batch := read_here(names.filter(name__gt=last)[:PRUNING_BATCH_SIZE], using):
         last, old = batch[-1], set(batch) - kept
         if dry_run:
             found += len(old)

@@ -31,16 +31,16 @@ from django_shedlock.sql.compiling import (
 from django_shedlock.sql.connections import is_in_test_transaction, run
 from django_shedlock.sql.fields import DatabaseNow, storable
 
-LONGEST_TRACEBACK = 16_000
-"""Of a longer one the end is kept. MySQL's TEXT has 65,535 bytes, four a character."""
+TRACEBACK_MAX_LENGTH = 16_000
+"""MySQL's TEXT has room for 65,535 bytes, and a character may take four."""
 PRUNING_SHARE = 1 / 50
 """The share of the writes after which old rows are deleted."""
-LOT = random.SystemRandom()
-"""Jobs that seed Python's own random numbers neither notice the draw nor decide it."""
 NO_EXCEPTION = dict.fromkeys(
     ("exception_type", "exception_message", "exception_traceback"), ""
 )
-UNIQUE = "locked_by"
+
+# Jobs may seed Python's own random numbers: the draw must neither follow nor change it.
+_system_random = random.SystemRandom()
 
 
 def record_abandoned(*, lock: Lock, **kwargs: Any) -> None:
@@ -56,20 +56,21 @@ def write_abandoned(provider: LockProvider, name: str, run: AbandonedRun) -> Non
         "started": run.started_at,
         "ended": run.ended_at,
     }
-    _write(provider, name, ABANDONED, values)
+    _write(provider, name, insert_abandoned, values)
 
 
 def record_loss(*, lock: Lock, **kwargs: Any) -> None:
     """Record that a run lost its lock while its body goes on; nobody waits for that."""
     # If it is noticed by the release, the end of the run says it.
-    if not lock.is_ours or not _is_recorded(lock):
+    database = lock.provider.history_database
+    if database is None or not lock.is_ours or not _is_recorded(lock):
         return
     values = _of_run(lock, RunOutcome.LOST, None)
 
     def write() -> None:
-        _write(lock.provider, lock.name, LOSS, values, True)
+        _write(lock.provider, lock.name, insert_loss, values, is_urgent=True)
 
-    if is_in_test_transaction(connections[lock.provider.history_database]):
+    if is_in_test_transaction(connections[database]):
         write()  # only the test's own connection sees the row
         return
     with suppress(RuntimeError):  # no room for a thread
@@ -82,21 +83,23 @@ def record_end(
     """Record a run when it is over. Without its lock it counts as lost."""
     if lock.never_began:  # and so no receiver of lock_acquired was called
         record_abandoned(lock=lock)
-    if not _is_recorded(lock):
+    database = lock.provider.history_database
+    if database is None or not _is_recorded(lock):
         return
     outcome = RunOutcome.of(exception) if released else RunOutcome.LOST
     values = _of_run(lock, outcome, exception)
-    statement = END if released else END_OF_LOST
+    statement = insert_end if released else insert_lost_end
     is_urgent = lock.lost.is_set()
-    was_written = _write(lock.provider, lock.name, statement, values, is_urgent)
-    if was_written and LOT.random() < PRUNING_SHARE:
-        prune_some(lock.provider.history_database)
+    was_written = _write(
+        lock.provider, lock.name, statement, values, is_urgent=is_urgent
+    )
+    if was_written and _system_random.random() < PRUNING_SHARE:
+        prune_some(database)
 
 
 def _is_recorded(lock: Lock) -> bool:
-    has_database = lock.provider.history_database is not None
     is_run = lock.opens_run and not lock.never_began
-    return has_database and is_run and lock.configuration.history
+    return is_run and lock.configuration.history
 
 
 def _identity(provider: LockProvider, name: str, locked_by: str) -> dict[str, Any]:
@@ -135,19 +138,20 @@ def _write(
     name: str,
     statement: Insert,
     values: dict[str, Any],
+    *,
     is_urgent: bool = False,
 ) -> bool:
     """Write a row; if that fails, log it, and note it on the lock's record."""
 
     def write(connection: BaseDatabaseWrapper, is_again: bool) -> None:
-        # The run's own word replaces that it was abandoned, but not its end, which may
-        # have been written first.
-        is_loss = statement is LOSS
-        if not (is_loss and LOSS_OF_ABANDONED(connection, **values)):
-            statement(connection, **values)
+        # A loss replaces that the run was abandoned, but not its end, which may have
+        # been written first.
+        if statement is insert_loss and update_abandoned(connection, **values):
+            return
+        statement(connection, **values)
 
-    def again() -> None:
-        _write(provider, name, statement, values, is_urgent)
+    def write_again() -> None:
+        _write(provider, name, statement, values, is_urgent=is_urgent)
 
     if provider.history_database is None:
         return False
@@ -161,7 +165,7 @@ def _write(
         return False
     except BaseException:  # Ctrl-C: in a thread no signal's handler interrupts it
         with suppress(RuntimeError):
-            provider.history.add(values[UNIQUE], again)
+            provider.history.add(values["locked_by"], write_again)
         raise
     return True
 
@@ -182,12 +186,12 @@ def exception_columns(exception: BaseException | None) -> dict[str, str]:
         **fitting(
             exception_type=name, exception_message=scrubbed(message_of(exception))
         ),
-        "exception_traceback": storable(scrubbed(traceback))[-LONGEST_TRACEBACK:],
+        "exception_traceback": storable(scrubbed(traceback))[-TRACEBACK_MAX_LENGTH:],
     }
 
 
 def _run_identity() -> dict[str, Any]:
-    return {**texts("name", "provider", UNIQUE, "host"), "pid": number("pid")}
+    return {**texts("name", "provider", "locked_by", "host"), "pid": number("pid")}
 
 
 def _run_over() -> dict[str, Any]:
@@ -208,39 +212,40 @@ def _lost_at() -> dict[str, Any]:
     return {"lost_at": DatabaseNow() - duration("lost_for")}
 
 
-# A run's own word replaces that it was abandoned, and the end of a run its loss.
-END = Insert(
-    lambda: (LockRun, {**_run_identity(), **_run_over()}),
-    unique=UNIQUE,
-    updated=tuple(_run_over()),
-)
-END_OF_LOST = Insert(
-    lambda: (LockRun, {**_run_identity(), **_run_over(), **_lost_at()}),
-    unique=UNIQUE,
-    updated=(*_run_over(), *_lost_at()),
-)
-LOSS = Insert(
-    lambda: (LockRun, {**_run_identity(), **_run_over(), **_lost_at()}), unique=UNIQUE
-)
-LOSS_OF_ABANDONED = Update(
-    lambda: (
-        LockRun.objects.filter(
-            locked_by=text(UNIQUE), outcome=RunOutcome.ABANDONED.value
-        ),
-        {**_run_over(), **_lost_at()},
-    )
-)
-ABANDONED = Insert(
-    lambda: (
-        LockRun,
-        {
-            **_run_identity(),
-            "started": instant("started"),
-            "ended": instant("ended"),
-            "outcome": RunOutcome.ABANDONED.value,
-            **NO_EXCEPTION,
-            **dict.fromkeys(("trigger", "operator", "reason"), ""),
-        },
-    ),
-    unique=UNIQUE,
-)
+def _loss() -> dict[str, Any]:
+    return {**_run_over(), **_lost_at()}
+
+
+def _row_of_end() -> tuple[type[LockRun], dict[str, Any]]:
+    return LockRun, {**_run_identity(), **_run_over()}
+
+
+def _row_of_loss() -> tuple[type[LockRun], dict[str, Any]]:
+    return LockRun, {**_run_identity(), **_loss()}
+
+
+def _row_of_abandoned() -> tuple[type[LockRun], dict[str, Any]]:
+    return LockRun, {
+        **_run_identity(),
+        "started": instant("started"),
+        "ended": instant("ended"),
+        "outcome": RunOutcome.ABANDONED.value,
+        **NO_EXCEPTION,
+        **dict.fromkeys(("trigger", "operator", "reason"), ""),
+    }
+
+
+# What a run reports itself replaces that it was abandoned, and its end replaces its
+# loss.
+insert_end = Insert(_row_of_end, unique="locked_by", updated=tuple(_run_over()))
+insert_lost_end = Insert(_row_of_loss, unique="locked_by", updated=tuple(_loss()))
+insert_loss = Insert(_row_of_loss, unique="locked_by")
+insert_abandoned = Insert(_row_of_abandoned, unique="locked_by")
+
+
+@Update
+def update_abandoned() -> Any:
+    """Write a loss over the row of a run that counts as abandoned."""
+    is_abandoned = {"outcome": RunOutcome.ABANDONED.value}
+    runs = LockRun.objects.filter(locked_by=text("locked_by"), **is_abandoned)
+    return runs, _loss()

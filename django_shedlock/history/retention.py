@@ -1,7 +1,6 @@
-"""The history does not grow for ever: runs are deleted when they are old enough."""
+"""Old runs are deleted, so that the history does not grow for ever."""
 
 from datetime import timedelta
-from typing import Any
 
 from django.db import Error, connections
 
@@ -9,15 +8,17 @@ from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.locks.configuration import ZERO, parse_option
 from django_shedlock.models import LockRun
+from django_shedlock.models.runs import LockRunQuerySet
 from django_shedlock.signals import logger
 from django_shedlock.sql.connections import (
     in_callers_transaction,
     is_in_test_transaction,
+    read_here,
     run_here,
 )
 
-BATCH = 500
-"""Rows for each statement: few, so that no job waits for one of them."""
+PRUNING_BATCH_SIZE = 500
+"""Few rows for each statement, so that no job waits for one of them."""
 
 
 def retention() -> timedelta | None:
@@ -56,11 +57,10 @@ def prune_some(using: str) -> None:
         logger.warning(text, str(error).strip())
 
 
-def delete_batch(runs: Any, using: str) -> int:
+def delete_batch(runs: LockRunQuerySet, using: str) -> int:
     """Delete some of these runs, the oldest first; return how many."""
-    keys = run_here(
-        lambda: list(runs.order_by("ended").values_list("pk", flat=True)[:BATCH]), using
-    )
+    oldest = runs.order_by("ended").values_list("pk", flat=True)
+    keys = read_here(oldest[:PRUNING_BATCH_SIZE], using)
     if not keys:
         return 0
     rows = LockRun.objects.using(using).filter(pk__in=keys)

@@ -8,27 +8,16 @@ from django_shedlock.signals import logger
 from django_shedlock.sql.compiling import Parameter, text
 from django_shedlock.sql.fields import storable
 
-LONGEST = {"operator": 255, "exception_type": 255}
-"""Columns that have room for fewer characters than the others."""
-LONGEST_TEXT = 2000
+TEXT_MAX_LENGTH = 2000
 
 
 def fitting(**texts: str) -> dict[str, str]:
     """Return each text as every database accepts it, and its column has room for it."""
-    return {
-        column: storable(value)[: LONGEST.get(column, LONGEST_TEXT)]
-        for column, value in texts.items()
-    }
-
-
-# Note [What a secret looks like]
-# A password may have any character but a space, and may end at the last @ only. Too
-# much that is hidden does no harm. A source line's `key=lambda` stays readable.
-URL = re.compile(r"(://[^\s:@/]*:)\S{1,500}(?=@)")
-PAIR = re.compile(
-    r"""(?<![\w.-])((['"]?)([\w.-]++)\2(?:\s*=|(?<=['"])\s*:)\s*)(?!lambda\b)"""
-    r"""('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|\S+)"""
-)
+    fits = {}
+    for column, value in texts.items():
+        is_short = column in {"operator", "exception_type"}
+        fits[column] = storable(value)[: 255 if is_short else TEXT_MAX_LENGTH]
+    return fits
 
 
 def without_secrets(text: str) -> str:
@@ -38,19 +27,30 @@ def without_secrets(text: str) -> str:
     The default of ``SHEDLOCK_HISTORY_SCRUB``. In ``name=value`` the value is hidden if
     the project's ``DEFAULT_EXCEPTION_REPORTER_FILTER`` hides settings of this name.
     """
-    # It imports Django's templates and URLs.
+    # Not before it is needed: it imports Django's templates and URLs.
     from django.views import debug
 
     known: Any = debug.get_default_exception_reporter_filter()
     if not isinstance(known, debug.SafeExceptionReporterFilter):
         known = debug.SafeExceptionReporterFilter()
-    hidden = known.cleansed_substitute
+    hidden: str = known.cleansed_substitute
 
-    def hide(found: re.Match[str]) -> str:
+    def hide_password(found: re.Match[str]) -> str:
+        return str(found[1]) + hidden
+
+    def hide_value(found: re.Match[str]) -> str:
         is_secret = known.hidden_settings.search(found[3])
-        return found[1] + hidden if is_secret else found[0]
+        return str(found[1] + hidden if is_secret else found[0])
 
-    return PAIR.sub(hide, URL.sub(lambda found: found[1] + hidden, text))
+    # A password may have any character but a space, and ends at the last @. To hide too
+    # much does no harm. A source line's `key=lambda` stays readable.
+    text = re.sub(r"(://[^\s:@/]*:)\S{1,500}(?=@)", hide_password, text)
+    return re.sub(
+        r"""(?<![\w.-])((['"]?)([\w.-]++)\2(?:\s*=|(?<=['"])\s*:)\s*)(?!lambda\b)"""
+        r"""('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|\S+)""",
+        hide_value,
+        text,
+    )
 
 
 def scrubbed(text: str) -> str:

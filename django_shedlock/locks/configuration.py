@@ -14,7 +14,7 @@ from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import BY_SCHEDULER, Start, Trigger
 
-LONGEST_NAME = 255
+NAME_MAX_LENGTH = 255
 ZERO = timedelta(0)
 
 
@@ -219,8 +219,8 @@ def check_name(name: object) -> None:
         problem = "begins or ends with white space"
     elif not name.isprintable():
         problem = "contains characters that cannot be printed"
-    elif len(name) > LONGEST_NAME:
-        problem = f"has {len(name)} characters; at most {LONGEST_NAME} are allowed"
+    elif len(name) > NAME_MAX_LENGTH:
+        problem = f"has {len(name)} characters; at most {NAME_MAX_LENGTH} are allowed"
     else:
         return
     raise InvalidLockConfiguration(f"Lock name {name!r} {problem}.")

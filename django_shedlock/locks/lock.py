@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from asgiref.sync import sync_to_async
 
@@ -34,8 +34,8 @@ from django_shedlock.locks.status import (
 from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import lock_extended, lock_lost, lock_released, logger
 
-RECEIVERS_TIMEOUT = 5
-"""Seconds for which the end of a body waits for the receivers of ``lock_lost``."""
+if TYPE_CHECKING:
+    from django_shedlock.providers.base import LockProvider
 
 
 class Lock:
@@ -48,17 +48,19 @@ class Lock:
     acquisition. A forked child inherits the object, but never the lock.
     """
 
+    receivers_timeout_seconds: ClassVar[float] = 5
+    """For so long the end of a body waits for the receivers of ``lock_lost``."""
+
     def __init__(
         self,
-        provider: Any,
+        provider: "LockProvider",
         configuration: LockConfiguration,
         *,
         lease_end: float | None = None,
         opens_run: bool = True,
     ):
-        self.provider = provider
-        """A ``LockProvider``, whose module imports this one."""
-        self.configuration = configuration
+        self.provider: LockProvider = provider
+        self.configuration: LockConfiguration = configuration
         self.name: str = configuration.name
         """The lock's full name, with the namespace."""
         # Short enough for its column, and new after a fork.
@@ -71,7 +73,7 @@ class Lock:
         self.was_release_tried: bool = False
         """Whether a release failed, perhaps after the store had carried it out."""
         self.opens_run: bool = opens_run
-        """Whether a body runs under it, of which the record keeps account."""
+        """Whether a body runs under it, for which the record accounts."""
         self.never_began: bool = False
         """Whether the caller gave up before its body, so that there was no run."""
         self.abandoned: AbandonedRun | None = None
@@ -86,7 +88,7 @@ class Lock:
         """The ticks before the acquisition, which go back if the body never began."""
         self._pid = os.getpid()
         self.known_token: int | None = None if lease_end is None else 0
-        """The fencing token, if the store has told it."""
+        """The fencing token, if the store has reported it."""
         self._released = False
         self._releasing = Mutex()
         self._mutex = Mutex()
@@ -260,7 +262,7 @@ class Lock:
                 self.was_release_tried = True
                 raise
             # The heartbeat may have noticed a loss meanwhile.
-            released: bool = was_ours and not was_lost and not self.lost.is_set()
+            released = was_ours and not was_lost and not self.lost.is_set()
             if not released and not self.never_began:
                 self.declare_lost()
                 self._account_for_loss()  # now its body has ended
@@ -376,7 +378,7 @@ class Lock:
                 self._send_lost(in_background=in_background)
         elif self._sent and self._sender != threading.get_ident() and not in_background:
             # The process may end soon, and with it the thread that sends the signal.
-            self._sent.wait(RECEIVERS_TIMEOUT)
+            self._sent.wait(self.receivers_timeout_seconds)
 
     def _send_lost(self, *, in_background: bool = False) -> None:
         if in_background:

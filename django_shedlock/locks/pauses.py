@@ -4,11 +4,11 @@ import secrets
 from dataclasses import dataclass
 from typing import Self
 
-from django_shedlock.durations import LONGEST
+from django_shedlock.durations import LONGEST_DURATION
 
-PAUSED_BY = "paused by "
+PAUSE_PREFIX = "paused by "
 """How the identity of a pause begins: no host's name has a space."""
-FOREVER = LONGEST
+FOREVER = LONGEST_DURATION
 """The lease of a pause without an end."""
 
 
@@ -27,7 +27,7 @@ class Pause:
     def identity(self) -> str:
         """Return a new ``paused by OPERATOR: REASON (random)`` that fits its column."""
         who = _on_one_line(self.operator).replace(": ", " ")[:100]
-        text = f"{PAUSED_BY}{who}: {_on_one_line(self.reason) or 'no reason given'}"
+        text = f"{PAUSE_PREFIX}{who}: {_on_one_line(self.reason) or 'no reason given'}"
         token = f" ({secrets.token_hex(4)})"
         room = 255 - len(token)
         return (text if len(text) <= room else f"{text[: room - 1]}…") + token
@@ -35,9 +35,9 @@ class Pause:
     @classmethod
     def parse(cls, locked_by: str) -> Self | None:
         """Return the pause with this identity; ``None`` for any other holder."""
-        if not locked_by.startswith(PAUSED_BY):
+        if not locked_by.startswith(PAUSE_PREFIX):
             return None
-        who, _, why = locked_by.removeprefix(PAUSED_BY).partition(": ")
+        who, _, why = locked_by.removeprefix(PAUSE_PREFIX).partition(": ")
         return cls(who, why.rpartition(" (")[0] or why)
 
 

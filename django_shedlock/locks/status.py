@@ -1,6 +1,6 @@
-"""What can be told of a lock: its state, its status, its holder, a run's outcome."""
+"""What is known of a lock: its state, its status, its holder, the outcome of a run."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
@@ -11,8 +11,6 @@ from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trigger
 from django_shedlock.signals import logger
-
-MOST_LOGGED = 1000
 
 _logged: set[str] = set()
 
@@ -113,6 +111,9 @@ class JobState:
         return ended_at is None or aware(self.unrecorded_at) >= aware(ended_at)
 
 
+JOB_FIELDS = tuple(each.name for each in fields(JobState))
+
+
 @dataclass(frozen=True)
 class AbandonedRun:
     """
@@ -165,7 +166,7 @@ class LockStatus:
     def as_unreadable(self, reason: str) -> Self:
         """Return it without ticks, since the record can't be read; log why, once."""
         # Monitors read a record again and again.
-        if self.name not in _logged and len(_logged) < MOST_LOGGED:
+        if self.name not in _logged and len(_logged) < 1000:
             _logged.add(self.name)
             logger.warning(
                 "The record of lock %r can't be read: %s. Correct or delete it; "
@@ -176,7 +177,7 @@ class LockStatus:
         return replace(self, schedule_state=ScheduleState(), unreadable=reason)
 
     def holder(self, tick: datetime | None = None) -> "LockHolder":
-        """Return the holder, as a caller that did not get the lock learns of it."""
+        """Return the holder, for a caller that did not get the lock."""
         return LockHolder(self.locked_by, self.remaining, tick)
 
     def refusal(self, start: Start, decision: Decision | None) -> "LockHolder | None":

@@ -1,7 +1,6 @@
 """The table of locks."""
 
 from collections.abc import Sequence
-from dataclasses import fields as dataclass_fields
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, ClassVar, Self
@@ -16,8 +15,9 @@ from django.utils.translation import pgettext_lazy
 from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.pauses import PAUSED_BY
+from django_shedlock.locks.pauses import PAUSE_PREFIX
 from django_shedlock.locks.status import (
+    JOB_FIELDS,
     LOSS_REPORTED_FOR,
     JobState,
     LockState,
@@ -27,33 +27,44 @@ from django_shedlock.locks.status import (
 from django_shedlock.schedules.state import ScheduleState, parse_known
 from django_shedlock.sql import fields
 
-RELEASED = Q(released_at__gte=F("locked_at"))
-"""Whether the holder, or an operator, released the lock since it was acquired."""
 # Note [Records of ShedLock]
-# ShedLock releases by lock_until alone, so of its own acquisitions nobody can tell
-# whether they were released: when the lease is over, the lock is free. It leaves our
-# columns alone, so a run that was open stays open, and is accounted for by the next
-# acquisition of ours.
-PAUSED = Q(locked_by__startswith=PAUSED_BY)
-"""Whether an operator acquired the lock to pause its job."""
-HAS_OPEN_RUN = Q(open_run__isnull=False)
-"""Whether a run of this package is not accounted for yet."""
+# ShedLock releases by lock_until alone, so nobody can tell whether its own acquisitions
+# were released: when the lease is over, the lock is free. It leaves our columns alone,
+# so a run that was open stays open, and our next acquisition accounts for it.
 
 # Note [A clock that was set back]
 # A release ends the lease at the instant at which it began. So a released lock is free,
-# whatever the clock says later; for Java's ShedLock, once the clock is past that.
-OVER = Q(lock_until=F("locked_at"))
-"""Whether the lease is over by whatever clock."""
+# whatever the clock says later. Java's ShedLock sees that once the clock is past it.
+
+
+def released() -> Q:
+    """Whether the holder, or an operator, released the lock since it was acquired."""
+    return Q(released_at__gte=F("locked_at"))
+
+
+def paused() -> Q:
+    """Whether an operator acquired the lock to pause its job."""
+    return Q(locked_by__startswith=PAUSE_PREFIX)
+
+
+def has_open_run() -> Q:
+    """Whether a run of this package is not accounted for yet."""
+    return Q(open_run__isnull=False)
+
+
+def lease_over() -> Q:
+    """Whether the lease is over, whatever the clock says."""
+    return Q(lock_until=F("locked_at"))
 
 
 def held() -> Q:
     """Whether nobody can acquire the lock now."""
-    return Q(lock_until__gt=fields.DatabaseNow()) & ~OVER
+    return Q(lock_until__gt=fields.DatabaseNow()) & ~lease_over()
 
 
 def not_running() -> Q:
     """Whether the lock is not held, or only ``lock_at_least_for`` keeps it."""
-    return Q(lock_until__lte=fields.DatabaseNow()) | RELEASED
+    return Q(lock_until__lte=fields.DatabaseNow()) | released()
 
 
 def needs_look() -> Q:
@@ -82,7 +93,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def acquirable(self) -> Self:
         """Only locks that can be acquired now."""
-        return self.filter(Q(lock_until__lte=fields.DatabaseNow()) | OVER)
+        return self.filter(Q(lock_until__lte=fields.DatabaseNow()) | lease_over())
 
     def held(self) -> Self:
         """Only locks that nobody can acquire now."""
@@ -92,8 +103,8 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         """Return them as ``LockQuery.by_urgency`` has them."""
         is_overdue = [] if grace is None else [When(overdue(grace), then=0)]
         is_bad = When(needs_look(), then=1)
-        is_expired = When(~held() & HAS_OPEN_RUN, then=2)
-        is_running = When(~RELEASED & ~PAUSED, then=3)
+        is_expired = When(~held() & has_open_run(), then=2)
+        is_running = When(~released() & ~paused(), then=3)
         rank = Case(*is_overdue, is_bad, is_expired, is_running, default=4)
         return self.order_by(rank, "locked_at", "name")
 
@@ -112,10 +123,10 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         is_held = held()
         return self.annotate(
             state=Case(
-                When(is_held & RELEASED, then=Value(LockState.HELD_AT_LEAST.value)),
-                When(is_held & PAUSED, then=Value(LockState.PAUSED.value)),
+                When(is_held & released(), then=Value(LockState.HELD_AT_LEAST.value)),
+                When(is_held & paused(), then=Value(LockState.PAUSED.value)),
                 When(is_held, then=Value(LockState.RUNNING.value)),
-                When(HAS_OPEN_RUN, then=Value(LockState.EXPIRED.value)),
+                When(has_open_run(), then=Value(LockState.EXPIRED.value)),
                 default=Value(LockState.FREE.value),
                 output_field=models.CharField(),
             ),
@@ -137,13 +148,12 @@ LEASE_COLUMNS = (
     *("state", "locked_by", "locked_at", "lock_until", "remaining", "clock"),
     *("fencing_token", "extended_at", "schedule", "tick", "due_at", "caught_up_tick"),
 )
-JOB_COLUMNS = tuple(field.name for field in dataclass_fields(JobState))
 INSTANT_COLUMNS = (
     *("locked_at", "lock_at_least_until", "released_at", "extended_at"),
     *("tick", "due_at", "caught_up_tick", "started_at", "ended_at", "succeeded_at"),
     *("lost_at", "unrecorded_at", "asked_at"),
 )
-COLUMNS = LEASE_COLUMNS + JOB_COLUMNS
+STATUS_COLUMNS = LEASE_COLUMNS + JOB_FIELDS
 """What ``status_of()`` needs of a record with ``with_status()``, in this order."""
 
 
@@ -283,4 +293,4 @@ class LockRecord(models.Model):
     @cached_property
     def status(self) -> LockStatus:
         """The lock when it was read; needs ``with_status()``."""
-        return status_of(self.name, attrgetter(*COLUMNS)(self))
+        return status_of(self.name, attrgetter(*STATUS_COLUMNS)(self))

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Warning
 from django.utils import timezone
 
-from django_shedlock.clocks import EARLIEST, LATEST, aware
+from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT, aware
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
@@ -68,7 +68,7 @@ def instant_of(seconds: float) -> datetime:
     try:
         return aware(datetime.fromtimestamp(seconds, UTC))
     except (OSError, OverflowError, ValueError):
-        return LATEST if seconds > 0 else EARLIEST
+        return LATEST_INSTANT if seconds > 0 else EARLIEST_INSTANT
 
 
 def optional_instant_of(seconds: float | None) -> datetime | None:
@@ -313,8 +313,8 @@ class Entry:
             try:
                 then = clock + timedelta(seconds=seconds - now)
             except OverflowError:
-                return LATEST if seconds > now else EARLIEST
-            return min(max(then, EARLIEST), LATEST)
+                return LATEST_INSTANT if seconds > now else EARLIEST_INSTANT
+            return min(max(then, EARLIEST_INSTANT), LATEST_INSTANT)
 
         beat = self.extended_at
         return LockStatus(

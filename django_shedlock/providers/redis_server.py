@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.checks import CheckMessage, Warning
 
-from django_shedlock.durations import UNITS, option_duration
+from django_shedlock.durations import option_duration
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers.servers import Clients, shown_url
 
@@ -79,11 +79,12 @@ class RedisServer:
         if self.replicas and self.kind == "cluster":
             raise ValueError("wait_replicas does not work with a cluster: leave it out")
         self._scripts = {}
+        millisecond = timedelta(milliseconds=1)
         for script in records.SCRIPTS:
-            text = script.replace("RETENTION", str(retention // UNITS["ms"]))
+            text = script.replace("RETENTION", str(retention // millisecond))
             sha = sha1(text.encode()).hexdigest()  # noqa: S324
             self._scripts[script] = text, sha
-        self._wait = ("WAIT", self.replicas, timeout // UNITS["ms"])
+        self._wait = ("WAIT", self.replicas, timeout // millisecond)
         self.clients: Clients[Any] = Clients(
             self.connect, lambda client: client.close()
         )

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
-from django_shedlock.durations import UNITS, Duration, option_duration
+from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import described
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Read, Reads
@@ -34,7 +34,7 @@ class ZooKeeperLockProvider(ServerLockProvider):
     ``use_ssl``; with a login, as ``auth_data``, the nodes are that user's alone.
     """
 
-    shortest_lease: Any = UNITS["ms"]
+    shortest_lease: Any = timedelta(milliseconds=1)
     store: str = "ZooKeeper"
     library: str = "kazoo"
     extra: str = "zookeeper"

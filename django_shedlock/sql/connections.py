@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.creation import TEST_DATABASE_PREFIX
+from django.db.models import QuerySet
 
 from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
@@ -19,6 +20,7 @@ from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.sql import errors
 from django_shedlock.sql.compiling import ROW_WAIT
 
+R = TypeVar("R")
 T = TypeVar("T")
 Work = Callable[[BaseDatabaseWrapper, bool], T]
 """Gets a connection, and whether it ran before: the reply to that may be lost."""
@@ -122,6 +124,15 @@ def run(
 def run_here(work: Callable[[], T], using: str) -> T:
     """Return what Django's own ``work`` returns, on the caller's connection."""
     return run(lambda *_: work(), using, stays_here=True)
+
+
+def read_here(queryset: "QuerySet[Any, R]", using: str) -> list[R]:
+    """Return the queryset's rows, read on the caller's connection."""
+
+    def read() -> list[R]:
+        return list(queryset.all())
+
+    return run_here(read, using)
 
 
 def _close_if_dead(caller: BaseDatabaseWrapper) -> None:

@@ -12,7 +12,7 @@ from django.db.models.lookups import GreaterThanOrEqual, Range
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
-from django_shedlock.clocks import EARLIEST, LATEST, aware
+from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT, aware
 
 if TYPE_CHECKING:  # in Django itself they take no parameters
     Text = models.CharField[str, str]
@@ -59,7 +59,7 @@ class UTCDateTimeField(Instant):
 
 class LockUntilField(UTCDateTimeField):
     """
-    The end of a lease, which is read as ``clocks.LATEST`` at the latest.
+    The end of a lease, which is read as ``LATEST_INSTANT`` at the latest.
 
     People pause a job by hand with ``9999-12-31 23:59:59``. East of Greenwich that is
     in the year 10000, which neither psycopg nor Python can show.
@@ -69,7 +69,7 @@ class LockUntilField(UTCDateTimeField):
         self, compiler: SQLCompiler, sql: str, params: Any
     ) -> tuple[str, Any]:
         if compiler.connection.vendor == "postgresql":
-            sql = f"LEAST({sql}, '{LATEST}')"
+            sql = f"LEAST({sql}, '{LATEST_INSTANT}')"
         return sql, params
 
 
@@ -86,9 +86,12 @@ class Readable(Func):
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         first, *others = self.source_expressions
-        lookups: list[Any] = [GreaterThanOrEqual(first, EARLIEST)]
-        lookups += [Range(column, (EARLIEST, LATEST)) for column in others]
-        conditions, parameters = [], []
+        lookups: list[Any] = [GreaterThanOrEqual(first, EARLIEST_INSTANT)]
+        lookups += [
+            Range(column, (EARLIEST_INSTANT, LATEST_INSTANT)) for column in others
+        ]
+        conditions: list[str] = []
+        parameters: list[Any] = []
         for lookup in lookups:
             condition, values = compiler.compile(lookup)
             conditions.append(condition)
@@ -102,10 +105,9 @@ class Readable(Func):
         # LEAST and GREATEST ignore NULL.
         columns = [compiler.compile(column)[0] for column in self.source_expressions]
         earliest, latest = ", ".join(columns), ", ".join(columns[1:])
-        return (
-            f"(LEAST({earliest}) >= '{EARLIEST}' AND GREATEST({latest}) <= '{LATEST}')",
-            [],
-        )
+        is_late_enough = f"LEAST({earliest}) >= '{EARLIEST_INSTANT}'"
+        is_early_enough = f"GREATEST({latest}) <= '{LATEST_INSTANT}'"
+        return f"({is_late_enough} AND {is_early_enough})", []
 
 
 class LockNameField(Text):
@@ -206,15 +208,15 @@ class TimeUntil(TemporalSubtraction):
     """
     The time from one instant to another; negative if that is past.
 
-    See ``LockUntilField`` for instants that are later than ``LATEST``.
+    See ``LockUntilField`` for instants that are later than ``LATEST_INSTANT``.
     """
 
     templates: ClassVar[dict[str, str]] = {
-        "postgresql": f"(LEAST({{}}, '{LATEST}') - {{}})",
+        "postgresql": f"(LEAST({{}}, '{LATEST_INSTANT}') - {{}})",
         # See Note [No Python in SQLite's statements]. To the millisecond.
         "sqlite": (
-            f"CAST(ROUND((JULIANDAY(MIN({{}}, '{LATEST:%Y-%m-%d}')) - JULIANDAY({{}}))"
-            " * 86400000) AS INTEGER) * 1000"
+            f"CAST(ROUND((JULIANDAY(MIN({{}}, '{LATEST_INSTANT:%Y-%m-%d}')) - "
+            "JULIANDAY({})) * 86400000) AS INTEGER) * 1000"
         ),
         "mysql": "-TIMESTAMPDIFF(MICROSECOND, {}, {})",
     }

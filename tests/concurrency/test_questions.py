@@ -107,7 +107,7 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Receivers have a few at once, however many there are, and the history has one."""
-    monkeypatch.setattr(background, "HANGS", PATIENCE)
+    monkeypatch.setattr(background.Background, "hanging_after_seconds", PATIENCE)
     told: list[str] = []
     go_on, at_once = threading.Event(), NewThreads("background")
 
@@ -130,11 +130,16 @@ def test_loss_of_hundreds_of_locks_takes_few_connections(
         for lock in locks:
             end_own_count(lock)
         wait_for(
-            lambda: len(background.losses.entries) == MANY - background.MOST_AT_ONCE
+            lambda: (
+                len(background.losses.entries)
+                == MANY - background.Background.thread_limit
+            )
         )
-        wait_for(lambda: len(told) == len(at_once) == background.MOST_AT_ONCE)
+        wait_for(
+            lambda: len(told) == len(at_once) == background.Background.thread_limit
+        )
         # And one for the history, and another that is about to end.
-        most = before + background.MOST_AT_ONCE + 2
+        most = before + background.Background.thread_limit + 2
         wait_for(lambda: before < number_of_sessions() <= most)
         go_on.set()
         wait_for(lambda: len(told) == MANY)

@@ -34,7 +34,7 @@ from django_shedlock import (
     extend_active_lock,
     hold,
 )
-from django_shedlock.clocks import SHORTEST_PAUSE, Backoff
+from django_shedlock.clocks import Backoff
 from django_shedlock.execution import executor
 from django_shedlock.execution.active import Body
 from django_shedlock.execution.executor import attempt, next_pause
@@ -1123,7 +1123,9 @@ def test_pause_ends_with_the_holders_lease() -> None:
 
 def test_unknown_lease_is_no_busy_loop() -> None:
     """A holder of whom nothing is known is asked for after a pause, too."""
-    assert (next_pause(Backoff(HOUR), CONTENDED) or 0) >= SHORTEST_PAUSE / 2
+    assert (
+        next_pause(Backoff(HOUR), CONTENDED) or 0
+    ) >= Backoff.first_pause_seconds / 2
 
 
 def test_tick_that_is_done_is_not_waited_for() -> None:

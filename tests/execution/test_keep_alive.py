@@ -164,7 +164,7 @@ def test_loss_of_hundreds_of_locks_is_told_by_few_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Receivers that take their time hold up the next ones, and no end of a lease."""
-    monkeypatch.setattr(background, "HANGS", PATIENCE)
+    monkeypatch.setattr(background.Background, "hanging_after_seconds", PATIENCE)
     told: list[str] = []
     go_on, full = threading.Event(), noted_wait(monkeypatch)
     at_once = NewThreads("background")
@@ -184,7 +184,7 @@ def test_loss_of_hundreds_of_locks_is_told_by_few_threads(
         for lock in locks:
             assert lock.lost.wait(PATIENCE)
         assert full.wait(PATIENCE)
-        assert len(at_once) == background.MOST_AT_ONCE
+        assert len(at_once) == background.Background.thread_limit
         go_on.set()
         wait_for(lambda: sorted(told) == sorted(names))
 
@@ -201,7 +201,7 @@ def test_a_new_lock_with_a_short_lease_is_not_made_to_wait(
         pauses.append(pause)
         return wait(pause)
 
-    monkeypatch.setattr(background, "LONGEST_WAIT", float("inf"))
+    monkeypatch.setattr(background.Timetable, "watch_interval_seconds", float("inf"))
     monkeypatch.setattr(heartbeat._changed, "wait", waiting)
     with hold("long", lock_at_most_for="100h", keep_alive=True):
         wait_for(lambda: pauses[-1:] > [THIRD.total_seconds()])

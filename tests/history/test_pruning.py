@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django_shedlock import execute, scheduler_lock
 from django_shedlock.history import pruning, recording, retention
 from django_shedlock.history.pruning import prune_locks, prune_runs
-from django_shedlock.history.retention import BATCH, delete_batch
+from django_shedlock.history.retention import PRUNING_BATCH_SIZE, delete_batch
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.providers import get_provider
@@ -64,7 +64,8 @@ def test_batch_is_read_along_an_index() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE shedlock_run")
     with CaptureQueriesContext(connection) as captured:
-        assert delete_batch(LockRun.objects.older_than(30 * DAY), "default") == BATCH
+        old = LockRun.objects.older_than(30 * DAY)
+        assert delete_batch(old, "default") == PRUNING_BATCH_SIZE
     [batch] = [each["sql"] for each in captured if "ORDER BY" in each["sql"]]
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {batch}")
@@ -74,11 +75,11 @@ def test_batch_is_read_along_an_index() -> None:
     assert (top["Node Type"], scan["Node Type"]) == ("Limit", "Index Scan")
     assert scan["Index Name"] == "shedlock_run_ended"
     assert scan["Index Cond"].startswith("(ended < ")
-    assert scan["Actual Rows"] == BATCH
-    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 2 * BATCH
+    assert scan["Actual Rows"] == PRUNING_BATCH_SIZE
+    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 2 * PRUNING_BATCH_SIZE
     oldest = LockRun.objects.order_by("ended").first()
-    assert LockRun.objects.count() == 20_000 - BATCH
-    assert oldest.locked_by == f"web-1:7:{20_000 - BATCH - 1}"
+    assert LockRun.objects.count() == 20_000 - PRUNING_BATCH_SIZE
+    assert oldest.locked_by == f"web-1:7:{20_000 - PRUNING_BATCH_SIZE - 1}"
 
 
 def test_old_runs_are_deleted() -> None:
@@ -120,7 +121,7 @@ def test_runs_are_deleted_in_batches(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     """A statement deletes few rows, the oldest first."""
-    monkeypatch.setattr(retention, "BATCH", 3)
+    monkeypatch.setattr(retention, "PRUNING_BATCH_SIZE", 3)
     for _ in range(7):
         add_old_run("import:7")
     looks, deletions = 4, 3
@@ -130,7 +131,7 @@ def test_runs_are_deleted_in_batches(
 
 def test_runs_of_one_instant_are_all_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a batch ends, the next one begins with the same instant."""
-    monkeypatch.setattr(retention, "BATCH", 2)
+    monkeypatch.setattr(retention, "PRUNING_BATCH_SIZE", 2)
     for _ in range(5):
         add_old_run("import:7")
     LockRun.objects.update(ended=LockRun.objects.order_by("pk")[0].ended)
@@ -199,7 +200,7 @@ def test_old_runs_are_deleted_after_some_of_the_writes(
     """One write in fifty does it, unless the history is kept for ever."""
     settings.SHEDLOCK_HISTORY_RETENTION = setting
     monkeypatch.setattr(recording, "PRUNING_SHARE", 1 / 50)
-    monkeypatch.setattr(recording, "LOT", Drawn(drawn))
+    monkeypatch.setattr(recording, "_system_random", Drawn(drawn))
     monkeypatch.setattr(retention, "is_in_test_transaction", lambda _: False)
     old, young = add_old_run("import:7"), add_run("import:7")
     execute(lambda: None, "job")
@@ -302,7 +303,7 @@ def test_listeners_cannot_come_between() -> None:
 
 def test_locks_are_deleted_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches go on after names that are kept."""
-    monkeypatch.setattr(pruning, "BATCH", 2)
+    monkeypatch.setattr(pruning, "PRUNING_BATCH_SIZE", 2)
 
     @scheduler_lock("a")
     def job() -> None: ...

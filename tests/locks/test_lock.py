@@ -26,7 +26,6 @@ from django_shedlock import (
     hold,
     locks_held,
 )
-from django_shedlock.locks import lock as lock_module
 from django_shedlock.locks.lock import identity_of, split_identity
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.memory import MemoryLockProvider
@@ -433,7 +432,7 @@ def test_end_of_a_body_waits_until_its_loss_is_told(
     lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the process might end before its log says so."""
-    monkeypatch.setattr(lock_module, "RECEIVERS_TIMEOUT", 60)
+    monkeypatch.setattr(Lock, "receivers_timeout_seconds", 60)
     begun, told = threading.Event(), []
 
     def receiver(**kwargs: Any) -> None:
@@ -452,7 +451,7 @@ def test_end_of_a_body_does_not_wait_for_ever(
     lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver that hangs in another thread keeps no body from its end."""
-    monkeypatch.setattr(lock_module, "RECEIVERS_TIMEOUT", 0.05)
+    monkeypatch.setattr(Lock, "receivers_timeout_seconds", 0.05)
     begun, end = threading.Event(), threading.Event()
 
     def receiver(**kwargs: Any) -> None:

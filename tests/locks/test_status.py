@@ -138,8 +138,7 @@ def test_unreadable_records_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each is logged once, and beyond the limit no more are."""
-    monkeypatch.setattr(states, "MOST_LOGGED", 2)
-    monkeypatch.setattr(states, "_logged", set())
+    monkeypatch.setattr(states, "_logged", {f"earlier {n}" for n in range(998)})
     for name in ("first", "first", "second", "third"):
         status = LockStatus(name, LockState.FREE, "", NOON, NOON, timedelta(0))
         status.as_unreadable("no date")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.clocks import EARLIEST, LATEST
+from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import JobState, LockState, RunOutcome
 from django_shedlock.providers.entries import Entry, instant_of
@@ -94,7 +94,11 @@ def test_value_that_is_none_of_a_lock(field: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "instant"),
-    [(0, datetime(1970, 1, 1, tzinfo=UTC)), (1e18, LATEST), (-1e18, EARLIEST)],
+    [
+        (0, datetime(1970, 1, 1, tzinfo=UTC)),
+        (1e18, LATEST_INSTANT),
+        (-1e18, EARLIEST_INSTANT),
+    ],
 )
 def test_instant_that_nobody_can_show(seconds: float, instant: datetime) -> None:
     """The nearest one is shown."""
@@ -145,7 +149,9 @@ def test_instants_of_a_job_are_those_of_the_wall_clock() -> None:
     assert len(read) == 1  # else nobody could carry it out or withdraw it
 
 
-@pytest.mark.parametrize("moment", [EARLIEST, LATEST, NOON - timedelta(days=999)])
+@pytest.mark.parametrize(
+    "moment", [EARLIEST_INSTANT, LATEST_INSTANT, NOON - timedelta(days=999)]
+)
 @pytest.mark.parametrize("expression", ["@yearly", "* * * * *", "59 23 31 12 *"])
 @pytest.mark.parametrize("field", ["tick", "due_at", "caught_up"])
 def test_ticks_of_odd_instants(moment: datetime, expression: str, field: str) -> None:

@@ -136,9 +136,9 @@ def main() -> None:
         threading=started,
         connections=no_connections,
         Mutex=mutex,
-        LINGER=0.01,
     ):
         for timetable in (Timetable, CarelessTimetable):
+            timetable.idle_seconds = 0.01
             setup = lambda t=timetable: LastWork(t)  # noqa: E731
             found[timetable.__name__] = explore(setup, LastWork.run, LastWork.add)
     print(json.dumps(found))

@@ -20,7 +20,7 @@ from django.views.decorators.cache import never_cache
 
 from django_shedlock import conf
 from django_shedlock.background import run_in_background
-from django_shedlock.clocks import TOLERANCE
+from django_shedlock.clocks import CLOCK_TOLERANCE
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.durations import Duration, format_duration, parse_duration
@@ -151,8 +151,8 @@ class HealthCheck:
 
     grace: Duration | None = None
     held_for: Duration | None = None
-    ignored: Sequence[str] = ()
-    clock_tolerance: Duration = TOLERANCE
+    ignored: Sequence[str] = field(default=(), repr=False)
+    clock_tolerance: Duration = CLOCK_TOLERANCE
     keep_for: Duration = KEEP_FOR
     deadline: Duration = DEADLINE
 

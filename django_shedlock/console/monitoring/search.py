@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_noop as _
 
 from django_shedlock import conf
-from django_shedlock.clocks import TOLERANCE, clock_difference
+from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
 from django_shedlock.console.links import PROGRAM
 from django_shedlock.console.monitoring.findings import Finding, Kind, findings_of
 from django_shedlock.console.monitoring.sentences import say
@@ -65,7 +65,7 @@ class Search:
     grace: timedelta = field(default_factory=partial(default_duration, conf.GRACE))
     held_for: timedelta | None = None
     ignored: tuple[str, ...] = ()
-    clock_tolerance: timedelta = TOLERANCE
+    clock_tolerance: timedelta = CLOCK_TOLERANCE
     acknowledged: bool = False
     """Whether to find what operators have acknowledged, too."""
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from django_shedlock.clocks import LATEST, aware
+from django_shedlock.clocks import LATEST_INSTANT, aware
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED, AbandonedRun, LockHolder, RunOutcome
@@ -94,7 +94,7 @@ def _acquire_for_tick(
             schedule=str(decision.state.schedule),
             tick=decision.tick,
             caught_up_tick=decision.state.caught_up,
-            due_at_most=decision.tick if decision.is_new else LATEST,
+            due_at_most=decision.tick if decision.is_new else LATEST_INSTANT,
             holds_until=decision.holds_until,
             fencing_token=status.fencing_token,
         ):

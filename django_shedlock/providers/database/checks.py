@@ -8,7 +8,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import Error as DatabaseError
 from django.db import connections
 
-from django_shedlock.clocks import TOLERANCE, clock_difference
+from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import Place
@@ -94,7 +94,7 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
                 id="shedlock.W017",
             )
     difference = clock_difference(LockRecord.objects.using(using).clock)
-    if abs(difference) > TOLERANCE:
+    if abs(difference) > CLOCK_TOLERANCE:
         yield Warning(
             f"The clock of database {using!r} differs from this host's by "
             f"{format_duration(difference)}.",

@@ -10,8 +10,8 @@ from django.db.models import Q
 from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import (
-    COLUMNS,
-    HAS_OPEN_RUN,
+    STATUS_COLUMNS,
+    has_open_run,
     held,
     needs_look,
     overdue,
@@ -38,7 +38,7 @@ def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
 def read_one() -> Any:
     """Read the record of this name."""
     records = LockRecord.objects.filter(name=text("name")).with_status()
-    return records.values_list(*COLUMNS)
+    return records.values_list(*STATUS_COLUMNS)
 
 
 def find(using: str, query: LockQuery) -> Iterator[LockStatus]:
@@ -67,7 +67,7 @@ def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
     is_wanted, states = Q(), frozenset(query.states)
     if states:
         # Most locks are free: to tell the state of each takes four times as long.
-        in_state = Q() if LockState.FREE in states else held() | HAS_OPEN_RUN
+        in_state = Q() if LockState.FREE in states else held() | has_open_run()
         is_wanted = in_state if states == NOT_FREE else in_state & Q(state__in=states)
     if query.overdue_by is not None:
         is_wanted |= overdue(query.overdue_by)

@@ -16,7 +16,7 @@ from django.db.models.lookups import GreaterThan, LessThan
 
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.models.records import HAS_OPEN_RUN, held, not_running
+from django_shedlock.models.records import has_open_run, held, not_running
 from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
     Insert,
@@ -93,19 +93,19 @@ def abandoning(ended_at: Any) -> dict[str, Any]:
     return {
         "last_run": Coalesce(F("open_run"), F("last_run")),
         "outcome": Case(
-            When(HAS_OPEN_RUN, then=Value(RunOutcome.ABANDONED.value)),
+            When(has_open_run(), then=Value(RunOutcome.ABANDONED.value)),
             default=F("outcome"),
         ),
-        "failures": F("failures") + Case(When(HAS_OPEN_RUN, then=1), default=0),
+        "failures": F("failures") + Case(When(has_open_run(), then=1), default=0),
         "ended_at": Case(
-            When(HAS_OPEN_RUN, then=ended_at),
+            When(has_open_run(), then=ended_at),
             default=F("ended_at"),
             output_field=instants,
         ),
         # ShedLock may have acquired the lock since: then its start is not known.
         "started_at": Case(
             When(open_run=F("locked_by"), then=F("locked_at")),
-            When(HAS_OPEN_RUN, then=None),
+            When(has_open_run(), then=None),
             default=F("started_at"),
             output_field=instants,
         ),
@@ -514,7 +514,7 @@ def fence() -> Any:
 def force_release() -> Any:
     """Release the lock of an acquisition, and account for its run."""
     # ShedLock may have acquired the lock since its run was left open.
-    records = the_record().filter(held() | HAS_OPEN_RUN, locked_by=text("before"))
+    records = the_record().filter(held() | has_open_run(), locked_by=text("before"))
     return records.update(
         **abandoning(Least(F("lock_until"), DatabaseNow())),
         **no_lease(),

@@ -36,8 +36,8 @@ LOCMEM = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(webhooks, "PAUSE", 0)
-    monkeypatch.setattr(webhooks, "TIMEOUT", PATIENCE)
+    monkeypatch.setattr(webhooks, "POST_RETRY_SECONDS", 0)
+    monkeypatch.setattr(webhooks, "POST_TIMEOUT_SECONDS", PATIENCE)
     with serving() as server:
         yield server
 
@@ -133,7 +133,7 @@ def test_post_that_is_refused_is_not_lost(web: Web, status: int) -> None:
     """stderr has it, but no address; the verdict stays, and the next call posts it."""
     fail("job")
     url = f"{web.url.replace('//', '//ada:sesame@')}/secret?key=sesame"
-    web.statuses += [status] * webhooks.TRIES
+    web.statuses += [status] * webhooks.POST_TRIES
     host = web.url.removeprefix("http://")
     exit_status, error = call(url)
     assert exit_status == 1
@@ -143,7 +143,7 @@ def test_post_that_is_refused_is_not_lost(web: Web, status: int) -> None:
     assert "sesame" not in error
     assert "secret" not in error
     assert call(url) == (1, "")
-    assert len(web.sent) == webhooks.TRIES + 1
+    assert len(web.sent) == webhooks.POST_TRIES + 1
     assert [row.claimed_at for row in Notice.objects.all()] == [None]
 
 
@@ -153,8 +153,8 @@ def test_critical_finding_outweighs_a_webhook_that_fails(
     """The network that is away may have the store, too: the agent must see the 2."""
     with serving() as web:
         url = web.url
-    monkeypatch.setattr(webhooks, "PAUSE", 0)
-    monkeypatch.setattr(webhooks, "TIMEOUT", PATIENCE)
+    monkeypatch.setattr(webhooks, "POST_RETRY_SECONDS", 0)
+    monkeypatch.setattr(webhooks, "POST_TIMEOUT_SECONDS", PATIENCE)
     settings.CACHES = LOCMEM
     settings.SHEDLOCK_PROVIDERS = BROKEN
     status, error = call(f"{url}/secret")
@@ -169,7 +169,7 @@ def test_end_that_is_not_posted_is_no_success(web: Web) -> None:
     LockRecord.objects.all().delete()
     call(web.url)
     pass_time(timedelta(hours=2))
-    web.statuses += [500] * webhooks.TRIES
+    web.statuses += [500] * webhooks.POST_TRIES
     assert call(web.url)[0] == 6
     assert call(web.url)[0] == 0
     assert texts(web)[-1].startswith("shedlock: 1 gone: job")
@@ -187,14 +187,14 @@ def test_try_that_fails_is_repeated(web: Web) -> None:
 def test_mail_and_webhooks_are_remembered_apart(web: Web) -> None:
     """Each reader is told once, in one call or in several, and whoever fails."""
     fail("job")
-    web.statuses += [500] * webhooks.TRIES
+    web.statuses += [500] * webhooks.POST_TRIES
     call(f"{web.url}/broken", "--mail-admins")
     assert len(mail.outbox) == 1
     call(f"{web.url}/first", "--mail-admins")
     call(f"{web.url}/second")
     call(f"{web.url}/broken")
     assert len(mail.outbox) == 1
-    paths = [each.path for each in web.sent[webhooks.TRIES :]]
+    paths = [each.path for each in web.sent[webhooks.POST_TRIES :]]
     assert paths == ["/first", "/second", "/broken"]
     keys = list(Notice.objects.values_list("provider", flat=True))
     assert len(keys) == 4

@@ -391,7 +391,7 @@ class TestPruning:
 
     def test_in_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """All old ones are deleted, few with each statement."""
-        monkeypatch.setattr("django_shedlock.history.pruning.BATCH", 2)
+        monkeypatch.setattr("django_shedlock.history.pruning.PRUNING_BATCH_SIZE", 2)
         for _ in range(5):
             RELEASE.carry_out(action())
             take("job")

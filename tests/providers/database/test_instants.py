@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from django_shedlock import scheduler_lock
-from django_shedlock.clocks import LATEST, aware
+from django_shedlock.clocks import LATEST_INSTANT, aware
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord
 from django_shedlock.models.records import INSTANT_COLUMNS
@@ -74,7 +74,7 @@ class TestPauseByHand:
         assert not ran
         status = status_of(get_provider(), "job")
         assert status.state is LockState.RUNNING
-        assert aware(status.lock_until) == LATEST
+        assert aware(status.lock_until) == LATEST_INSTANT
         assert status.remaining > timedelta(days=7000 * 365)
         assert "running" in run("list")
         assert "running" in run("show", "job")

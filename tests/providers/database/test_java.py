@@ -11,7 +11,7 @@ from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.models import LockRecord
-from django_shedlock.models.records import HAS_OPEN_RUN, held, not_running
+from django_shedlock.models.records import has_open_run, held, not_running
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
@@ -116,7 +116,7 @@ class TestRecordOfShedLock:
         assert state(provider) is (LockState.EXPIRED if was_expired else LockState.FREE)
         kinds = [found.kind.value for found in Search(MINUTE).findings(provider)]
         assert kinds == ["expired"] * was_expired
-        unfree = LockRecord.objects.filter(held() | HAS_OPEN_RUN)
+        unfree = LockRecord.objects.filter(held() | has_open_run())
         assert unfree.exists() is was_expired
         assert force_release(provider, "job") is was_expired
         assert state(provider) is LockState.FREE

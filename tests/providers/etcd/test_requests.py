@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.durations import LONGEST
+from django_shedlock.durations import LONGEST_DURATION
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -233,5 +233,5 @@ def test_lease_below_a_second() -> None:
 
 def test_longest_lease(locks: EtcdLockProvider) -> None:
     """etcd has leases as long as any lock's."""
-    take_from(locks, LockConfiguration("job", LONGEST))
+    take_from(locks, LockConfiguration("job", LONGEST_DURATION))
     assert isinstance(try_from(locks, configure()), LockHolder)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from django_shedlock.durations import LONGEST
+from django_shedlock.durations import LONGEST_DURATION
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -335,5 +335,5 @@ def test_lease_below_a_millisecond() -> None:
 
 def test_longest_lease(locks: ZooKeeperLockProvider) -> None:
     """It may be as long as any lock's."""
-    take_from(locks, LockConfiguration("job", LONGEST))
+    take_from(locks, LockConfiguration("job", LONGEST_DURATION))
     assert isinstance(try_from(locks, configure()), LockHolder)
