@@ -34,9 +34,7 @@ def connect(url: str) -> Any:
     """Return a client that waits as long for an answer as the provider's does."""
     from redis import Redis
 
-    from django_shedlock.providers.redis_server import TIMEOUT
-
-    limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+    limits = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
     return Redis.from_url(url, **limits)
 
 

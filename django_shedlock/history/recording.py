@@ -21,7 +21,10 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
 from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
+    Changes,
+    Columns,
     Insert,
+    Row,
     Update,
     duration,
     instant,
@@ -190,11 +193,11 @@ def exception_columns(exception: BaseException | None) -> dict[str, str]:
     }
 
 
-def _run_identity() -> dict[str, Any]:
+def _run_identity() -> Columns:
     return {**texts("name", "provider", "locked_by", "host"), "pid": number("pid")}
 
 
-def _run_over() -> dict[str, Any]:
+def _run_over() -> Columns:
     return {
         "fencing_token": number("fencing_token"),
         "started": DatabaseNow() - duration("took"),
@@ -208,23 +211,23 @@ def _run_over() -> dict[str, Any]:
     }
 
 
-def _lost_at() -> dict[str, Any]:
+def _lost_at() -> Columns:
     return {"lost_at": DatabaseNow() - duration("lost_for")}
 
 
-def _loss() -> dict[str, Any]:
+def _loss() -> Columns:
     return {**_run_over(), **_lost_at()}
 
 
-def _row_of_end() -> tuple[type[LockRun], dict[str, Any]]:
+def _row_of_end() -> Row:
     return LockRun, {**_run_identity(), **_run_over()}
 
 
-def _row_of_loss() -> tuple[type[LockRun], dict[str, Any]]:
+def _row_of_loss() -> Row:
     return LockRun, {**_run_identity(), **_loss()}
 
 
-def _row_of_abandoned() -> tuple[type[LockRun], dict[str, Any]]:
+def _row_of_abandoned() -> Row:
     return LockRun, {
         **_run_identity(),
         "started": instant("started"),
@@ -244,7 +247,7 @@ insert_abandoned = Insert(_row_of_abandoned, unique="locked_by")
 
 
 @Update
-def update_abandoned() -> Any:
+def update_abandoned() -> Changes:
     """Write a loss over the row of a run that counts as abandoned."""
     is_abandoned = {"outcome": RunOutcome.ABANDONED.value}
     runs = LockRun.objects.filter(locked_by=text("locked_by"), **is_abandoned)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from django_shedlock.clocks import aware, host_now
 from django_shedlock.locks.configuration import ZERO
@@ -11,6 +11,8 @@ from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Decision, ScheduleState, Start, Trigger
 from django_shedlock.signals import logger
+
+Moment = TypeVar("Moment")
 
 _logged: set[str] = set()
 
@@ -52,10 +54,10 @@ LOSS_REPORTED_FOR = timedelta(days=1)
 """A loss is reported for so long, however later runs end."""
 
 
-@dataclass(frozen=True)
-class JobState:
+@dataclass(frozen=True, kw_only=True)
+class JobAccount(Generic[Moment]):
     """
-    What the record of a lock says about the runs of its job.
+    What a store keeps about the runs of a job; ``Moment`` is its type of an instant.
 
     ``open_run`` is the identity of the acquisition whose run is not accounted for yet:
     it still runs, or its worker died. The last run that is accounted for is
@@ -72,17 +74,30 @@ class JobState:
     open_run: str | None = None
     last_run: str | None = None
     outcome: str | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    succeeded_at: datetime | None = None
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
+    succeeded_at: Moment | None = None
     failures: int = 0
     usual: float | None = None
-    lost_at: datetime | None = None
+    lost_at: Moment | None = None
     lost_run: str | None = None
-    unrecorded_at: datetime | None = None
-    asked_at: datetime | None = None
+    unrecorded_at: Moment | None = None
+    asked_at: Moment | None = None
     asked_by: str | None = None
     asked_why: str | None = None
+
+
+JOB_FIELDS = tuple(each.name for each in fields(JobAccount))
+JOB_INSTANT_FIELDS = tuple(name for name in JOB_FIELDS if name.endswith("_at"))
+JOB_TEXT_FIELDS = (
+    *("open_run", "last_run", "outcome", "lost_run"),
+    *("asked_by", "asked_why"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobState(JobAccount[datetime]):
+    """What the record of a lock says about the runs of its job; see JobAccount."""
 
     @property
     def usual_duration(self) -> timedelta | None:
@@ -109,9 +124,6 @@ class JobState:
             return False
         ended_at = self.ended_at
         return ended_at is None or aware(self.unrecorded_at) >= aware(ended_at)
-
-
-JOB_FIELDS = tuple(each.name for each in fields(JobState))
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def status_of(name: str, row: Sequence[Any]) -> LockStatus:
         schedule_state=ScheduleState(parse_known(schedule), *ticks),
         fencing_token=token,
         heartbeat_at=heartbeat_of(extended_at, locked_at),
-        job=JobState(*job),
+        job=JobState(**dict(zip(JOB_FIELDS, job, strict=True))),
     )
 
 

@@ -1,5 +1,5 @@
 """
-The provider of locks in DynamoDB, by the clock of its replies: they tell the second.
+The provider of locks in DynamoDB, by the clock of its replies, which has seconds.
 
 So a lock is held through the whole second in which its lease may end.
 """
@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from functools import partial
 from math import ceil
 from typing import Any
 
@@ -21,12 +20,10 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers import servers
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read, Reads, readable_number
+from django_shedlock.providers.entries import Entry, Found, Read, readable_number
 
-SECOND = timedelta(seconds=1)
-TABLE = re.compile(r"(arn:[\w:-]+:table/)?[\w.-]{3,255}", re.ASCII)
-TRIES = 3
-KEYS = ("aws_access_key_id", "aws_secret_access_key")
+REQUEST_TRIES = 3
+ACCESS_KEY_OPTIONS = ("aws_access_key_id", "aws_secret_access_key")
 
 
 class DynamoDBLockProvider(servers.ServerLockProvider):
@@ -37,7 +34,7 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
     tries together. Other options are those of ``boto3.client``, as ``region_name``.
     """
 
-    shortest_lease = SECOND
+    shortest_lease: timedelta = timedelta(seconds=1)
     store: str = "DynamoDB"
     library: str = "boto3"
     extra: str = "dynamodb"
@@ -55,28 +52,42 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         super().__init__(
             alias, keep_alive=keep_alive, history_database=history_database
         )
-        if not TABLE.fullmatch(table or ""):
+        pattern = r"(arn:[\w:-]+:table/)?[\w.-]{3,255}"
+        if not re.fullmatch(pattern, table or "", re.ASCII):
             raise ValueError(f"table={table!r} is no name of a table")
         url = client_options.get("endpoint_url") or ""
         if (shown := servers.shown_url(url)) != url:
             raise ValueError(f"the endpoint_url {shown!r} has a login or options")
-        for name in (*KEYS, "aws_session_token"):
+        for name in (*ACCESS_KEY_OPTIONS, "aws_session_token"):
             if not re.fullmatch("[!-~]*", client_options.get(name) or ""):
                 raise ValueError(f"{name} has a character that no key of AWS has")
         self._options = client_options
         self.table: str = table
-        limit = option_duration("timeout", timeout).total_seconds() / TRIES / 2
+        limit = option_duration("timeout", timeout).total_seconds() / REQUEST_TRIES / 2
         self._limits = {"connect_timeout": limit, "read_timeout": limit}
         self._request = threading.local()
-        self.clients: servers.Clients[Any] = servers.Clients(
-            self._connect, lambda client: client.close()
-        )
+        self.clients: servers.Clients[Any] = servers.Clients(self._connect)
 
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). It is one consistent read."""
         which = {"Key": {"name": {"S": name}}, "ConsistentRead": True}
         answer, clock = self._ask("read", name, "get_item", **which)
-        return _read(answer.get("Item"), clock)
+        return self.parse((answer.get("Item"), clock))
+
+    def parse(self, found: Any) -> Read:
+        """See EntryLockProvider.parse()."""
+        item, clock = found
+        if item is None:
+            return None, (None, Entry.free(clock), clock, 0), clock
+        try:
+            mark, held_until = item["mark"], float(item["held_until"]["N"])
+            entry = Entry.from_json(item["entry"]["S"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{str(item)[:80]} is no item of a lock") from error
+        is_held, until = readable_number(held_until) > clock, entry.lock_until
+        until = max(until, clock + 1) if is_held else min(until, clock)
+        entry = replace(entry, lock_until=until)
+        return entry, (mark, entry, clock, item["held_until"]["N"]), clock
 
     def write(self, name: str, entry: Entry, version: Any) -> bool:
         """See EntryLockProvider.write(). It is one conditional put."""
@@ -101,11 +112,11 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         return [name for name, _ in self.read_all(None)]
 
     def clock(self) -> float:
-        """See EntryLockProvider.clock(). It is the second that a reply tells."""
+        """See EntryLockProvider.clock(). It is the second of a reply."""
         nobody = {"name": {"S": " "}}
         return float(self._ask("ask the clock of", None, "get_item", Key=nobody)[1])
 
-    def read_all(self, names: Collection[str] | None) -> Reads:
+    def read_all(self, names: Collection[str] | None) -> Found:
         """See EntryLockProvider.read_all(). All of them are one scan."""
         if names is not None:
             yield from super().read_all(names)
@@ -114,13 +125,16 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         while "ExclusiveStartKey" not in request or request["ExclusiveStartKey"]:
             answer, clock = self._ask("list", None, "scan", **request)
             for item in answer["Items"]:
-                yield item["name"]["S"], partial(_read, item, clock)
+                yield item["name"]["S"], (item, clock)
             request["ExclusiveStartKey"] = answer.get("LastEvaluatedKey")
 
     def lease_of(self, lock: Lock) -> LockStatus | None:
         """See LockProvider.lease_of(). Most of a second may be over already."""
         found = self.status(lock.name)
-        return found and replace(found, remaining=max(found.remaining, SECOND) - SECOND)
+        if found is None:
+            return None
+        second = timedelta(seconds=1)
+        return replace(found, remaining=max(found.remaining, second) - second)
 
     def record_of(self, name: str) -> str:
         return f"its item {name!r} in the table {self.table!r} of DynamoDB"
@@ -133,8 +147,10 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
 
     def try_options(self) -> None:
         # Without any keys, boto3 would ask this host for some.
-        has_keys = any(self._options.get(name) for name in KEYS)
-        self._connect(**{} if has_keys else dict.fromkeys(KEYS, "none")).close()
+        has_keys = any(self._options.get(name) for name in ACCESS_KEY_OPTIONS)
+        self._connect(
+            **{} if has_keys else dict.fromkeys(ACCESS_KEY_OPTIONS, "none")
+        ).close()
         if isinstance(self._options.get("verify"), str):
             servers.check_files(self._options, ["verify"])
 
@@ -168,27 +184,13 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         request = self._request
 
         def note(caught_exception: Any, response: Any, **_: Any) -> None:
-            # After each try, since the last one does not tell of those before it.
+            # After each try, since the last one says nothing of those before it.
             is_broken = response is not None and response[0].status_code >= 500
             if is_broken or isinstance(caught_exception, HTTPClientError):
                 request.is_lost = True
 
-        retries = {"mode": "standard", "total_max_attempts": TRIES}
+        retries = {"mode": "standard", "total_max_attempts": REQUEST_TRIES}
         config = Config(retries=retries, **self._limits)
         client = Session().client("dynamodb", config=config, **self._options, **keys)
         client.meta.events.register("needs-retry.dynamodb", note)
         return client
-
-
-def _read(item: Any, clock: float) -> Read:
-    if item is None:
-        return None, (None, Entry.free(clock), clock, 0), clock
-    try:
-        mark, held_until = item["mark"], float(item["held_until"]["N"])
-        entry = Entry.from_json(item["entry"]["S"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{str(item)[:80]} is no item of a lock") from error
-    is_held, until = readable_number(held_until) > clock, entry.lock_until
-    until = max(until, clock + 1) if is_held else min(until, clock)
-    entry = replace(entry, lock_until=until)
-    return entry, (mark, entry, clock, item["held_until"]["N"]), clock

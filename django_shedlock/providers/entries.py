@@ -7,11 +7,10 @@ here: what a record is, and what each step makes of it.
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Self
 
 from django.conf import settings
@@ -24,7 +23,11 @@ from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import (
     CONTENDED,
+    JOB_FIELDS,
+    JOB_INSTANT_FIELDS,
+    JOB_TEXT_FIELDS,
     AbandonedRun,
+    JobAccount,
     JobState,
     LockHolder,
     LockState,
@@ -39,15 +42,13 @@ from django_shedlock.schedules.state import from_text, to_text
 
 Read = tuple["Entry | None", Any, float]
 """The entry of a lock, if it has one, its version, and the clock."""
-Reads = Iterable[tuple[str, Callable[[], Read]]]
-"""The names of locks, and what reads each."""
-LARGEST = 2**63
-"""What is not below it is neither an instant nor a token."""
+Found = Iterable[tuple[str, Any]]
+"""The names of locks, each with what ``parse()`` takes, or with ``None``."""
 
 
 def readable_number(value: float) -> float:
     """Return the number, if one can count with it; else raise ``ValueError``."""
-    if not abs(value) < LARGEST:  # as if it is no number
+    if not abs(value) < 2**63:  # greater ones are neither an instant nor a token
         raise ValueError(f"the number {str(value)[:30]} is none of a lock")
     return value
 
@@ -77,14 +78,14 @@ def optional_instant_of(seconds: float | None) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(JobAccount[float]):
     """
     The record of a lock. Instants are seconds of the store's clock.
 
     ``ticks`` is the text of ``schedules.state``. ``extended_at`` is when the holder
-    extended its lease last. The fields from ``open_run`` on are those of ``JobState``,
-    whose instants are seconds since 1970, whatever clock ends the leases. ``others``
-    are the fields of a newer version, which are written back as they were read.
+    extended its lease last. The instants of ``JobAccount`` are seconds since 1970,
+    whatever clock ends the leases. ``others`` are the fields of a newer version, which
+    are written back as they were read.
     """
 
     locked_by: str
@@ -95,20 +96,6 @@ class Entry:
     is_released: bool = False
     extended_at: float | None = None
     ticks: str = ""
-    open_run: str | None = None
-    last_run: str | None = None
-    outcome: str | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    succeeded_at: float | None = None
-    failures: int = 0
-    usual: float | None = None
-    lost_at: float | None = None
-    lost_run: str | None = None
-    unrecorded_at: float | None = None
-    asked_at: float | None = None
-    asked_by: str | None = None
-    asked_why: str | None = None
     others: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -121,7 +108,7 @@ class Entry:
         """Return the entry of ``to_json()``; ``ValueError`` if it is none."""
         try:
             values = json.loads(text)
-            known = {name: values.pop(name) for name in FIELDS if name in values}
+            known = {name: values.pop(name) for name in ENTRY_FIELDS if name in values}
             entry = cls(**known, others=values)
             entry.check()
         except (AttributeError, RecursionError, TypeError) as error:
@@ -130,18 +117,18 @@ class Entry:
         return entry
 
     def to_json(self) -> str:
-        """Return the entry as a text that other programs can read, too."""
-        values = asdict(self)
-        return json.dumps({**values.pop("others"), **values}, ensure_ascii=False)
+        """Return the entry as a text that other programs can read."""
+        values = {name: getattr(self, name) for name in ENTRY_FIELDS}
+        return json.dumps({**self.others, **values}, ensure_ascii=False)
 
     def check(self) -> None:
         """Raise ``ValueError``, or what Python does, if a value can't be read."""
-        for name in FIELDS:
+        for name in ENTRY_FIELDS:
             value = getattr(self, name)
-            if value is None and name in NULLABLE:
+            if value is None and name in NULLABLE_FIELDS:
                 continue
-            if name in TEXTS:
-                value.encode()  # as whoever prints it does
+            if name in JOB_TEXT_FIELDS or name in ("locked_by", "ticks"):
+                value.encode()  # fails here, not where it is printed
             elif name == "usual":
                 readable_duration(value)
             else:
@@ -161,7 +148,7 @@ class Entry:
         return has_ended and self.last_run == lock.locked_by
 
     def differs_only_in_its_job_from(self, other: "Entry") -> bool:
-        """Return whether they differ, but in nothing that tells who holds the lock."""
+        """Return whether they differ, but not in what decides who holds the lock."""
         same = {name: getattr(self, name) for name in (*JOB_FIELDS, "ticks", "others")}
         return self != other and self == replace(other, **same)
 
@@ -290,7 +277,7 @@ class Entry:
     def job(self) -> JobState:
         """Return what the entry says about the runs of the job."""
         values = {name: getattr(self, name) for name in JOB_FIELDS}
-        for name in JOB_INSTANTS:
+        for name in JOB_INSTANT_FIELDS:
             values[name] = optional_instant_of(values[name])
         return JobState(**values)
 
@@ -332,14 +319,12 @@ class Entry:
         )
 
 
-FIELDS = tuple(each.name for each in fields(Entry) if each.name != "others")
-NULLABLE = {each.name for each in fields(Entry) if each.default is None}
-JOB_FIELDS = tuple(each.name for each in fields(JobState))
-JOB_INSTANTS = tuple(name for name in JOB_FIELDS if name.endswith("_at"))
-TEXTS = {
-    *("locked_by", "ticks", "open_run", "last_run", "outcome", "lost_run"),
-    *("asked_by", "asked_why"),
-}
+ENTRY_FIELDS = (
+    *("locked_by", "locked_at", "lock_until", "lock_at_least_until", "fencing_token"),
+    *("is_released", "extended_at", "ticks"),
+    *JOB_FIELDS,
+)
+NULLABLE_FIELDS = {each.name for each in fields(Entry) if each.default is None}
 
 
 class EntryLockProvider(LockProvider):
@@ -348,7 +333,8 @@ class EntryLockProvider(LockProvider):
 
     A store needs only ``read()``, ``write()``, ``names()`` and ``clock()``. Each may
     raise ``LockProviderError``; ``read()`` also ``ValueError``, for a record that is no
-    ``Entry``.
+    ``Entry``. One that can read many records at once overrides ``read_all()`` and
+    ``parse()``.
     """
 
     keeps_ticks = True
@@ -379,16 +365,24 @@ class EntryLockProvider(LockProvider):
         """Return the instant of ``clock()`` as a ``datetime``; aware, in UTC."""
         return datetime.fromtimestamp(now, UTC)
 
-    def read_all(self, names: Collection[str] | None) -> Reads:
-        """Return the names of these locks, or of all of them, and what reads each."""
+    def read_all(self, names: Collection[str] | None) -> Found:
+        """
+        Return the names of these locks, or of all, each with what it found there.
+
+        ``parse()`` makes an entry of that; for ``None`` the lock is read by itself.
+        """
         for name in self.names() if names is None else names:
-            yield name, partial(self.read, name)
+            yield name, None
+
+    def parse(self, found: Any) -> Read:
+        """Return what ``read()`` does, from what ``read_all()`` found; raise as it."""
+        raise NotImplementedError
 
     def least_token(self, version: Any, clock: datetime) -> int:
         """
-        Return what the token of an acquisition is at the least.
+        Return the least token that an acquisition may have.
 
-        It grows also when the record was deleted: it is the clock in milliseconds, or a
+        It also grows when the record was deleted: it is the clock in milliseconds, or a
         number of the store that only grows.
         """
         return int(clock.timestamp() * 1000)
@@ -589,22 +583,33 @@ class EntryLockProvider(LockProvider):
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
         # A name that is no UTF-8 is shown as "\xff", and found only among all.
         is_odd = any("\\x" in name for name in query.names or ())
-        reads = self.read_all(None if is_odd else query.names)
-        found = (self._status(*each) for each in reads)
-        return iter(query.select(each for each in found if each is not None))
+        found = self.read_all(None if is_odd else query.names)
+        return iter(query.select(self._parsed(found)))
+
+    def _parsed(self, found: Found) -> Iterator[LockStatus]:
+        for name, each in found:
+            try:
+                read = self.read(name) if each is None else self.parse(each)
+                status = self._status_of(name, read)
+            except ValueError as error:
+                status = self._unreadable(name, error)
+            if status is not None:
+                yield status
 
     def status(self, name: str) -> LockStatus | None:
-        return self._status(name, partial(self.read, name))
-
-    def _status(self, name: str, read: Callable[[], Read]) -> LockStatus | None:
         try:
-            entry, _, now = read()
-            clock = self.wall_clock(now)
-            return entry.status(name, now, clock) if entry else None
+            return self._status_of(name, self.read(name))
         except ValueError as error:
-            free, clock = LockState.FREE, self.wall_clock(self.clock())
-            unknown = LockStatus(name, free, "", clock, clock, ZERO, clock)
-            return unknown.as_unreadable(str(error))
+            return self._unreadable(name, error)
+
+    def _status_of(self, name: str, read: Read) -> LockStatus | None:
+        entry, _, now = read
+        return entry.status(name, now, self.wall_clock(now)) if entry else None
+
+    def _unreadable(self, name: str, error: ValueError) -> LockStatus:
+        free, clock = LockState.FREE, self.wall_clock(self.clock())
+        unknown = LockStatus(name, free, "", clock, clock, ZERO, clock)
+        return unknown.as_unreadable(str(error))
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         try:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -14,13 +13,12 @@ from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers import etcd_gateway as gateway
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read, Reads, readable_number
+from django_shedlock.providers.entries import Entry, Found, Read, readable_number
 from django_shedlock.providers.etcd_gateway import Known, Members, Unanswered
 from django_shedlock.providers.servers import ServerLockProvider, check_files
 
-FILES = ("ca_cert", "cert_cert", "cert_key")
-ROUNDING = 1
-"""Seconds that are added to a lease: two members' clocks tell a second, no more."""
+CLOCK_STEP_SECONDS = 1
+"""The clocks of members say only the second, so a lease is longer by one."""
 
 
 class Version(NamedTuple):
@@ -43,7 +41,7 @@ class EtcdLockProvider(ServerLockProvider):
     ``ca_cert``. Nothing is read from the environment.
     """
 
-    shortest_lease: Any = timedelta(seconds=1)
+    shortest_lease: timedelta = timedelta(seconds=1)
     store: str = "etcd"
     library: str = "etcd3gw"
     extra: str = "etcd"
@@ -89,13 +87,13 @@ class EtcdLockProvider(ServerLockProvider):
         if lease and (is_released or entry.differs_only_in_its_job_from(before)):
             return self._put(name, entry, version, lease, granted)[0]
         left = entry.lock_until - clock
-        seconds = ceil(left) + ROUNDING if left > 0 else 0
+        seconds = ceil(left) + CLOCK_STEP_SECONDS if left > 0 else 0
         is_extension = lease and is_same and not entry.is_released
         if is_extension and seconds < granted:
             # No extension shortens a lease, and only etcd knows what is left of it.
             which = {"ID": str(lease)}
             answer, _ = self._ask("extend", name, "lease/timetolive", which)
-            seconds = max(seconds, int(answer["TTL"]) + ROUNDING)
+            seconds = max(seconds, int(answer["TTL"]) + CLOCK_STEP_SECONDS)
         new = 0
         if seconds:
             grant = {"TTL": seconds, "ID": 0}
@@ -118,7 +116,7 @@ class EtcdLockProvider(ServerLockProvider):
         """See EntryLockProvider.least_token(). It is the revision of the store."""
         return version.store + 1
 
-    def read_all(self, names: Collection[str] | None) -> Reads:
+    def read_all(self, names: Collection[str] | None) -> Found:
         """See EntryLockProvider.read_all(). All of them are one round trip."""
         if names is not None:
             return super().read_all(names)
@@ -136,11 +134,14 @@ class EtcdLockProvider(ServerLockProvider):
         for each in known:
             record, holder = (found.get(prefix + each, Known()) for prefix in prefixes)
             name = each.decode(errors="backslashreplace")
-            # What decodes a name that is no UTF-8 raises that it can't be read.
-            is_text = name.encode() == each
-            read = partial(_read, record, holder, clock) if is_text else each.decode
-            reads.append((name, read))
+            reads.append((name, (each, record, holder, clock)))
         return reads
+
+    def parse(self, found: Any) -> Read:
+        """See EntryLockProvider.parse()."""
+        name, record, holder, clock = found
+        name.decode()  # raises ValueError if it is no UTF-8
+        return _read(record, holder, clock)
 
     def record_of(self, name: str) -> str:
         return f"its key {self._keys(name)[0].decode()!r} in etcd"
@@ -151,7 +152,7 @@ class EtcdLockProvider(ServerLockProvider):
 
     def try_options(self) -> None:
         self.members.connect()
-        check_files(self.members.options, FILES)
+        check_files(self.members.options, ("ca_cert", "cert_cert", "cert_key"))
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         if isinstance(error, Unanswered):
@@ -213,7 +214,7 @@ def _read(record: Known, holder: Known, clock: float) -> Read:
     if not holder.revision:
         over = replace(entry, lock_until=min(entry.lock_until, clock))
         return over, 0, clock
-    until = max(entry.lock_until, clock + ROUNDING)
+    until = max(entry.lock_until, clock + CLOCK_STEP_SECONDS)
     if seconds:
         until = min(until, clock + seconds)
     return replace(entry, lock_until=until), seconds, clock

@@ -10,11 +10,19 @@ from urllib.parse import urlsplit
 
 from django_shedlock.providers.servers import Clients, shown_url
 
-EXAMPLE = (
+ENDPOINT_EXAMPLE = (
     'Write it as "https://HOST:2379", and a login as the options user and password.'
 )
-REFUSED = {400, 401, 403}
-"""The statuses of what etcd did not do: other errors may come after it was done."""
+
+
+class MemberClients(Clients[list[Any]]):
+    """Clients of etcd3gw: one for each member, all of them closed together."""
+
+    @staticmethod
+    def close_client(client: list[Any]) -> None:
+        """See Clients.close_client()."""
+        for each in client:
+            each.session.close()
 
 
 class Unanswered(Exception):
@@ -37,7 +45,9 @@ class Members:
         urls = [endpoints] if isinstance(endpoints, str) else [*endpoints]
         self.urls: list[str] = urls
         if not urls:
-            raise ValueError(f"endpoints={endpoints!r} names no member. {EXAMPLE}")
+            raise ValueError(
+                f"endpoints={endpoints!r} names no member. {ENDPOINT_EXAMPLE}"
+            )
         for pair in (("user", "password"), ("cert_cert", "cert_key")):
             if len({options.get(each) is None for each in pair}) > 1:
                 raise ValueError(f"{' and '.join(pair)} belong together: give both")
@@ -53,14 +63,12 @@ class Members:
             shown, parts = shown_url(url), urlsplit(url)
             is_http = parts.scheme in {"http", "https"} and parts.hostname
             if not is_http or shown != url or parts.path.strip("/"):
-                raise ValueError(f"{shown!r} is no endpoint of etcd. {EXAMPLE}")
+                raise ValueError(
+                    f"{shown!r} is no endpoint of etcd. {ENDPOINT_EXAMPLE}"
+                )
             address = {"host": parts.hostname, "port": parts.port or 2379}
             self._addresses.append({"protocol": parts.scheme, **address})
-        self.clients: Clients[list[Any]] = Clients(
-            self.connect,
-            lambda clients: [client.session.close() for client in clients],
-            for_each_thread=True,
-        )
+        self.clients: MemberClients = MemberClients(self.connect, for_each_thread=True)
 
     def connect(self) -> list[Any]:
         """Return new clients; an error, such as ``TypeError``, if there can't be."""
@@ -94,12 +102,13 @@ class Members:
                 is_unsent = isinstance(reason, ConnectTimeoutError | NewConnectionError)
                 # A certificate that is no file stops requests before.
                 is_unsent |= not isinstance(error, Etcd3Exception | RequestException)
-                is_refused = seen and seen[-1].status_code in REFUSED
+                is_refused = seen and _is_refusal(seen[-1])
                 is_uncertain = is_uncertain or not (is_unsent or is_refused)
                 last = error
             else:
-                clients.sort(key=lambda each: each is not client)
-                # It tells the second, and this host's clock only where in it.
+                clients.remove(client)
+                clients.insert(0, client)
+                # It says the second, and this host's clock only where in it.
                 date = seen[-1].headers["Date"]
                 second = parsedate_to_datetime(date).timestamp()
                 return answer, min(max(time.time(), second), second + 1)
@@ -113,17 +122,20 @@ class Members:
         """Return the answer of one member; what it sends is added to ``seen``."""
         from etcd3gw.exceptions import Etcd3Exception
 
+        def note(response: Any, **_: Any) -> None:
+            seen.append(response)
+
         def post(path: str, request: dict[str, Any], token: str) -> Any:
             url = f"{client.base_url}/v3/{path}"
             headers = {"Authorization": token or None}
-            hooks = {"response": lambda response, **_: seen.append(response)}
+            hooks = {"response": note}
             return client.post(url, json=request, headers=headers, hooks=hooks)
 
         if self._token or not self._login["name"]:
             try:
                 return post(path, request, self._token)
             except Etcd3Exception:  # the login may be over, or older than its user
-                if not self._token or not seen or seen[-1].status_code not in REFUSED:
+                if not self._token or not seen or not _is_refusal(seen[-1]):
                     raise
         self._token = post("auth/authenticate", self._login, "")["token"]
         return post(path, request, self._token)
@@ -175,6 +187,11 @@ def answers(result: dict[str, Any]) -> dict[bytes, Known]:
         for each in result.get("responses", ())
         for pair in each.get("response_range", {}).get("kvs", ())
     }
+
+
+def _is_refusal(response: Any) -> bool:
+    # What etcd did not do: other errors may come after it was done.
+    return response.status_code in {400, 401, 403}
 
 
 def _text(key: bytes) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,8 +12,8 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read, Reads
-from django_shedlock.providers.mongodb_documents import MILLISECOND, Document
+from django_shedlock.providers.entries import Entry, Found, Read
+from django_shedlock.providers.mongodb_documents import Document
 from django_shedlock.providers.servers import (
     Clients,
     ServerLockProvider,
@@ -23,8 +22,14 @@ from django_shedlock.providers.servers import (
 )
 from django_shedlock.schedules.state import Trigger
 
-DATABASE = "shedlock"
-FILES = ("tlsCAFile", "tlsCertificateKeyFile")
+
+class CollectionClients(Clients[Any]):
+    """Collections of PyMongo, each with a client of its own."""
+
+    @staticmethod
+    def close_client(client: Any) -> None:
+        """See Clients.close_client()."""
+        client.database.client.close()
 
 
 class MongoLockProvider(ServerLockProvider):
@@ -37,7 +42,7 @@ class MongoLockProvider(ServerLockProvider):
     ``timeout``. Other options are those of ``pymongo.MongoClient``.
     """
 
-    shortest_lease = MILLISECOND
+    shortest_lease: timedelta = timedelta(milliseconds=1)
     store: str = "MongoDB"
     library: str = "PyMongo"
     extra: str = "mongodb"
@@ -55,15 +60,13 @@ class MongoLockProvider(ServerLockProvider):
         super().__init__(alias, **options)
         self._url, self._database, self._name = url, database, collection
         self._shown, self._is_srv = shown_url(url), url.startswith("mongodb+srv://")
-        limit = option_duration("timeout", timeout) // MILLISECOND
+        limit = option_duration("timeout", timeout) // timedelta(milliseconds=1)
         self._options = {
             "timeoutMS": limit,
             **self.client_options,
-            **documents.DECODING,
+            **documents.DECODING_OPTIONS,
         }
-        self.clients: Clients[Any] = Clients(
-            self._connect, lambda each: each.database.client.close()
-        )
+        self.clients: CollectionClients = CollectionClients(self._connect)
 
     @property
     def collection(self) -> Any:
@@ -96,13 +99,13 @@ class MongoLockProvider(ServerLockProvider):
         ends, *kept = map(documents.after, durations)
         new: Document = {
             "lockUntil": {"$max": ["$lockUntil", ends]},
-            "extendedAt": documents.NOW,
-            "changes": documents.CHANGED,
+            "extendedAt": "$$NOW",
+            "changes": documents.next_change(),
         }
         if kept:
             new["atLeastUntil"] = kept[0]
         which = {"_id": lock.name, "lockedBy": lock.locked_by, "isReleased": False}
-        which["$expr"] = {"$gt": ["$lockUntil", documents.NOW]}
+        which["$expr"] = {"$gt": ["$lockUntil", "$$NOW"]}
         with self.asking("extend", lock.name):
             return self._find_and_update(which, [{"$set": new}]) is not None
 
@@ -137,7 +140,9 @@ class MongoLockProvider(ServerLockProvider):
         fields = documents.to_document(entry, version)
         with self.asking("change", name):
             if version:
-                seen = {field: version.get(field) for field in documents.COMPARED}
+                seen = {
+                    field: version.get(field) for field in documents.COMPARED_FIELDS
+                }
                 which = {"_id": name, **seen}
                 updated = self.collection.update_one(which, {"$set": fields})
                 return bool(updated.matched_count)
@@ -154,11 +159,15 @@ class MongoLockProvider(ServerLockProvider):
             hello = database.command("hello", codec_options=database.codec_options)
             return documents.seconds(hello["localTime"])
 
-    def read_all(self, names: Collection[str] | None) -> Reads:
+    def read_all(self, names: Collection[str] | None) -> Found:
         """See EntryLockProvider.read_all(). It is one query."""
         with self.asking("list", None):
             found = self._read({} if names is None else {"_id": {"$in": list(names)}})
-        return [(str(each["_id"]), partial(documents.parse, each)) for each in found]
+        return [(str(each["_id"]), each) for each in found]
+
+    def parse(self, found: Document) -> Read:
+        """See EntryLockProvider.parse()."""
+        return documents.parse(found)
 
     def record_of(self, name: str) -> str:
         return f"its document {name!r} in MongoDB"
@@ -174,14 +183,17 @@ class MongoLockProvider(ServerLockProvider):
         self._address()
         if self._is_srv:  # for that, PyMongo may ask the name server
             of_url = dict(parse_qsl(urlsplit(self._url).query))
-            check_files({**of_url, **self._options}, FILES)
+            options = {**of_url, **self._options}
+            check_files(options, ("tlsCAFile", "tlsCertificateKeyFile"))
         else:
             self._connect().database.client.close()
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from pymongo import errors
 
-        if isinstance(error, OSError):  # PyMongo lets out what it can't read of FILES
+        if isinstance(
+            error, OSError
+        ):  # PyMongo does not catch it if it can't read a file
             return described(error), False
         if not isinstance(error, errors.PyMongoError):
             return None
@@ -200,14 +212,14 @@ class MongoLockProvider(ServerLockProvider):
         return self.collection.find_one_and_update(
             which,
             pipeline,
-            projection=list(documents.ACQUIRED),
+            projection=list(documents.ANSWER_FIELDS),
             upsert=upsert,
             return_document=ReturnDocument.AFTER,
         )
 
     def _read(self, which: Document) -> list[Document]:
         stages = [{"$match": which}, {"$sort": {"_id": 1}}]
-        projected = [*stages, {"$project": documents.WITH_CLOCK}]
+        projected = [*stages, {"$project": documents.READ_FIELDS}]
         return list(self.collection.aggregate(projected))
 
     def _connect(self) -> Any:
@@ -216,7 +228,7 @@ class MongoLockProvider(ServerLockProvider):
 
         client: Any = MongoClient(self._url, connect=False, **self._options)
         if self._database is None:
-            database = client.get_default_database(default=DATABASE)
+            database = client.get_default_database(default="shedlock")
         else:
             database = client[self._database]
         # Whatever the URL says: the primary has the newest, and what decides is a
@@ -238,4 +250,4 @@ class MongoLockProvider(ServerLockProvider):
             parts = parse_uri(self._url, validate=False, warn=False)
             database = parts["database"]
             places = sorted(f"{host}:{port}" for host, port in parts["nodelist"])
-        return (*places, self._database or database or DATABASE, self._name)
+        return (*places, self._database or database or "shedlock", self._name)

@@ -7,51 +7,56 @@ and leaves the others as they are. So most of these count only while ``acquiredB
 Dates have milliseconds.
 """
 
-import re
 import time
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
 
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import AbandonedRun, RunOutcome
-from django_shedlock.providers.entries import (
+from django_shedlock.locks.status import (
     JOB_FIELDS,
-    JOB_INSTANTS,
+    JOB_INSTANT_FIELDS,
+    AbandonedRun,
+    RunOutcome,
+)
+from django_shedlock.providers.entries import (
     Entry,
     Read,
     instant_of,
     optional_instant_of,
 )
 
-MILLISECOND = timedelta(milliseconds=1)
-NOW = "$$NOW"
-COMPARED = ("lockUntil", "lockedAt", "lockedBy", "changes")
-"""Each change of ours counts in ``changes``, and each of Java's changes another one."""
-OURS = (
-    *("acquiredBy", "atLeastUntil", "extendedAt"),
-    *("fencingToken", "isReleased", "ticks"),
-)
-JOB = {name: re.sub("_(.)", lambda it: it[1].upper(), name) for name in JOB_FIELDS}
-"""The fields of ``JobState``, with their names in a document."""
-WITH_CLOCK: dict[str, Any] = {
-    **dict.fromkeys((*COMPARED, *OURS, *JOB.values()), 1),
-    "now": NOW,
+Document = dict[str, Any]
+
+
+def _in_camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+DOCUMENT_NAMES = {name: _in_camel_case(name) for name in JOB_FIELDS}
+"""The fields of ``JobAccount``, with their names in a document."""
+COMPARED_FIELDS = ("lockUntil", "lockedAt", "lockedBy", "changes")
+"""Each change of ours counts in ``changes``; each of Java's changes another field."""
+READ_FIELDS: Document = {
+    **dict.fromkeys(COMPARED_FIELDS, 1),
+    **dict.fromkeys(("acquiredBy", "atLeastUntil", "extendedAt"), 1),
+    **dict.fromkeys(("fencingToken", "isReleased", "ticks"), 1),
+    **dict.fromkeys(DOCUMENT_NAMES.values(), 1),
+    "now": "$$NOW",
 }
-"""What is read of a document: its fields, and the server's clock."""
-DECODING: dict[str, Any] = {
+"""The projection of what is read: the fields of a document, and the server's clock."""
+DECODING_OPTIONS: Document = {
     "tz_aware": True,
     "datetime_conversion": "DATETIME_AUTO",
     "unicode_decode_error_handler": "replace",
 }
 """Options of PyMongo by which one foreign document does not spoil all of an answer."""
-CHANGED: dict[str, Any] = {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
-ACQUIRED = (
+ANSWER_FIELDS = (
     *("lockedBy", "isReleased", "fencingToken"),
     *("outcome", "lastRun", "startedAt", "endedAt"),
 )
-"""What is told of a document after an acquisition."""
-Document = dict[str, Any]
+"""What is asked of a document that was updated."""
 
 
 def acquiring(lock: Lock) -> list[Document]:
@@ -62,18 +67,18 @@ def acquiring(lock: Lock) -> list[Document]:
     new = {
         **_abandoning(),
         "lockUntil": after(configuration.lock_at_most_for),
-        "lockedAt": NOW,
+        "lockedAt": "$$NOW",
         "lockedBy": ours,
         "acquiredBy": ours,
         "openRun": ours if lock.opens_run else None,
         "atLeastUntil": after(configuration.lock_at_least_for),
         "extendedAt": None,
-        "fencingToken": {"$max": [token, {"$toLong": NOW}]},
+        "fencingToken": {"$max": [token, {"$toLong": "$$NOW"}]},
         "isReleased": False,
-        "changes": CHANGED,
+        "changes": next_change(),
     }
-    # A date that is no date is not free: it is told.
-    is_free = {"$lte": [{"$ifNull": ["$lockUntil", NOW]}, NOW]}
+    # A date that is no date is not free: it is reported.
+    is_free = {"$lte": [{"$ifNull": ["$lockUntil", "$$NOW"]}, "$$NOW"]}
     is_date = {"$in": [{"$type": "$lockUntil"}, ["date", "missing", "null"]]}
     # Our own, if an answer was lost, is not acquired again.
     is_new = {"$ne": [known("lockedBy"), ours]}
@@ -112,21 +117,21 @@ def releasing(lock: Lock, *, succeeded: bool) -> list[Document]:
     # If the clock was set back, keep it no longer than if it were acquired now.
     kept = {"$min": ["$atLeastUntil", after(lock.lock_at_least_for)]}
     new: Document = {
-        "lockUntil": {"$max": [NOW, kept]},
+        "lockUntil": {"$max": ["$$NOW", kept]},
         "isReleased": True,
         "lastRun": "$openRun",
         "startedAt": "$lockedAt",
-        "endedAt": NOW,
+        "endedAt": "$$NOW",
         "openRun": None,
         "outcome": RunOutcome.FAILED.value,
         "failures": {"$add": [known("failures", 0), 1]},
-        "changes": CHANGED,
+        "changes": next_change(),
     }
     if succeeded:
         took = time.monotonic() - lock.began
         new["outcome"] = RunOutcome.SUCCEEDED.value
         new["failures"] = 0
-        new["succeededAt"] = NOW
+        new["succeededAt"] = "$$NOW"
         new["usual"] = _next_usual(took)
     return [{"$set": new}]
 
@@ -138,6 +143,11 @@ def _next_usual(took: float) -> Document:
     old, new = {"$multiply": ["$usual", 0.75]}, {"$multiply": [counted, 0.25]}
     is_first = {"$eq": [known("usual"), None]}
     return {"$cond": [is_first, took, {"$add": [old, new]}]}
+
+
+def next_change() -> Document:
+    """Return the number of the next change."""
+    return {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
 
 
 def known(field: str, otherwise: Any = None) -> Document:
@@ -159,14 +169,19 @@ def to_document(entry: Entry, before: Document) -> Document:
         "isReleased": entry.is_released,
         "ticks": entry.ticks,
         "changes": (before.get("changes") or 0) + 1,
-        **{JOB[name]: _job_value(name, getattr(entry, name)) for name in JOB},
+        **{
+            field: _job_value(name, getattr(entry, name))
+            for name, field in DOCUMENT_NAMES.items()
+        },
     }
 
 
 def parse(document: Document) -> Read:
     """Return the entry of a document, itself, and the clock; or ``ValueError``."""
     now, name = seconds(document["now"]), document["_id"]
-    job: dict[str, Any] = {each: document.get(key) for each, key in JOB.items()}
+    job: dict[str, Any] = {
+        name: document.get(field) for name, field in DOCUMENT_NAMES.items()
+    }
     job["failures"] = job["failures"] or 0
     if not isinstance(name, str) or "\ufffd" in name:
         raise ValueError(f"its _id {name!r} is no text")
@@ -175,14 +190,14 @@ def parse(document: Document) -> Read:
         is_ours = _is_ours(document)
         beat = document.get("extendedAt") if is_ours else None
         at_least = document["atLeastUntil"] if is_ours else document["lockUntil"]
-        job |= {each: _optional_seconds(job[each]) for each in JOB_INSTANTS}
+        job |= {each: _optional_seconds(job[each]) for each in JOB_INSTANT_FIELDS}
         entry = Entry(
             locked_by=document["lockedBy"],
             locked_at=seconds(document["lockedAt"]),
             lock_until=lease_end,
             lock_at_least_until=seconds(at_least),
             fencing_token=document.get("fencingToken", 0),
-            # Java tells an end, not whether it is that of the lease or of the job.
+            # Java writes an end, not whether it is that of the lease or of the job.
             is_released=document["isReleased"] if is_ours else lease_end <= now,
             extended_at=None if beat is None else seconds(beat),
             ticks=document.get("ticks", ""),
@@ -206,7 +221,7 @@ def _optional_seconds(date: Any) -> float | None:
 
 
 def _job_value(name: str, value: Any) -> Any:
-    return _date(value) if name in JOB_INSTANTS and value is not None else value
+    return _date(value) if name in JOB_INSTANT_FIELDS and value is not None else value
 
 
 def _is_ours(document: Document) -> bool:
@@ -216,10 +231,10 @@ def _is_ours(document: Document) -> bool:
 
 def after(time: timedelta) -> Document:
     """Return the instant so long from now, by the server's clock."""
-    return {"$add": [NOW, ceil(time / MILLISECOND)]}
+    return {"$add": ["$$NOW", ceil(time / timedelta(milliseconds=1))]}
 
 
 def _date(moment: float) -> datetime:
     # Never a lease that is shorter than it was promised.
     milliseconds = ceil(round(moment * 1000, 2))
-    return datetime.fromtimestamp(0, UTC) + milliseconds * MILLISECOND
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from django.core.checks import CheckMessage
@@ -15,18 +14,16 @@ from django_shedlock.locks.status import LockHolder, LockStatus
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers import redis_server
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read, Reads
+from django_shedlock.providers.entries import Entry, Found, Read
 from django_shedlock.providers.servers import ServerLockProvider, check_files
 
-FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-BATCH = 500
-"""Locks that are read at once."""
-ADVICE = {
+READ_BATCH_SIZE = 500
+ADVICE_BY_ERROR = {
     "OutOfMemoryError": "Give the server more memory, or delete what nobody needs",
     "ReadOnlyError": "It is a replica: let `url` name the master",
     "WRONGTYPE": "Somebody else's key has its name: delete that, or change the prefix",
 }
-"""What to do, by a part of the error."""
+"""What to do, by a part of the error's text."""
 
 
 class RedisLockProvider(ServerLockProvider):
@@ -101,7 +98,7 @@ class RedisLockProvider(ServerLockProvider):
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
-            now, found = self.server.run(name, records.READ)
+            now, found = self.server.run(name, records.Script.READ)
         if isinstance(found, list):
             found = dict(zip(found[::2], found[1::2], strict=True))
         return records.parse(found, now / 1e6)
@@ -113,26 +110,28 @@ class RedisLockProvider(ServerLockProvider):
             return bool(self.server.run(*request, is_confirmed=is_confirmed))
 
     def lease_of(self, lock: Lock) -> LockStatus | None:
-        """See LockProvider.lease_of(). With ``wait_replicas`` they have it, too."""
+        """See LockProvider.lease_of(). With ``wait_replicas`` they all have it."""
         if not self.server.replicas:
             return self.status(lock.name)
-
-        def read() -> Read:
+        try:
             entry, mark, now = self.read(lock.name)
             # Another mark, so it changes nothing, and fails if somebody has.
-            request = lock.name, records.WRITE, mark, "another"
+            request = lock.name, records.Script.WRITE, mark, "another"
             with self.asking("confirm", lock.name):
                 is_same = self.server.run(*request, is_confirmed=True)
-            return entry if is_same else None, mark, now
-
-        return self._status(lock.name, read)
+            read = entry if is_same else None, mark, now
+            return self._status_of(lock.name, read)
+        except ValueError as error:
+            return self._unreadable(lock.name, error)
 
     def names(self) -> Iterable[str]:
         """See EntryLockProvider.names(). What is no UTF-8 is escaped as surrogates."""
         pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
         begin = len(self.prefix.encode()) + 1
         with self.asking("list", None):
-            keys = self.server.clients.get().scan_iter(f"{pattern}{{*}}", BATCH)
+            keys = self.server.clients.get().scan_iter(
+                f"{pattern}{{*}}", READ_BATCH_SIZE
+            )
             return {key[begin:-1].decode(errors="surrogateescape") for key in keys}
 
     def clock(self) -> float:
@@ -141,11 +140,11 @@ class RedisLockProvider(ServerLockProvider):
             seconds, rest = self.server.clients.get().time()
             return int(seconds) + int(rest) / 1e6
 
-    def read_all(self, names: Collection[str] | None) -> Reads:
-        """See EntryLockProvider.read_all(). Each ``BATCH`` is one round trip."""
+    def read_all(self, names: Collection[str] | None) -> Found:
+        """See EntryLockProvider.read_all(). Each batch is one round trip."""
         ordered = sorted(self.names() if names is None else names)
-        for start in range(0, len(ordered), BATCH):
-            batch, now = ordered[start : start + BATCH], self.clock()
+        for start in range(0, len(ordered), READ_BATCH_SIZE):
+            batch, now = ordered[start : start + READ_BATCH_SIZE], self.clock()
             with self.asking("read", None):
                 with self.server.clients.get().pipeline(transaction=False) as pipeline:
                     for name in batch:
@@ -157,7 +156,13 @@ class RedisLockProvider(ServerLockProvider):
             for name, found in zip(batch, hashes, strict=True):
                 raw = name.encode(errors="surrogateescape")
                 shown = raw.decode(errors="backslashreplace")
-                yield shown, partial(records.parse, found, now, raw)
+                yield shown, (found, now, raw)
+
+    def parse(self, found: Any) -> Read:
+        """See EntryLockProvider.parse()."""
+        values, now, name = found
+        name.decode()  # raises ValueError if it is no UTF-8
+        return records.parse(values, now)
 
     def record_of(self, name: str) -> str:
         return f"its key {self.server.key(name).decode()!r} in Redis"
@@ -172,7 +177,8 @@ class RedisLockProvider(ServerLockProvider):
         if self.server.kind != "cluster":  # whose client asks at once
             pool = self.server.clients.get().connection_pool
             pool.make_connection()
-            check_files(pool.connection_kwargs, FILES)
+            files = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+            check_files(pool.connection_kwargs, files)
 
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from redis import exceptions as of_redis
@@ -185,7 +191,9 @@ class RedisLockProvider(ServerLockProvider):
         was_sent = not isinstance(error.__context__, ConnectionRefusedError)
         lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
         text = described(error).partition(" script: ")[0].rstrip(".")
-        advice = "".join(f". {ADVICE[each]}" for each in ADVICE if each in text)
+        advice = "".join(
+            f". {ADVICE_BY_ERROR[each]}" for each in ADVICE_BY_ERROR if each in text
+        )
         return text + advice, was_sent and isinstance(error, lost)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:

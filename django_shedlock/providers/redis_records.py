@@ -4,8 +4,8 @@ The record of a lock in Redis, and the scripts that change and read it.
 A lock is a hash: ``by``, ``at``, ``until``, ``least``, ``extended`` and ``token`` are
 whole microseconds or numbers, ``released`` is 0 or 1, ``ticks`` a text, and ``rev`` is
 the mark of the change that wrote it. A client that asks again after a lost reply has
-the same mark, and is told that it is done. The other fields have the names of
-``JobState``: instants are whole microseconds, ``usual`` is in seconds, and what is
+the same mark, and the answer is that it is done. The other fields have the names of
+``JobAccount``: instants are whole microseconds, ``usual`` is in seconds, and what is
 empty or missing is not known. A field of a newer version stays. Each script is one
 step.
 """
@@ -13,6 +13,7 @@ step.
 import secrets
 import time
 from datetime import timedelta
+from enum import StrEnum
 from itertools import chain
 from typing import Any
 
@@ -20,12 +21,13 @@ from django_shedlock.clocks import aware
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import (
     CONTENDED,
+    JOB_INSTANT_FIELDS,
+    JOB_TEXT_FIELDS,
     AbandonedRun,
     LockHolder,
     RunOutcome,
 )
 from django_shedlock.providers.entries import (
-    JOB_INSTANTS,
     Entry,
     Read,
     instant_of,
@@ -34,15 +36,14 @@ from django_shedlock.providers.entries import (
 )
 from django_shedlock.schedules.state import Trigger
 
-MICROSECOND = timedelta(microseconds=1)
-DIGITS = 16
-"""Of a time in microseconds, until the year 2286, or of a token."""
-JOB_TEXTS = ("open_run", "last_run", "outcome", "lost_run", "asked_by", "asked_why")
-NOW = """
+MAX_DIGITS = 16
+"""So many have a time in microseconds, until the year 2286, and a token."""
+# Parts of the scripts.
+READ_CLOCK = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
-RECORD = f"""{NOW}
+READ_RECORD = f"""{READ_CLOCK}
 local by, at, ends, released, least, rev, token, ticks, run, failures =
     unpack(redis.call('HMGET', KEYS[1], 'by', 'at', 'until', 'released', 'least',
         'rev', 'token', 'ticks', 'open_run', 'failures'))
@@ -50,14 +51,14 @@ token, failures = tonumber(token) or 0, tonumber(failures) or 0
 """
 # A full server that evicts nothing refuses HSET as the first write of a script, but not
 # after one that needs no room.
-DESPITE_FULL = "redis.call('HDEL', KEYS[1], '')"
+WRITE_DESPITE_FULL = "redis.call('HDEL', KEYS[1], '')"
 # WAIT counts only what its own connection has written. So it is written again, if a
 # connection that broke had written it, or if the replicas have to confirm it later.
-WRITTEN = f"""
-    {DESPITE_FULL}
+WRITE_MARK = f"""
+    {WRITE_DESPITE_FULL}
     redis.call('HSET', KEYS[1], 'rev', ARGV[1])
 """
-EXPIRE = """
+SET_EXPIRY = """
 -- What is due, and a run that nobody has accounted for, must not be forgotten.
 if (ticks and ticks ~= '') or (run and run ~= '') then
     redis.call('PERSIST', KEYS[1])
@@ -66,18 +67,23 @@ else
     redis.call('PEXPIREAT', KEYS[1], over + RETENTION)
 end
 """
-# Arguments: identity, at most, at least, the run that it opens, whether an operator
-# asks, and the request that it carries out; the last three may be empty. The answer is
-# 1, the token, and what is known of a run that it has abandoned; or 0, the holder, and
-# what is left of its lease; or 0 alone if the request is not there any more.
-ACQUIRE = f"""{RECORD}
-local is_right = by and string.match(ends or '', '^%d+$') and #ends <= {DIGITS}
+
+
+class Script(StrEnum):
+    """The scripts, each of which is one step."""
+
+    # Arguments: identity, at most, at least, the run that it opens, whether an operator
+    # asks, and the request that it carries out; the last three may be empty. The answer
+    # is 1, the token, and what is known of a run that it has abandoned; or 0, the
+    # holder, and what is left of its lease; or 0 alone if the request is gone.
+    ACQUIRE = f"""{READ_RECORD}
+local is_right = by and string.match(ends or '', '^%d+$') and #ends <= {MAX_DIGITS}
 if not is_right and redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('ERR its record lacks "by" or a time "until": ' ..
         'correct or delete it')
 end
 if by == ARGV[1] and released == '0' then
-    {WRITTEN}
+    {WRITE_MARK}
     local outcome, last, began, ended = unpack(redis.call('HMGET', KEYS[1],
         'outcome', 'last_run', 'started_at', 'ended_at'))
     if outcome ~= 'abandoned' then return {{1, token}} end
@@ -105,23 +111,23 @@ redis.call('HSET', KEYS[1], 'by', ARGV[1], 'at', now, 'until', ends,
 if ARGV[6] ~= '' then
     redis.call('HDEL', KEYS[1], 'asked_at', 'asked_by', 'asked_why')
 end
-{EXPIRE}
+{SET_EXPIRY}
 return answer
 """
-# Arguments: mark, identity, at most; at least if it changes.
-EXTEND = f"""{RECORD}
+    # Arguments: mark, identity, at most; at least if it changes.
+    EXTEND = f"""{READ_RECORD}
 ends = tonumber(ends) or 0
 if by ~= ARGV[2] or released ~= '0' or ends <= now then return 0 end
 ends = math.max(ends, now + ARGV[3])
-{DESPITE_FULL}
+{WRITE_DESPITE_FULL}
 redis.call('HSET', KEYS[1], 'until', ends, 'extended', now, 'rev', ARGV[1])
 if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
-{EXPIRE}
+{SET_EXPIRY}
 return 1
 """
-# Arguments: mark, identity, at least, outcome, seconds that the run took, and one more
-# if a release was tried before.
-RELEASE = f"""{RECORD}
+    # Arguments: mark, identity, at least, outcome, seconds that the run took, and one
+    # more if a release was tried before.
+    RELEASE = f"""{READ_RECORD}
 if rev == ARGV[1] then return 1 end
 local outcome, usual, last = unpack(redis.call('HMGET', KEYS[1],
     'outcome', 'usual', 'last_run'))
@@ -132,7 +138,7 @@ end
 -- If the clock was set back, keep the lock no longer than if acquired now.
 ends = math.max(now, math.min(tonumber(least), now + ARGV[3]))
 run = ''
-{DESPITE_FULL}
+{WRITE_DESPITE_FULL}
 redis.call('HSET', KEYS[1], 'until', ends, 'released', '1', 'rev', ARGV[1],
     'last_run', ARGV[2], 'started_at', at or '', 'ended_at', now, 'open_run', run,
     'outcome', ARGV[4], 'failures', failures + 1)
@@ -145,25 +151,24 @@ if ARGV[4] == 'succeeded' then
     end
     redis.call('HSET', KEYS[1], 'failures', 0, 'succeeded_at', now, 'usual', took)
 end
-{EXPIRE}
+{SET_EXPIRY}
 return 1
 """
-READ = f"{NOW} return {{now, redis.pcall('HGETALL', KEYS[1])}}"
-# Arguments: mark, former mark, token, until, ticks, open run, fields and their values.
-WRITE = f"""{RECORD}
+    READ = f"{READ_CLOCK} return {{now, redis.pcall('HGETALL', KEYS[1])}}"
+    # Arguments: mark, former mark, token, until, ticks, open run, fields and values.
+    WRITE = f"""{READ_RECORD}
 if rev == ARGV[1] then
-    {WRITTEN}
+    {WRITE_MARK}
     return 1
 end
 if (rev or '') ~= ARGV[2] then return 0 end
 -- A full server gets no new record, and gives no lock.
-if rev and token == tonumber(ARGV[3]) then {DESPITE_FULL} end
+if rev and token == tonumber(ARGV[3]) then {WRITE_DESPITE_FULL} end
 redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', ARGV[3], unpack(ARGV, 7))
 ends, ticks, run = tonumber(ARGV[4]), ARGV[5], ARGV[6]
-{EXPIRE}
+{SET_EXPIRY}
 return 1
 """
-SCRIPTS = (ACQUIRE, EXTEND, RELEASE, READ, WRITE)
 
 
 def acquiring(lock: Lock) -> tuple[Any, ...]:
@@ -172,9 +177,9 @@ def acquiring(lock: Lock) -> tuple[Any, ...]:
     durations = wanted.lock_at_most_for, wanted.lock_at_least_for
     request = wanted.start.request
     return (
-        ACQUIRE,
+        Script.ACQUIRE,
         lock.locked_by,
-        *(each // MICROSECOND for each in durations),
+        *map(_whole_microseconds, durations),
         lock.locked_by if lock.opens_run else "",
         "operator" if wanted.start.trigger is Trigger.OPERATOR else "",
         "" if request is None else round(aware(request).timestamp() * 1e6),
@@ -198,7 +203,7 @@ def answered(lock: Lock, answer: list[Any]) -> LockHolder | None:
 def extending(lock: Lock, *durations: timedelta) -> tuple[Any, ...]:
     """Return the script that extends the lease, and its arguments."""
     marks = secrets.token_hex(8), lock.locked_by
-    return EXTEND, *marks, *(each // MICROSECOND for each in durations)
+    return Script.EXTEND, *marks, *map(_whole_microseconds, durations)
 
 
 def releasing(lock: Lock, *, succeeded: bool) -> tuple[Any, ...]:
@@ -207,7 +212,8 @@ def releasing(lock: Lock, *, succeeded: bool) -> tuple[Any, ...]:
     outcome = RunOutcome.SUCCEEDED if succeeded else RunOutcome.FAILED
     took = repr(time.monotonic() - lock.began)
     more = ["tried"] if lock.was_release_tried else []
-    return RELEASE, *marks, at_least // MICROSECOND, outcome.value, took, *more
+    kept = _whole_microseconds(at_least)
+    return Script.RELEASE, *marks, kept, outcome.value, took, *more
 
 
 def writing(entry: Entry, version: str) -> tuple[Any, ...]:
@@ -224,24 +230,23 @@ def writing(entry: Entry, version: str) -> tuple[Any, ...]:
         "failures": entry.failures,
         "usual": "" if entry.usual is None else repr(float(entry.usual)),
     }
-    fields |= {name: getattr(entry, name) or "" for name in JOB_TEXTS}
-    fields |= {name: _microseconds(getattr(entry, name)) for name in JOB_INSTANTS}
+    fields |= {name: getattr(entry, name) or "" for name in JOB_TEXT_FIELDS}
+    fields |= {name: _microseconds(getattr(entry, name)) for name in JOB_INSTANT_FIELDS}
     marks, run = (secrets.token_hex(8), version), fields["open_run"]
     flat = chain(*fields.items())
-    return WRITE, *marks, entry.fencing_token, until, entry.ticks, run, *flat
+    return Script.WRITE, *marks, entry.fencing_token, until, entry.ticks, run, *flat
 
 
-def parse(found: Any, now: float, name: bytes = b"") -> Read:
-    """Return what a hash tells; ``ValueError`` if it is no record of a lock."""
-    name.decode()  # raises one if it is no UTF-8
+def parse(found: Any, now: float) -> Read:
+    """Return what a hash says; ``ValueError`` if it is no record of a lock."""
     if isinstance(found, Exception):
         raise ValueError(str(found)) from found
     if not found:
         return None, "", now
     known = {key.decode(): value.decode() for key, value in found.items()}
     usual = known.get("usual")
-    job: dict[str, Any] = {name: known.get(name) or None for name in JOB_TEXTS}
-    job |= {name: _seconds(known.get(name)) for name in JOB_INSTANTS}
+    job: dict[str, Any] = {name: known.get(name) or None for name in JOB_TEXT_FIELDS}
+    job |= {name: _seconds(known.get(name)) for name in JOB_INSTANT_FIELDS}
     try:
         locked_by, locked_at = known["by"], _number(known["at"])
         # A former acquisition's stays in the record.
@@ -269,6 +274,10 @@ def _holder(locked_by: bytes, left: int) -> LockHolder:
     return LockHolder(by, timedelta(microseconds=left))
 
 
+def _whole_microseconds(duration: timedelta) -> int:
+    return duration // timedelta(microseconds=1)
+
+
 def _seconds(text: str | None) -> float | None:
     return _number(text) / 1e6 if text else None
 
@@ -279,6 +288,6 @@ def _microseconds(seconds: float | None) -> int | str:
 
 def _number(text: str) -> int:
     # As the scripts read it. Longer ones look alike to Lua.
-    if not text.isdecimal() or len(text) > DIGITS:
-        raise ValueError(f"{text[:40]!r} is no number of at most {DIGITS} digits")
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise ValueError(f"{text[:40]!r} is no number of at most {MAX_DIGITS} digits")
     return int(text)

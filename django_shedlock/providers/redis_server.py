@@ -12,10 +12,8 @@ from django_shedlock.durations import option_duration
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers.servers import Clients, shown_url
 
-PORTS = {"sentinel": 26379, "cluster": 6379}
-TIMEOUT = 5.0
-"""Seconds for which a client waits for a connection, and for an answer."""
-EXAMPLES = (
+DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
+URL_EXAMPLES = (
     "Write it as redis://HOST:6379/0, unix:///PATH, "
     "redis+sentinel://HOST:26379,HOST/SERVICE/0 or redis+cluster://HOST:6379,HOST"
 )
@@ -44,7 +42,7 @@ class RedisServer:
         wait: tuple[int, timedelta],
         prefix: str,
     ):
-        limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+        limits = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
         self._url, self._options = url, {**limits, **options}
         self._prefix = prefix
         shown_url(url)
@@ -57,17 +55,17 @@ class RedisServer:
             if limit is not None:
                 self._options[name] = option_duration(name, limit).total_seconds()
         scheme, _, kind = parts.scheme.partition("+")
-        self.kind: str = kind if kind in PORTS else ""
+        self.kind: str = kind if kind in DEFAULT_PORTS else ""
         self.hosts: list[tuple[str, int]] = []
         places = parts.netloc.rpartition("@")[2]
         for place in places.split(",") if self.kind else ():
             host = urlsplit(f"//{place}")
             if not host.hostname:
-                raise ValueError(f"{place!r} is no host. {EXAMPLES}")
-            self.hosts.append((host.hostname, host.port or PORTS[self.kind]))
+                raise ValueError(f"{place!r} is no host. {URL_EXAMPLES}")
+            self.hosts.append((host.hostname, host.port or DEFAULT_PORTS[self.kind]))
         self.path: list[str] = [unquote(part) for part in parts.path.split("/") if part]
         if self.kind == "sentinel" and not self.path:
-            raise ValueError(f"url names no service after {places!r}. {EXAMPLES}")
+            raise ValueError(f"url names no service after {places!r}. {URL_EXAMPLES}")
         login = {"username": parts.username, "password": parts.password}
         self._login: dict[str, Any] = {k: unquote(v) for k, v in login.items() if v}
         if scheme == "rediss":
@@ -80,14 +78,12 @@ class RedisServer:
             raise ValueError("wait_replicas does not work with a cluster: leave it out")
         self._scripts = {}
         millisecond = timedelta(milliseconds=1)
-        for script in records.SCRIPTS:
+        for script in records.Script:
             text = script.replace("RETENTION", str(retention // millisecond))
             sha = sha1(text.encode()).hexdigest()  # noqa: S324
             self._scripts[script] = text, sha
         self._wait = ("WAIT", self.replicas, timeout // millisecond)
-        self.clients: Clients[Any] = Clients(
-            self.connect, lambda client: client.close()
-        )
+        self.clients: Clients[Any] = Clients(self.connect)
 
     def connect(self) -> Any:
         """Return a client of redis-py; only that of a cluster asks it at once."""
@@ -111,7 +107,11 @@ class RedisServer:
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
     def run(
-        self, name: str, script: str, *values: Any, is_confirmed: bool = False
+        self,
+        name: str,
+        script: records.Script,
+        *values: Any,
+        is_confirmed: bool = False,
     ) -> Any:
         """Return a script's answer, once the replicas have it if ``is_confirmed``."""
         from redis.exceptions import NoScriptError
@@ -148,7 +148,7 @@ class RedisServer:
         return answer
 
     def warnings(self, of: str) -> Iterator[CheckMessage]:
-        """Ask each server with locks whether it keeps them; return what is wrong."""
+        """Ask each server with locks whether it keeps them; yield what is wrong."""
         client, is_cluster = self.clients.get(), self.kind == "cluster"
         for node in client.get_primaries() if is_cluster else [None]:
             info = client.info(target_nodes=node) if node else client.info()

@@ -17,26 +17,22 @@ from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.providers.entries import EntryLockProvider
 
 C = TypeVar("C")
-INSTALL = 'Install it: pip install "django-shedlock[%s]"'
-HOST = r"(?:[\w.%-]+|\[[\da-fA-F:.%]+])(?::\d+)?"
-URL = re.compile(
-    r"(?P<scheme>[a-z][a-z\d+.-]*://)?"
-    r"(?:[!\"$-.0->A-Z^-~]*@)?"  # the login
-    rf"(?P<place>(?:{HOST}(?:,{HOST})*)?(?:/[^?#@]*)?)"
-    r"(?:\?[!\"$-?A-~]*)?",  # the options
-    re.ASCII,
-)
-"""A URL that all libraries read alike. Messages may show its scheme and place."""
 
 
 def shown_url(url: str) -> str:
     """
     Return the scheme, the hosts and the path of a URL, for messages.
 
-    Raises ``ValueError``, without a word of the URL, if nobody knows where its password
-    ends: a library would quote a part of it.
+    Raises ``ValueError``, without a word of the URL, unless all libraries read it
+    alike: if nobody knows where its password ends, a library would quote part of it.
     """
-    if not (found := URL.fullmatch(url)):
+    host = r"(?:[\w.%-]+|\[[\da-fA-F:.%]+])(?::\d+)?"
+    login, options = r"(?:[!\"$-.0->A-Z^-~]*@)?", r"(?:\?[!\"$-?A-~]*)?"
+    pattern = (
+        rf"(?P<scheme>[a-z][a-z\d+.-]*://)?{login}"
+        rf"(?P<place>(?:{host}(?:,{host})*)?(?:/[^?#@]*)?){options}"
+    )
+    if not (found := re.fullmatch(pattern, url, re.ASCII)):
         raise ValueError(
             "its URL can't be read. A port is a number. Write what is neither a letter "
             "nor a digit in a user, a password or an option as in %40 for @"
@@ -56,17 +52,12 @@ class Clients(Generic[C]):
     The clients of one provider: one for all threads, or one for each.
 
     Each is made when it is first needed, so nothing is connected before. A forked child
-    makes its own, and leaves its parent's connections alone.
+    makes its own, and leaves its parent's connections alone. Override
+    ``close_client()`` for a client without a ``close()``.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], C],
-        close: Callable[[C], object],
-        *,
-        for_each_thread: bool = False,
-    ):
-        self._make, self._close = make, close
+    def __init__(self, make: Callable[[], C], *, for_each_thread: bool = False):
+        self._make = make
         self._for_each_thread = for_each_thread
         self._inherited: list[object] = []
         self._at_end: Any = None
@@ -81,12 +72,12 @@ class Clients(Generic[C]):
             self._at_end.detach()
         self._mutex = Mutex()
         self._clients: MutableMapping[object, C]
-        # That of all outlives every thread.
+        # The client of all threads has no thread of its own.
         self._clients = WeakKeyDictionary() if self._for_each_thread else {}
         # Garbage is collected amid any line, which may hold what the closing waits for:
         # kazoo joins a thread that logs. So a thread closes them.
-        apart: Any = _thread.start_new_thread
-        self._at_end = finalize(self, apart, _close_all, (self._clients, self._close))
+        start_thread: Any = _thread.start_new_thread
+        self._at_end = finalize(self, start_thread, self._close_all, (self._clients,))
         self._at_end.atexit = False
 
     def get(self) -> C:
@@ -100,16 +91,21 @@ class Clients(Generic[C]):
     def close(self) -> None:
         """Close all of this process; the next ``get()`` makes a new one."""
         with self._mutex:
-            _close_all(self._clients, self._close)
+            self._close_all(self._clients)
 
+    @classmethod
+    def _close_all(cls, clients: MutableMapping[object, C]) -> None:
+        while clients:
+            cls.close_client(clients.popitem()[1])
 
-def _close_all(clients: MutableMapping[Any, C], close: Callable[[C], object]) -> None:
-    while clients:
-        close(clients.popitem()[1])
+    @staticmethod
+    def close_client(client: Any) -> None:
+        """Close this client."""
+        client.close()
 
 
 class ServerLockProvider(EntryLockProvider):
-    """Tells what fails between this process and a server, in one way for each."""
+    """Reports what fails between this process and a server, in one way for each."""
 
     store: str
     """What people call the server."""
@@ -117,6 +113,10 @@ class ServerLockProvider(EntryLockProvider):
     """The library that asks it."""
     extra: str
     """The extra of this package that installs the library."""
+
+    @property
+    def _installation(self) -> str:
+        return f'Install it: pip install "django-shedlock[{self.extra}]"'
 
     def __init__(
         self,
@@ -153,8 +153,8 @@ class ServerLockProvider(EntryLockProvider):
         try:
             self.try_options()
         except ImportError as error:
-            text, hint = f"{where} needs {self.library}: {error}", INSTALL % self.extra
-        except Exception as error:  # without the library its errors are unknown, too
+            text, hint = f"{where} needs {self.library}: {error}", self._installation
+        except Exception as error:  # without the library, its errors are unknown
             text = f"{where} has wrong options: {message_of(error)}"
         else:
             return []
@@ -167,7 +167,7 @@ class ServerLockProvider(EntryLockProvider):
             yield
         except Exception as error:
             if isinstance(error, ImportError):
-                text, is_uncertain = f"{error}. {INSTALL % self.extra}", False
+                text, is_uncertain = f"{error}. {self._installation}", False
             elif explained := self.explain(error):
                 text, is_uncertain = explained
             else:

@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import described
 from django_shedlock.providers.base import Place
-from django_shedlock.providers.entries import Entry, Read, Reads
+from django_shedlock.providers.entries import Entry, Found, Read
 from django_shedlock.providers.servers import (
     Clients,
     ServerLockProvider,
@@ -19,22 +18,30 @@ from django_shedlock.providers.servers import (
     shown_url,
 )
 
-CHANGED = {0, -2, -101, -103, -110}
-"""ZooKeeper's codes of a node that has changed, come or gone, and of steps beside."""
+
+class KazooClients(Clients[Any]):
+    """Clients of kazoo, each with the event that is set when it is connected."""
+
+    @staticmethod
+    def close_client(client: Any) -> None:
+        """See Clients.close_client()."""
+        kazoo, _ = client
+        kazoo.stop()
+        kazoo.close()
 
 
 class ZooKeeperLockProvider(ServerLockProvider):
     """
     Keeps each lock as a node of ZooKeeper, by the clock of the leader.
 
-    Each look at a lock writes a node first, and the leader tells when that was.
+    Each look at a lock writes a node first, and the leader says when that was.
     ``hosts`` are the members, and a chroot; the nodes are below ``path``. A request
     fails after ``timeout``, with all that is repeated of it. The members' clocks may
     differ by ``clocks_apart``. Other options are those of kazoo's ``KazooClient``, as
     ``use_ssl``; with a login, as ``auth_data``, the nodes are that user's alone.
     """
 
-    shortest_lease: Any = timedelta(milliseconds=1)
+    shortest_lease: timedelta = timedelta(milliseconds=1)
     store: str = "ZooKeeper"
     library: str = "kazoo"
     extra: str = "zookeeper"
@@ -60,13 +67,11 @@ class ZooKeeperLockProvider(ServerLockProvider):
         self._records = f"{self.root}/locks"
         self._timeout = option_duration("timeout", timeout).total_seconds()
         self._apart = option_duration("clocks_apart", clocks_apart).total_seconds()
-        self.clients: Clients[Any] = Clients(
-            self._connect, lambda it: (it[0].stop(), it[0].close())
-        )
+        self.clients: KazooClients = KazooClients(self._connect)
 
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). It is one round trip, with a write."""
-        return self._parse(*self._look("read", name, _node(name)))
+        return self.parse(self._look("read", name, _node(name)))
 
     def write(self, name: str, entry: Entry, version: Any) -> bool:
         before, created, _ = version
@@ -85,8 +90,10 @@ class ZooKeeperLockProvider(ServerLockProvider):
         with self.asking("change", name):
             steps, found = self._ask(send)
             failures: Any = [each for each in steps if isinstance(each, Exception)]
+            # Codes of a node that has changed, come or gone, and of steps beside it.
+            has_changed = {0, -2, -101, -103, -110}
             for failure in failures:
-                if failure.code not in CHANGED:
+                if failure.code not in has_changed:
                     raise failure
         # If an answer was lost, it was sent again, and came after itself.
         return not failures or (found is not None and found[0] == value)
@@ -100,16 +107,19 @@ class ZooKeeperLockProvider(ServerLockProvider):
         """See EntryLockProvider.clock(). It is the leader's, in milliseconds."""
         return float(self._look("ask the clock of", None)[0].mtime / 1000)
 
-    def read_all(self, names: Collection[str] | None) -> Reads:
+    def read_all(self, names: Collection[str] | None) -> Found:
         """See EntryLockProvider.read_all(). It is one round trip; for all three."""
+
+        def send(client: Any) -> list[Any]:
+            return [client.get_children_async(self._records)]
+
         if names is None:
             self.clock()  # a server that has answered that misses no record
             with self.asking("list", None):
-                [nodes] = self._ask(lambda it: [it.get_children_async(self._records)])
+                [nodes] = self._ask(send)
             names = {unquote(node) for node in nodes or ()}
         clock, root, *found = self._look("list", None, *map(_node, names))
-        reads = [partial(self._parse, clock, root, each) for each in found]
-        return zip(names, reads, strict=True)
+        return zip(names, ([clock, root, each] for each in found), strict=True)
 
     def record_of(self, name: str) -> str:
         return f"its node '{self._records}/{_node(name)}' in ZooKeeper"
@@ -144,9 +154,12 @@ class ZooKeeperLockProvider(ServerLockProvider):
             found = [client.get_async(f"{self._records}/{node}") for node in nodes]
             return [clock, client.exists_async(self.root), *found]
 
+        def make_parents(client: Any) -> list[Any]:
+            return [client.ensure_path_async(self._records)]
+
         with self.asking(verb, name):
             while None in (answers := self._ask(send))[:2]:
-                self._ask(lambda client: [client.ensure_path_async(self._records)])
+                self._ask(make_parents)
         return answers
 
     def _ask(self, send: Callable[[Any], list[Any]]) -> list[Any]:
@@ -175,11 +188,13 @@ class ZooKeeperLockProvider(ServerLockProvider):
             else:
                 return answers
 
-    def _parse(self, clock: Any, root: Any, found: Any) -> Read:
+    def parse(self, found: Any) -> Read:
+        """See EntryLockProvider.parse()."""
+        clock, root, record = found
         now = clock.mtime / 1000
-        if found is None:
+        if record is None:
             return None, (None, root.version, clock.mzxid), now
-        value, node = found
+        value, node = record
         entry = Entry.from_json((value or b"").decode())
         is_of_this_leader = node.mzxid >> 32 == clock.mzxid >> 32
         if not (is_of_this_leader or entry.is_released):

@@ -4,14 +4,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from operator import attrgetter, methodcaller
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FullResultSet
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.sql import InsertQuery, UpdateQuery
 from django.db.models.sql.compiler import SQLCompiler
@@ -20,18 +20,15 @@ from django_shedlock.sql.fields import UTCDateTimeField
 
 R = TypeVar("R")
 
-ROW_WAIT = "SHEDLOCK_ROW_WAIT"
-"""In a connection's settings: its statements wait for a row for a second at most."""
-KEY = "shedlock_key"
-"""Where a connection keeps which of a statement's texts are its own."""
-CONVERTERS = "shedlock_converters"
-"""Where it keeps what Django converts a statement's answer with."""
-PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?|'[a-z :]*'")
-"""What Python and SQL write in the same way, so it is no parameter."""
-TYPED = {"oracle"}
-"""Does not compare a literal with its texts; by construction, not tried."""
-PROBED = {"mysql", "oracle"}
-"""Their UPDATE waits for a row for a second at least; on Oracle by construction."""
+Columns = dict[str, Any]
+"""The columns that a statement writes, each with its expression or value."""
+Changes = tuple[QuerySet[Any, Any], Columns]
+"""The records that an UPDATE changes, and their new columns."""
+Row = tuple[type[models.Model], Columns]
+"""The model of which an INSERT makes a row, and its columns."""
+
+ROW_WAIT_SETTING = "SHEDLOCK_ROW_WAIT"
+"""In the settings of connections whose statements must not wait long for a row."""
 
 
 class Parameter(models.Expression):
@@ -42,7 +39,7 @@ class Parameter(models.Expression):
         self.name = name
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        return "%s", [self]  # which the value replaces, see Compiled.bind()
+        return "%s", [self]  # Compiled.bind() puts the value there
 
     def preparation(self, connection: BaseDatabaseWrapper) -> Any:
         """Return how a value is prepared for the driver; ``None`` if it need not be."""
@@ -67,18 +64,29 @@ class Parameter(models.Expression):
         return self.as_sql(compiler, connection)
 
 
-text: Callable[..., Parameter] = partial(Parameter, output_field=models.CharField())
-number: Callable[..., Parameter] = partial(
-    Parameter, output_field=models.BigIntegerField()
-)
-seconds: Callable[..., Parameter] = partial(Parameter, output_field=models.FloatField())
-"""For a ``float``."""
-duration: Callable[..., Parameter] = partial(
-    Parameter, output_field=models.DurationField()
-)
-"""For a ``timedelta``."""
-instant: Callable[..., Parameter] = partial(Parameter, output_field=UTCDateTimeField())
-"""For an aware ``datetime``."""
+def text(name: str) -> Parameter:
+    """Return the parameter of this name for a ``str``."""
+    return Parameter(name, models.CharField())
+
+
+def number(name: str) -> Parameter:
+    """Return the parameter of this name for an ``int``."""
+    return Parameter(name, models.BigIntegerField())
+
+
+def seconds(name: str) -> Parameter:
+    """Return the parameter of this name for a ``float``."""
+    return Parameter(name, models.FloatField())
+
+
+def duration(name: str) -> Parameter:
+    """Return the parameter of this name for a ``timedelta``."""
+    return Parameter(name, models.DurationField())
+
+
+def instant(name: str) -> Parameter:
+    """Return the parameter of this name for an aware ``datetime``."""
+    return Parameter(name, UTCDateTimeField())
 
 
 class TransactionSetting(models.Expression):
@@ -112,7 +120,7 @@ ASYNCHRONOUS_COMMIT = TransactionSetting("synchronous_commit", "off")
 Commits without a wait for the disk.
 
 Only for what a crash of the server may lose. Nothing is corrupted, and the next durable
-statement makes it durable, too.
+statement makes this one durable as well.
 """
 
 
@@ -146,14 +154,17 @@ class Compiled:
             if found[0] == "%%":
                 return found[0]
             given: Any = next(remaining)
-            # A driver's own number is shown as one by str() only.
-            literal = repr(given) if isinstance(given, str) else str(given)
             if isinstance(given, Parameter):
                 sources.append((given.name, given.preparation(connection)))
-            elif PLAIN.fullmatch(literal) and connection.vendor not in TYPED:
+                return found[0]
+            # A driver's own number is shown as one by str() only.
+            literal = repr(given) if isinstance(given, str) else str(given)
+            # Python and SQL write this alike, so it need not be a parameter. Oracle
+            # does not compare a literal with its texts (by construction, not tried).
+            is_plain = re.fullmatch(r"[0-9]+(\.[0-9]+)?|'[a-z :]*'", literal)
+            if is_plain and connection.vendor != "oracle":
                 return literal
-            else:
-                sources.append((None, given))
+            sources.append((None, given))
             return found[0]
 
         return cls(re.sub("%[s%]", place, sql), tuple(sources), **others)
@@ -178,10 +189,11 @@ class Statement(ABC, Generic[R]):
     A statement that is built by a function, and compiled once for each database.
 
     Calling it executes it on the connection that is given, with values by keyword, and
-    returns what ``fetch`` gets from Django's cursor.
+    returns what ``fetch()`` gets from Django's cursor.
     """
 
-    fetch: Callable[[Any], R]
+    key_attribute: ClassVar[str] = "shedlock_key"
+    """Under this name a connection keeps which of the compiled texts are its own."""
 
     def __init__(self, build: Callable[[], Any]):
         self._build = build
@@ -189,10 +201,10 @@ class Statement(ABC, Generic[R]):
 
     def compiled(self, connection: BaseDatabaseWrapper) -> Compiled:
         """Return the statement for this connection's database and settings."""
-        key = vars(connection)[KEY] = (
+        key = vars(connection)[self.key_attribute] = (
             connection.alias,
             connection.vendor,
-            ROW_WAIT in connection.settings_dict,
+            ROW_WAIT_SETTING in connection.settings_dict,
             getattr(connection.features, "uses_server_side_binding", None),
         )
         if key not in self._compiled:
@@ -201,11 +213,15 @@ class Statement(ABC, Generic[R]):
 
     def __call__(self, connection: BaseDatabaseWrapper, /, **values: Any) -> R:
         """Execute it."""
-        known = self._compiled.get(vars(connection).get(KEY))
+        known = self._compiled.get(vars(connection).get(self.key_attribute))
         compiled = known or self.compiled(connection)
         with connection.cursor() as cursor:
             cursor.execute(compiled.sql, compiled.bind(values, connection))
             return self.fetch(cursor)
+
+    @abstractmethod
+    def fetch(self, cursor: CursorWrapper) -> R:
+        """Return the answer from the cursor that has executed the statement."""
 
     @abstractmethod
     def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled: ...
@@ -226,9 +242,9 @@ def returning(
     return replace(compiled, sql=f"{compiled.sql} RETURNING {column}")
 
 
-def reported(cursor: Any) -> int | None:
+def reported(cursor: CursorWrapper) -> int | None:
     """Return the number that the statement reports; see ``Reported``."""
-    return cursor.lastrowid if cursor.db.vendor == "mysql" else None
+    return int(cursor.lastrowid) if cursor.db.vendor == "mysql" else None
 
 
 class Reported(models.Func):
@@ -250,15 +266,15 @@ class Reported(models.Func):
 
 
 class BaseUpdate(Statement[R]):
-    """An UPDATE: what is built is a queryset and its new columns; see ROW_WAIT."""
+    """An UPDATE, built from a queryset and its new columns."""
 
-    def __init__(self, build: Callable[[], Any], *, wait: str = "1s"):
-        super().__init__(build)
-        self._limit = TransactionSetting("lock_timeout", wait, only_with=ROW_WAIT)
+    row_wait: ClassVar[str] = "1s"
+    """On a private connection it waits for a row no longer than this."""
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+    def _compile(self, built: Changes, connection: BaseDatabaseWrapper) -> Compiled:
         records, columns = built
-        query = records.filter(self._limit).query.chain(UpdateQuery)
+        limit = TransactionSetting("lock_timeout", self.row_wait, ROW_WAIT_SETTING)
+        query: Any = records.filter(limit).query.chain(UpdateQuery)
         query.add_update_values(columns)
         query.annotations = {}
         compiler = query.get_compiler(connection=connection)
@@ -268,16 +284,15 @@ class BaseUpdate(Statement[R]):
 class Update(BaseUpdate[int]):
     """An UPDATE that returns how many records matched."""
 
-    fetch: Any = staticmethod(attrgetter("rowcount"))
+    def fetch(self, cursor: CursorWrapper) -> int:
+        """Return how many records matched."""
+        return int(cursor.rowcount)
 
-    @classmethod
-    def waiting(cls, wait: str) -> "Callable[[Callable[[], Any]], Update]":
-        """Return what makes the statement wait for a row for as long as this."""
 
-        def decorate(build: Callable[[], Any]) -> Update:
-            return cls(build, wait=wait)
+class HastyUpdate(Update):
+    """An UPDATE that hardly waits for a row: other work waits behind it."""
 
-        return decorate
+    row_wait = "10ms"
 
 
 class UpdateReturning(BaseUpdate[tuple[Any] | None]):
@@ -292,22 +307,24 @@ class UpdateReturning(BaseUpdate[tuple[Any] | None]):
         super().__init__(build)
         self._column = column
 
-    @staticmethod
-    def fetch(cursor: Any) -> tuple[Any] | None:
+    def fetch(self, cursor: CursorWrapper) -> tuple[Any] | None:
         """Return the value, as far as the database can return one."""
         if can_return(cursor.db):
-            rows = cursor.fetchall()  # SQLite commits when the last row was read
+            rows = cursor.fetchall()  # SQLite commits once the last row is read
             return (rows[0][0],) if rows else None
         return (reported(cursor),) if cursor.rowcount else None
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+    def _compile(self, built: Changes, connection: BaseDatabaseWrapper) -> Compiled:
         return returning(self._column, super()._compile(built, connection), connection)
 
 
 class Select(Statement[list[tuple[Any, ...]]]):
-    """A SELECT: what is built is a queryset of ``values_list()``."""
+    """A SELECT, built from a queryset of ``values_list()``."""
 
-    fetch: Any = staticmethod(methodcaller("fetchall"))
+    def fetch(self, cursor: CursorWrapper) -> list[tuple[Any, ...]]:
+        """Return the rows as the driver has them."""
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
 
     def __call__(
         self, connection: BaseDatabaseWrapper, /, **values: Any
@@ -316,7 +333,8 @@ class Select(Statement[list[tuple[Any, ...]]]):
         rows = super().__call__(connection, **values)
         if not rows:
             return rows
-        known = vars(connection).setdefault(CONVERTERS, WeakKeyDictionary())
+        # Each connection keeps what Django converts the answer with.
+        known = vars(connection).setdefault("shedlock_converters", WeakKeyDictionary())
         if self not in known:
             compiled = self.compiled(connection)
             compiler = compiled.query.get_compiler(connection=connection)
@@ -333,9 +351,13 @@ class Select(Statement[list[tuple[Any, ...]]]):
 
 
 class Probe(Select):
-    """A SELECT that fails at once if another transaction has a row; see PROBED."""
+    """A SELECT that fails at once if another transaction has a row."""
 
     # It keeps no row: a worker that is stopped before its UPDATE would keep the lock.
+
+    def is_needed_on(self, connection: BaseDatabaseWrapper) -> bool:
+        """Return whether an UPDATE waits for a row for a second at least."""
+        return connection.vendor in {"mysql", "oracle"}  # Oracle: not tried
 
     def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
         compiled = super()._compile(built, connection)
@@ -345,13 +367,11 @@ class Probe(Select):
 
 class Insert(Statement[Any]):
     """
-    An INSERT: what is built is the model, and the columns that are given.
+    An INSERT, built from the model and the columns that are given.
 
     If a row has the same value in the column ``unique``, that row gets the columns
     ``updated`` instead. Without them it stays as it is.
     """
-
-    fetch: Any = staticmethod(attrgetter("rowcount"))
 
     def __init__(
         self,
@@ -364,17 +384,21 @@ class Insert(Statement[Any]):
         self._unique = unique
         self._updated = updated
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+    def fetch(self, cursor: CursorWrapper) -> Any:
+        """Return how many rows were written."""
+        return cursor.rowcount
+
+    def _compile(self, built: Row, connection: BaseDatabaseWrapper) -> Compiled:
         model, columns = built
         query = InsertQuery(model, **self._on_conflict(model, connection))
-        fields = [model._meta.get_field(column) for column in columns]
+        fields: Any = [model._meta.get_field(column) for column in columns]
         query.insert_values(fields, [model(**columns)])
         compiler = query.get_compiler(connection=connection)
         (compiled,) = compiler.as_sql()
         return Compiled.of(connection, *compiled)
 
     def _on_conflict(
-        self, model: Any, connection: BaseDatabaseWrapper
+        self, model: type[models.Model], connection: BaseDatabaseWrapper
     ) -> dict[str, Any]:
         if self._unique is None:
             return {}
@@ -398,10 +422,9 @@ class InsertReturning(Insert):
         super().__init__(build)
         self._column = column
 
-    @staticmethod
-    def fetch(cursor: Any) -> Any:
+    def fetch(self, cursor: CursorWrapper) -> Any:
         """Return the value; ``None`` if the database returns none."""
         return cursor.fetchall()[0][0] if can_return(cursor.db) else reported(cursor)
 
-    def _compile(self, built: Any, connection: BaseDatabaseWrapper) -> Compiled:
+    def _compile(self, built: Row, connection: BaseDatabaseWrapper) -> Compiled:
         return returning(self._column, super()._compile(built, connection), connection)

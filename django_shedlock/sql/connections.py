@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -18,18 +18,16 @@ from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
 from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.sql import errors
-from django_shedlock.sql.compiling import ROW_WAIT
+from django_shedlock.sql.compiling import ROW_WAIT_SETTING
 
 R = TypeVar("R")
 T = TypeVar("T")
 Work = Callable[[BaseDatabaseWrapper, bool], T]
 """Gets a connection, and whether it ran before: the reply to that may be lost."""
 
-ATTEMPTS = 6
-PATIENCE = 1.0
-"""Seconds after which a busy SQLite is not asked again: it has waited by itself."""
-SHORTEST_PAUSE = 0.005
-LONGEST_PAUSE = 0.03
+ATTEMPT_LIMIT = 6
+BUSY_TIMEOUT_SECONDS = 1.0
+"""A busy SQLite, which has waited by itself, is not asked again after this time."""
 
 # Note [A connection of its own]
 # Inside the caller's transaction a lock would be invisible to other workers, would
@@ -39,24 +37,13 @@ LONGEST_PAUSE = 0.03
 # one. It may meet a row lock of the caller's own transaction, which waits for us: hence
 # the limit on the wait. SQLite has one writer, so there the caller's connection has to
 # do.
-SHARES_ONE_WRITER = {"sqlite"}
-AT_OPENING = {"mysql": "SET SESSION innodb_lock_wait_timeout = 1"}
-"""Limits the wait for a row, where the statement itself can't."""
-OPTIONS = {
+ONE_WRITER_VENDORS = {"sqlite"}
+CONNECTION_OPTIONS = {
     "postgresql": {"connect_timeout": 5},
-    # MySQL's driver asks things as it connects, before it tells its socket.
+    # MySQL's driver asks things as it connects, before anybody knows its socket.
     "mysql": {"connect_timeout": 5, "read_timeout": 6, "write_timeout": 6},
 }
 """Options of private connections, unless the project's settings have them."""
-ADDRESS = ("NAME", "HOST", "PORT", "USER")
-IN_TRANSACTION, IN_ERROR = 2, 3
-"""Statuses of libpq, which psycopg and psycopg2 have as they are."""
-IDLE = 5.0
-"""Seconds for which a private connection waits for its next statement."""
-LONGEST = 5.0
-"""Seconds for which a statement on a private connection waits for an answer."""
-LOOK = 1.0
-"""Seconds between two looks at them."""
 
 
 def run(
@@ -65,7 +52,7 @@ def run(
     *,
     is_urgent: bool = False,
     stays_here: bool = False,
-    patience: float | None = None,
+    busy_timeout: float | None = None,
 ) -> T:
     """
     Return what ``work`` returns, once it got through on the connection it is given.
@@ -76,7 +63,7 @@ def run(
     tell whether the server has carried out the statement.
     """
     caller = connections[using]
-    may_leave = not stays_here and caller.vendor not in SHARES_ONE_WRITER
+    may_leave = not stays_here and caller.vendor not in ONE_WRITER_VENDORS
     # In a TestCase only the test's own connection sees what the test wrote.
     is_outside = not caller.in_atomic_block
     is_ready = (
@@ -90,8 +77,9 @@ def run(
         is_hasty or (not is_ready and in_callers_transaction(caller))
     )
     may_reconnect, was_sent, has_no_answer = True, False, False
-    give_up_at = time.monotonic() + (PATIENCE if patience is None else patience)
-    for attempts_left in reversed(range(ATTEMPTS)):
+    timeout = BUSY_TIMEOUT_SECONDS if busy_timeout is None else busy_timeout
+    give_up_at = time.monotonic() + timeout
+    for attempts_left in reversed(range(ATTEMPT_LIMIT)):
         try:
             with (
                 nullcontext(caller)
@@ -108,7 +96,7 @@ def run(
             if may_wait and errors.is_lock_timeout(error):
                 pass  # the lost statement before it may have the row until it commits
             elif may_try and errors.is_conflict(error):
-                time.sleep(random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE))
+                time.sleep(random.uniform(0.005, 0.03))
             elif may_try and may_reconnect and errors.may_be_lost_connection(error):
                 may_reconnect, is_private, is_ready = False, may_leave, False
                 _close_if_dead(caller)
@@ -123,7 +111,11 @@ def run(
 
 def run_here(work: Callable[[], T], using: str) -> T:
     """Return what Django's own ``work`` returns, on the caller's connection."""
-    return run(lambda *_: work(), using, stays_here=True)
+
+    def call(connection: BaseDatabaseWrapper, is_again: bool) -> T:
+        return work()
+
+    return run(call, using, stays_here=True)
 
 
 def read_here(queryset: "QuerySet[Any, R]", using: str) -> list[R]:
@@ -149,7 +141,7 @@ def _given(
     if is_private:
         return private_connections.borrowed(caller)
     caller.ensure_connection()  # before the statement counts as sent
-    if caller.vendor in SHARES_ONE_WRITER and has_own_transaction(caller):
+    if caller.vendor in ONE_WRITER_VENDORS and has_own_transaction(caller):
         return _own_savepoint(caller)
     in_transaction = caller.in_atomic_block or not caller.get_autocommit()
     return _savepoint(caller) if in_transaction else nullcontext(caller)
@@ -221,8 +213,8 @@ def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
     """
     Return whether the caller began a transaction without Django, by a raw BEGIN.
 
-    The driver of MySQL and MariaDB does not tell, so there the answer is always no: a
-    lock is then part of that transaction.
+    The driver of MySQL and MariaDB does not report it, so there the answer is always
+    no: a lock is then part of that transaction.
     """
     driver: Any = connection.connection
     if connection.in_atomic_block or driver is None:
@@ -230,7 +222,8 @@ def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
     if connection.vendor == "sqlite":
         return bool(driver.in_transaction)
     if connection.vendor == "postgresql":
-        return driver.info.transaction_status in (IN_TRANSACTION, IN_ERROR)
+        in_transaction, in_error = 2, 3  # as libpq has them, in every driver
+        return driver.info.transaction_status in (in_transaction, in_error)
     return False
 
 
@@ -239,10 +232,13 @@ class PrivateConnections:
     Connections in autocommit that only lock statements use.
 
     An idle one is kept for the next statement, since opening one costs more than ten
-    locks. A timetable closes it after ``IDLE`` seconds, and interrupts a statement
-    that has had no answer for ``LONGEST`` seconds. Connections to a test's database are
-    not kept, so that the database can be dropped.
+    locks. A timetable closes idle ones, and interrupts statements without an answer.
+    Connections to a test's database are not kept, so that the database can be dropped.
     """
+
+    idle_timeout_seconds: ClassVar[float] = 5.0
+    answer_timeout_seconds: ClassVar[float] = 5.0
+    watch_interval_seconds: ClassVar[float] = 1.0
 
     def __init__(self) -> None:
         self._inherited: list[object] = []
@@ -316,17 +312,20 @@ class PrivateConnections:
             self._lent[connection] = (time.monotonic(), answer)
             if not self._is_watched:
                 with suppress(RuntimeError):  # no room for a thread: the next one tries
-                    self._watching.add(self, self._look, uptime() + LOOK)
+                    due = uptime() + self.watch_interval_seconds
+                    self._watching.add(self, self._watch, due)
                     self._is_watched = True
 
-    def _look(self) -> float | None:
+    def _watch(self) -> float | None:
         now = time.monotonic()
+        used_after = now - self.idle_timeout_seconds
+        sent_after = now - self.answer_timeout_seconds
         with self._mutex:
-            expired = [c for c, at in self._idle.items() if at + IDLE < now]
+            expired = [c for c, at in self._idle.items() if at < used_after]
             for connection in expired:
                 del self._idle[connection]
             # Under the mutex, so that no connection changes hands meanwhile.
-            silent = [c for c, (at, _) in self._lent.items() if at + LONGEST < now]
+            silent = [c for c, (at, _) in self._lent.items() if at < sent_after]
             for connection in silent:
                 # Once: then the driver closes it, and another may get its number.
                 _, answer = self._lent.pop(connection)
@@ -335,7 +334,7 @@ class PrivateConnections:
             is_watched = self._is_watched = bool(self._idle or self._lent)
         for connection in expired:
             close(connection)
-        return uptime() + LOOK if is_watched else None
+        return uptime() + self.watch_interval_seconds if is_watched else None
 
 
 private_connections: PrivateConnections = renewed_in_child(PrivateConnections())
@@ -347,26 +346,29 @@ def copy_of(like: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
     connection = like.copy()
     settings = connection.settings_dict
     settings["AUTOCOMMIT"] = True
-    settings[ROW_WAIT] = True
+    settings[ROW_WAIT_SETTING] = True
     settings["OPTIONS"].pop("pool", None)
-    settings["OPTIONS"] |= OPTIONS.get(connection.vendor, {}) | settings["OPTIONS"]
+    own = CONNECTION_OPTIONS.get(connection.vendor, {})
+    settings["OPTIONS"] |= own | settings["OPTIONS"]
     connection.inc_thread_sharing()
     return connection
 
 
 def _open(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
-        if connection.vendor in AT_OPENING:
-            cursor.execute(AT_OPENING[connection.vendor])
+        if connection.vendor == "mysql":
+            # The statement itself can't limit its wait for a row there.
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
 
 
 def address(connection: BaseDatabaseWrapper) -> tuple[object, ...]:
-    """Return what tells one database from another: a tenant's may have its alias."""
-    return (connection.alias, *map(connection.settings_dict.get, ADDRESS))
+    """Return what identifies a database: a tenant's may have the alias of another."""
+    settings = connection.settings_dict
+    return (connection.alias, *map(settings.get, ("NAME", "HOST", "PORT", "USER")))
 
 
 def _socket_of(connection: BaseDatabaseWrapper) -> int | None:
-    # Asked before the statement: MySQL's driver tells nothing while it waits.
+    # Asked before the statement: MySQL's driver answers nothing while it waits.
     fileno = getattr(connection.connection, "fileno", None)
     return None if fileno is None else int(fileno())
 

@@ -13,18 +13,12 @@ from django.db import (
 from django_shedlock.exceptions import LockProviderError
 
 # PostgreSQL's states are texts, MySQL's and MariaDB's numbers are integers.
-CONFLICTS: set[str | int] = {"40001", "40P01", 1213, 1020}
+CONFLICT_CODES: set[str | int] = {"40001", "40P01", 1213, 1020}
 """Serialization failures, deadlocks, and MariaDB's "record has changed"."""
-TIMEOUTS: set[str | int] = {"55P03", 1205, 3572}
-TIMEOUT_TEXT = "ORA-00054"
-"""Somebody else has the row for longer than the limit."""
-MISSING: set[str | int] = {"42P01", 1146}
-MISSING_TEXTS = ("no such table", "ORA-00942")  # SQLite and Oracle
 SQLITE_BUSY, SQLITE_LOCKED, SQLITE_BUSY_SNAPSHOT = 5, 6, 517
-"""SQLite's codes (https://sqlite.org/rescode.html): other stores never load it."""
-ENDED_STATES = ("08", "57P")
-"""The connection ended, whatever became of the statement."""
-ENDED_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}  # from 2000 on the client's
+"""As in Python's sqlite3, which is not loaded for other databases."""
+LOST_CONNECTION_NUMBERS = {0, 1053, 1927, *range(2000, 3000)}
+"""Those of MySQL and MariaDB: from 2000 on the client's."""
 
 
 class StaleTransaction(DatabaseError):
@@ -56,7 +50,7 @@ def is_conflict(error: Error) -> bool:
     """
     return (
         isinstance(error, IntegrityError)
-        or not CONFLICTS.isdisjoint(_codes(error))
+        or not CONFLICT_CODES.isdisjoint(_codes(error))
         or is_busy(error)
     )
 
@@ -70,15 +64,16 @@ def is_busy(error: Error) -> bool:
 
 def is_lock_timeout(error: Error) -> bool:
     """Whether the statement waited too long for a row that somebody else has."""
-    known = not TIMEOUTS.isdisjoint(_codes(error))
-    return known or str(error).startswith(TIMEOUT_TEXT)
+    known = not {"55P03", 1205, 3572}.isdisjoint(_codes(error))
+    return known or str(error).startswith("ORA-00054")
 
 
 def is_missing_table(error: BaseException) -> bool:
     """Whether the table is missing: nobody has migrated this database yet."""
-    return isinstance(error, Error) and (
-        not MISSING.isdisjoint(_codes(error)) or str(error).startswith(MISSING_TEXTS)
-    )
+    if not isinstance(error, Error):
+        return False
+    known = not {"42P01", 1146}.isdisjoint(_codes(error))
+    return known or str(error).startswith(("no such table", "ORA-00942"))
 
 
 def migrate_command(using: str) -> str:
@@ -91,7 +86,7 @@ def may_be_lost_connection(error: Error) -> bool:
     """Whether the connection may be gone; drivers say it in dozens of ways."""
     is_of_connection = isinstance(error, OperationalError | InterfaceError)
     # After an interrupt MySQL's driver calls it a ProgrammingError.
-    is_of_connection = is_of_connection or _codes(error)[1] in ENDED_NUMBERS
+    is_of_connection = is_of_connection or _codes(error)[1] in LOST_CONNECTION_NUMBERS
     return is_of_connection and not is_lock_timeout(error)
 
 
@@ -102,8 +97,8 @@ def is_lost_reply(error: Error) -> bool:
     # What the server itself refused has changed nothing.
     state, number = _codes(error)
     if state is not None:
-        return state.startswith(ENDED_STATES)
-    return not isinstance(number, int) or number in ENDED_NUMBERS
+        return state.startswith(("08", "57P"))  # the connection ended
+    return not isinstance(number, int) or number in LOST_CONNECTION_NUMBERS
 
 
 def is_refusal(error: Error) -> bool:
@@ -131,7 +126,7 @@ def describe(error: Error) -> str:
     if is_lock_timeout(error):
         holder = "perhaps your own, which called fence()?"
         return f"{what} A transaction keeps its row: {holder}"
-    if not CONFLICTS.isdisjoint(_codes(error)):
+    if not CONFLICT_CODES.isdisjoint(_codes(error)):
         return f"{what} Another transaction came first: run this one again."
     if may_be_lost_connection(error):
         room = " has its pooler room for one more connection,"

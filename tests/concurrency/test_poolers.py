@@ -31,8 +31,8 @@ POOLER_PATIENCE = 120
 @pytest.fixture(autouse=True)
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give a statement up after a second, and keep connections as in production."""
-    monkeypatch.setattr(connecting, "LONGEST", 1.0)
-    monkeypatch.setattr(connecting, "LOOK", 0.05)
+    monkeypatch.setattr(connecting.PrivateConnections, "answer_timeout_seconds", 1.0)
+    monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.05)
     monkeypatch.setattr(connecting, "is_of_a_test", lambda connection: False)
     yield
     private_connections.close_idle()

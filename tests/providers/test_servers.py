@@ -240,7 +240,7 @@ class Client:
 
 
 def clients(*, for_each_thread: bool = False) -> Clients[Client]:
-    return Clients(Client, Client.close, for_each_thread=for_each_thread)
+    return Clients(Client, for_each_thread=for_each_thread)
 
 
 @pytest.mark.parametrize("for_each_thread", [False, True])
@@ -258,7 +258,7 @@ def test_nothing_is_made_before_it_is_needed() -> None:
     def fail() -> Client:
         raise ConnectionError("away")
 
-    held = Clients(fail, Client.close)
+    held = Clients(fail)
     with pytest.raises(ConnectionError, match="away"):
         held.get()
 
@@ -281,11 +281,13 @@ def test_garbage_collector_waits_for_no_client() -> None:
     mutex = threading.Lock()
     steps: list[str] = []
 
-    def close(_: Client) -> None:
-        acquired = mutex.acquire(timeout=30)
-        steps.append("closed" if acquired else "waited in vain")
+    class SlowClients(Clients[Client]):
+        @staticmethod
+        def close_client(client: Client) -> None:
+            acquired = mutex.acquire(timeout=30)
+            steps.append("closed" if acquired else "waited in vain")
 
-    held = Clients(Client, close)
+    held = SlowClients(Client)
     held.get()
     with mutex:
         del held

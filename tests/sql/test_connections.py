@@ -156,8 +156,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseDatabaseWrapper
         really(connection)
 
     monkeypatch.setattr(connecting, "_open", note)
-    monkeypatch.setattr(connecting, "LOOK", 0.01)
-    monkeypatch.setattr(connecting, "IDLE", PATIENCE)
+    monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.01)
+    monkeypatch.setattr(connecting.PrivateConnections, "idle_timeout_seconds", PATIENCE)
     monkeypatch.setattr(connecting, "is_of_a_test", lambda connection: False)
     yield opened
     private_connections.close_idle()
@@ -206,8 +206,9 @@ LIMITS = """
 import django
 django.setup()
 from django_shedlock.sql import connections
-print(connections.IDLE, connections.LONGEST)
-for options in connections.OPTIONS.values():
+watched = connections.PrivateConnections
+print(watched.idle_timeout_seconds, watched.answer_timeout_seconds)
+for options in connections.CONNECTION_OPTIONS.values():
     print(*options.values())
 """
 
@@ -227,7 +228,7 @@ def test_idle_connection_is_closed(
     opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes no place at a server or a pooler for longer, and its thread ends."""
-    monkeypatch.setattr(connecting, "IDLE", 0.01)
+    monkeypatch.setattr(connecting.PrivateConnections, "idle_timeout_seconds", 0.01)
     with transaction.atomic(), hold("job"):
         pass
     wait_for(lambda: not is_open(opened[0]))
@@ -346,7 +347,9 @@ def test_pooler_without_room_is_an_error_within_seconds(
     opened: list[BaseDatabaseWrapper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is accepted and never answered does not hold up the caller for minutes."""
-    monkeypatch.setitem(connecting.OPTIONS, connection.vendor, {"connect_timeout": 1})
+    monkeypatch.setitem(
+        connecting.CONNECTION_OPTIONS, connection.vendor, {"connect_timeout": 1}
+    )
     with closing(Silent()) as pooler, transaction.atomic():
         with pytest.MonkeyPatch.context() as elsewhere:
             settings = connections["default"].settings_dict
@@ -370,7 +373,9 @@ def test_statement_without_an_answer_is_interrupted(
     def hang(connection: BaseDatabaseWrapper, is_again: bool) -> None:
         sessions.append(session_number_of(connection))
         with connection.cursor() as cursor, monkeypatch.context() as impatient:
-            impatient.setattr(connecting, "LONGEST", 0.05)
+            impatient.setattr(
+                connecting.PrivateConnections, "answer_timeout_seconds", 0.05
+            )
             cursor.execute(sleep[connection.vendor])
 
     with transaction.atomic(), pytest.raises(OperationalError):
@@ -385,13 +390,13 @@ def test_statement_without_an_answer_is_interrupted(
 def test_statement_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later its socket may be closed, and another one may have its number."""
     interrupted: list[int] = []
-    monkeypatch.setattr(connecting, "LONGEST", 0)
+    monkeypatch.setattr(connecting.PrivateConnections, "answer_timeout_seconds", 0)
     monkeypatch.setattr(connecting, "_interrupt", interrupted.append)
     process = connecting.PrivateConnections()
     process._stamp(connections["default"], answer := 7)
     time.sleep(0.001)
-    process._look()
-    process._look()
+    process._watch()
+    process._watch()
     assert interrupted == [answer]
     assert not process._lent  # so that its thread ends, too
 
@@ -474,7 +479,7 @@ def test_commit_without_an_end_is_an_error(
     """Nobody can tell who has the lock: it is no skip, and the error says why."""
     provider = DatabaseLockProvider("default")
     take_from(provider, configure()).release()
-    monkeypatch.setattr(connecting, "ATTEMPTS", 2)
+    monkeypatch.setattr(connecting, "ATTEMPT_LIMIT", 2)
     with connection.execute_wrapper(slow_commit):
         with pytest.raises(LockProviderError, match="before the answer"):
             try_from(provider, configure())
@@ -488,7 +493,7 @@ def test_lock_without_an_answer_is_given_back(
     """When the lost statement's commit is there at last, its lock does not stay."""
     before = take_from(get_provider(), configure())
     before.release()
-    monkeypatch.setattr(connecting, "ATTEMPTS", 2)
+    monkeypatch.setattr(connecting, "ATTEMPT_LIMIT", 2)
     with connection.execute_wrapper(slow_commit):
         with pytest.raises(LockProviderError, match="before the answer") as caught:
             execute(list, "job", lock_at_most_for="1h")

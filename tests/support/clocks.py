@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 
 from django.db.models.sql.compiler import SQLCompiler
 
-from django_shedlock.sql import compiling
 from django_shedlock.sql.compiling import Compiled, Statement
 from django_shedlock.sql.fields import DatabaseNow
 
@@ -67,7 +66,7 @@ def compiled_anew() -> Iterator[None]:
 
     with (
         patch.object(Statement, "compiled", compiled),
-        patch.object(compiling, "KEY", "no key"),
+        patch.object(Statement, "key_attribute", "no key"),
     ):
         yield
 

@@ -18,10 +18,12 @@ def wait_for_servers() -> None:
     from django_shedlock.sql import connections
 
     if not _shipped:
-        _shipped["longest"] = connections.LONGEST
-        _shipped["options"] = {k: v.copy() for k, v in connections.OPTIONS.items()}
-    connections.LONGEST = PATIENCE
-    for options in connections.OPTIONS.values():
+        _shipped["longest"] = connections.PrivateConnections.answer_timeout_seconds
+        _shipped["options"] = {
+            k: v.copy() for k, v in connections.CONNECTION_OPTIONS.items()
+        }
+    connections.PrivateConnections.answer_timeout_seconds = PATIENCE
+    for options in connections.CONNECTION_OPTIONS.values():
         options.update(dict.fromkeys(options, PATIENCE))
 
 
@@ -30,8 +32,8 @@ def wait_as_shipped() -> None:
     from django_shedlock.sql import connections
 
     if _shipped:
-        connections.LONGEST = _shipped["longest"]
-        connections.OPTIONS.update(_shipped["options"])
+        connections.PrivateConnections.answer_timeout_seconds = _shipped["longest"]
+        connections.CONNECTION_OPTIONS.update(_shipped["options"])
 
 
 def wait_for(

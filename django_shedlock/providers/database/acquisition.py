@@ -16,14 +16,14 @@ from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import Acquisition
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
-from django_shedlock.sql.compiling import Update, UpdateReturning
+from django_shedlock.sql.compiling import Changes, Columns, Update, UpdateReturning
 from django_shedlock.sql.connections import (
-    SHARES_ONE_WRITER,
+    ONE_WRITER_VENDORS,
     in_callers_transaction,
 )
 
-MOST_DECISIONS = 5
-"""How often a start is decided anew at the most, if the record changes meanwhile."""
+DECISION_LIMIT = 5
+"""So often at the most a start is decided anew, if the record changes meanwhile."""
 
 
 def acquire(lock: Lock, connection: BaseDatabaseWrapper) -> LockHolder | None:
@@ -31,10 +31,10 @@ def acquire(lock: Lock, connection: BaseDatabaseWrapper) -> LockHolder | None:
     schedule = lock.configuration.schedule
     if schedule is not None:
         return _acquire_for_tick(lock, schedule, connection)
-    statement = _statement_for(lock.configuration.start)
+    statement, _ = _statements_for(lock.configuration.start)
     if _write(statement.usual, lock, connection):
         return None
-    for _ in range(MOST_DECISIONS):
+    for _ in range(DECISION_LIMIT):
         found = statements.holder(connection, name=lock.name)
         if not found:
             if lock.configuration.start.request is not None:
@@ -70,8 +70,9 @@ def _acquire_for_tick(
     lock: Lock, schedule: Schedule, connection: BaseDatabaseWrapper
 ) -> LockHolder | None:
     start, grace = lock.configuration.start, lock.configuration.grace
+    _, statement = _statements_for(start)
     become_writer(connection)
-    for _ in range(MOST_DECISIONS):
+    for _ in range(DECISION_LIMIT):
         status = read(connection, lock.name)
         if status is None:
             statements.create_free(connection, name=lock.name)
@@ -85,7 +86,7 @@ def _acquire_for_tick(
         )
         if (holder := status.refusal(start, decision)) is not None:
             return holder
-        former_run, statement = status.job.open_run, _statement_for_tick(start)
+        former_run = status.job.open_run
         if _write(
             statement.usual if former_run is None else statement.over_open_run,
             lock,
@@ -107,20 +108,13 @@ def _acquire_for_tick(
     return CONTENDED
 
 
-def _statement_for(start: Start) -> Acquisition:
+def _statements_for(start: Start) -> tuple[Acquisition, Acquisition]:
+    """Return the statement for a lock without a schedule, and that for a tick."""
     if start.request is not None:
-        return statements.acquire_for_request
+        return statements.acquire_for_request, statements.begin_tick_for_request
     if start.trigger is Trigger.OPERATOR:
-        return statements.acquire_for_operator
-    return statements.acquire
-
-
-def _statement_for_tick(start: Start) -> Acquisition:
-    if start.request is not None:
-        return statements.begin_tick_for_request
-    if start.trigger is Trigger.OPERATOR:
-        return statements.begin_tick_for_operator
-    return statements.begin_tick
+        return statements.acquire_for_operator, statements.begin_tick_for_operator
+    return statements.acquire, statements.begin_tick
 
 
 def become_writer(connection: BaseDatabaseWrapper) -> None:
@@ -129,7 +123,7 @@ def become_writer(connection: BaseDatabaseWrapper) -> None:
 
     Two transactions that both read before they write would wait for each other.
     """
-    if connection.vendor in SHARES_ONE_WRITER and in_callers_transaction(connection):
+    if connection.vendor in ONE_WRITER_VENDORS and in_callers_transaction(connection):
         statements.become_writer(connection)
 
 
@@ -182,7 +176,7 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
     records = LockRecord.objects.filter(
         unlike, name=name, fencing_token=status.fencing_token
     )
-    columns = {
+    columns: Columns = {
         "schedule": str(schedule),
         "tick": state.tick,
         "caught_up_tick": state.caught_up,
@@ -190,4 +184,8 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
     # A late release may have changed it since it was read, so it is not written again.
     if state.due_at != status.schedule_state.due_at:
         columns["due_at"] = state.due_at
-    Update(lambda: (records.filter(not_running()), columns))(connection)
+
+    def build() -> Changes:
+        return records.filter(not_running()), columns
+
+    Update(build)(connection)

@@ -13,16 +13,11 @@ from django_shedlock.durations import format_duration
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import Place
 
-READ_ONLY = {
+READ_ONLY_QUESTIONS = {
     "postgresql": "SELECT current_setting('transaction_read_only') = 'on'",
     "mysql": "SELECT @@global.read_only",
 }
-"""Questions whose answer is true on a replica."""
-NEEDED_FOR = {
-    LockRecord._meta.db_table: "no job with a lock will run",
-    LockRun._meta.db_table: "no run will be recorded",
-}
-"""What each table's absence leads to."""
+"""Their answer is true on a replica."""
 
 
 def check_alias(alias: str, using: str) -> list[CheckMessage]:
@@ -71,17 +66,21 @@ def check_database(using: str) -> list[CheckMessage]:
 
 def _warnings(using: str) -> Iterator[CheckMessage]:
     tables = connections[using].introspection.table_names()
-    missing = [table for table in NEEDED_FOR if table not in tables]
+    effects = {
+        LockRecord._meta.db_table: "no job with a lock will run",
+        LockRun._meta.db_table: "no run will be recorded",
+    }
+    missing = [table for table in effects if table not in tables]
     if missing and not _is_being_migrated(using):
         hint = f"Run `python manage.py migrate --database {using}`."
         for table in missing:
             text = f"The table {table!r} is missing in database {using!r}, so "
-            text += f"{NEEDED_FOR[table]}."
+            text += f"{effects[table]}."
             # An error would stop the very `migrate` that makes the table.
             yield Warning(text, hint=hint, id="shedlock.W003")
     if missing:
         return
-    question = READ_ONLY.get(connections[using].vendor)
+    question = READ_ONLY_QUESTIONS.get(connections[using].vendor)
     if question is not None:
         with connections[using].cursor() as cursor:
             cursor.execute(question)

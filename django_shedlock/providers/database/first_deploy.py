@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -19,37 +18,25 @@ from django_shedlock.sql.connections import (
 from django_shedlock.sql.errors import is_missing_table
 
 # Note [Before the first migrate]
-# The first deploy starts `migrate` in each pod, and that makes the table of locks. So
-# whoever finds no table acquires a lock that the database has anyway, on a connection
-# of its own, and looks again: if the table has come meanwhile, the record decides.
-# Whoever finds the table asks whether that lock is free: its holder may have made the
-# table, and be still at work. Once there is a table, nobody starts a body under the
-# other lock any more, so these looks, in this order, are enough.
+# The first deploy starts `migrate` in each pod, and that makes the table of locks. So a
+# process that finds no table acquires a lock that the database has anyway, on a
+# connection of its own, and looks again: if the table is there by now, the record
+# decides. A process that finds the table asks whether that lock is free: its holder may
+# have made the table, and may still be at work. Once there is a table, nobody starts a
+# body under the other lock any more, so these looks, in this order, are enough.
 #
 # On PostgreSQL the lock belongs to a transaction that stays open, so a pooler that
 # lends connections for a transaction lends this one for as long. It has no snapshot,
 # and holds up neither VACUUM nor an index that is made concurrently.
-ACQUIRE = {
+ACQUIRE_QUESTIONS = {
     "postgresql": "SELECT pg_try_advisory_xact_lock(%s)",
     "mysql": "SELECT GET_LOCK(%s, 0)",
 }
-IS_FREE = {
+FREE_QUESTIONS = {
     "postgresql": "SELECT pg_try_advisory_xact_lock_shared(%s)",
     "mysql": "SELECT IS_FREE_LOCK(%s)",
 }
-"""On PostgreSQL in autocommit, so it goes with the statement, and refuses no other."""
-AT_OPENING: dict[str, Any] = {
-    "postgresql": (
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
-        "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN "
-        "('idle_in_transaction_session_timeout', 'transaction_timeout')",
-    ),
-    "mysql": ("SET SESSION wait_timeout = 604800",),
-}
-"""
-Nobody uses the connection while the body runs, and it must stay. On PostgreSQL within
-the transaction: other levels would keep a snapshot, and a pooler's session is no one's.
-"""
+"""PostgreSQL gives it in autocommit, so it ends at once, and refuses no other."""
 
 
 @contextmanager
@@ -60,19 +47,16 @@ def stand_in(using: str, name: str) -> Iterator[bool | None]:
         yield None  # a look without a table would break the transaction
         return
     if has_table(using):
-        yield None if ask(caller, IS_FREE, name) else False
+        yield None if ask(caller, FREE_QUESTIONS, name) else False
         return
     what = "the database's own lock stands in"
-    if caller.vendor not in ACQUIRE:
+    if caller.vendor not in ACQUIRE_QUESTIONS:
         what = "it is not locked: this database has no lock that could stand in"
     connection = copy_of(caller)
     try:
-        if caller.vendor in ACQUIRE:
-            connection.set_autocommit(caller.vendor == "mysql")
-            with connection.cursor() as cursor:
-                for statement in AT_OPENING[caller.vendor]:
-                    cursor.execute(statement)
-        is_ours = ask(connection, ACQUIRE, name)
+        if caller.vendor in ACQUIRE_QUESTIONS:
+            _open(connection)
+        is_ours = ask(connection, ACQUIRE_QUESTIONS, name)
         if is_ours and not has_table(using):
             logger.warning("Lock %r: its table is missing, so %s.", name, what)
             yield True
@@ -80,6 +64,25 @@ def stand_in(using: str, name: str) -> Iterator[bool | None]:
     finally:
         close(connection)
     yield None if is_ours else False
+
+
+def _open(connection: BaseDatabaseWrapper) -> None:
+    # Nobody uses the connection while the body runs, and it must stay.
+    if connection.vendor == "mysql":
+        connection.set_autocommit(True)
+        statements = ["SET SESSION wait_timeout = 604800"]
+    else:
+        # Within the transaction: other levels would keep a snapshot, and the session of
+        # a pooler belongs to nobody.
+        connection.set_autocommit(False)
+        statements = [
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN "
+            "('idle_in_transaction_session_timeout', 'transaction_timeout')",
+        ]
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def has_table(using: str) -> bool:
@@ -94,9 +97,9 @@ def has_table(using: str) -> bool:
     return True
 
 
-def ask(connection: BaseDatabaseWrapper, how: dict[str, str], name: str) -> bool:
+def ask(connection: BaseDatabaseWrapper, questions: dict[str, str], name: str) -> bool:
     """Return the answer about the lock that stands in; true if there is none."""
-    if connection.vendor not in how:
+    if connection.vendor not in questions:
         return True
     # MySQL's locks are the server's, and have short names; PostgreSQL's are numbers.
     database = connection.settings_dict["NAME"]
@@ -106,5 +109,5 @@ def ask(connection: BaseDatabaseWrapper, how: dict[str, str], name: str) -> bool
     if connection.vendor == "postgresql":
         key = int.from_bytes(digest.digest()[:8], signed=True)
     with connection.cursor() as cursor:
-        cursor.execute(how[connection.vendor], [key])
+        cursor.execute(questions[connection.vendor], [key])
         return bool(cursor.fetchone()[0])

@@ -1,7 +1,7 @@
 """The default provider: locks in a table of the project's database."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar
@@ -26,11 +26,12 @@ from django_shedlock.providers.database import (
 )
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql import errors
-from django_shedlock.sql.compiling import PROBED, Update
+from django_shedlock.sql.compiling import Update
 from django_shedlock.sql.connections import (
     Work,
     is_in_test_transaction,
     run,
+    run_here,
 )
 
 T = TypeVar("T")
@@ -70,17 +71,13 @@ class DatabaseLockProvider(LockProvider):
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
         values = dict(zip(("at_most", "at_least"), durations, strict=False))
         statement = statements.extend_both if len(values) == 2 else statements.extend
-
-        def extend(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
-            return statement(connection, **_owner(lock), **values) > 0
-
-        return self._do("extend", lock.name, extend)
+        return self._update("extend", statement, {**_owner(lock), **values})
 
     def heartbeat(self, lock: Lock) -> bool:
         values = {**_owner(lock), "at_most": lock.configuration.lock_at_most_for}
 
         def heartbeat(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
-            if connection.vendor in PROBED:
+            if statements.probe.is_needed_on(connection):
                 statements.probe(connection, name=lock.name)
             return statements.heartbeat(connection, **values) > 0
 
@@ -105,24 +102,25 @@ class DatabaseLockProvider(LockProvider):
 
         # A busy SQLite is asked for longer: nobody else will release the lock. After a
         # loss nobody has to wait for a store that hangs.
-        how: Any = {"is_urgent": lock.lost.is_set(), "patience": math.inf}
-        return self._do("release", lock.name, release, **how)
+        is_urgent, busy_timeout = lock.lost.is_set(), math.inf
+        return self._do(
+            "release",
+            lock.name,
+            release,
+            is_urgent=is_urgent,
+            busy_timeout=busy_timeout,
+        )
 
     def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
         statement = statements.account_for_loss
         if has_ended:
             statement = statements.account_for_lost_end
 
-        def account(connection: BaseDatabaseWrapper, is_again: bool) -> None:
-            statement(connection, **_owner(lock))
-
-        self._do("change", lock.name, account, is_urgent=True)
+        self._update("change", statement, _owner(lock), is_urgent=True)
 
     def note_unrecorded(self, name: str) -> None:
-        def note(connection: BaseDatabaseWrapper, is_again: bool) -> None:
-            statements.note_unrecorded(connection, name=name)
-
-        self._do("change", name, note, is_urgent=True)
+        statement = statements.note_unrecorded
+        self._update("change", statement, {"name": name}, is_urgent=True)
 
     def request_run(self, name: str, by: str, why: str) -> None:
         values = {"name": name, "asked_by": by, "asked_why": why}
@@ -135,13 +133,8 @@ class DatabaseLockProvider(LockProvider):
         self._do("change", name, request)
 
     def withdraw_request(self, name: str, asked_at: datetime) -> bool:
-        def withdraw(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
-            found = statements.withdraw_request(
-                connection, name=name, asked_at=aware(asked_at)
-            )
-            return found > 0
-
-        return self._do("change", name, withdraw)
+        values = {"name": name, "asked_at": aware(asked_at)}
+        return self._update("change", statements.withdraw_request, values)
 
     def is_seen_here_only(self) -> bool:
         return is_in_test_transaction(connections[self.using])
@@ -182,15 +175,20 @@ class DatabaseLockProvider(LockProvider):
         return self._do(verb, status.name, replace)
 
     def register(self, name: str, schedule: Schedule) -> None:
-        self._do("register", name, lambda c, _: acquisition.register(c, name, schedule))
+        def register(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+            acquisition.register(connection, name, schedule)
+
+        self._do("register", name, register)
 
     def now(self) -> datetime:
-        clock = LockRecord.objects.using(self.using).clock
-        return self._do("read", None, lambda *_: clock(), stays_here=True)
+        return self._read_here(LockRecord.objects.using(self.using).clock)
 
     def status(self, name: str) -> LockStatus | None:
         # Outside the caller's transaction, which may see an old snapshot.
-        return self._do("read", name, lambda c, _: reading.read(c, name))
+        def read(connection: BaseDatabaseWrapper, is_again: bool) -> LockStatus | None:
+            return reading.read(connection, name)
+
+        return self._do("read", name, read)
 
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
         try:
@@ -201,8 +199,7 @@ class DatabaseLockProvider(LockProvider):
     def count(self, query: LockQuery = ALL_LOCKS) -> int:
         if query.patterns or query.ignored or query.names is not None or query.limit:
             return super().count(query)
-        records = reading.wanted(self.using, query)
-        return self._do("read", None, lambda *_: records.count(), stays_here=True)
+        return self._read_here(reading.wanted(self.using, query).count)
 
     @contextmanager
     def stand_in(self, name: str) -> Iterator[bool | None]:
@@ -228,11 +225,40 @@ class DatabaseLockProvider(LockProvider):
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         return checks.check_database(self.using) if self.using in databases else []
 
-    def _do(self, verb: str, name: str | None, work: Work[T], **how: Any) -> T:
+    def _update(
+        self,
+        verb: str,
+        statement: Update,
+        values: dict[str, Any],
+        *,
+        is_urgent: bool = False,
+    ) -> bool:
+        """Execute the UPDATE of one record; return whether it matched."""
+
+        def update(connection: BaseDatabaseWrapper, is_again: bool) -> bool:
+            return statement(connection, **values) > 0
+
+        return self._do(verb, values["name"], update, is_urgent=is_urgent)
+
+    def _do(
+        self,
+        verb: str,
+        name: str,
+        work: Work[T],
+        *,
+        is_urgent: bool = False,
+        busy_timeout: float | None = None,
+    ) -> T:
         try:
-            return run(work, self.using, **how)
+            return run(work, self.using, is_urgent=is_urgent, busy_timeout=busy_timeout)
         except Error as error:
             self._fail(verb, name, error)
+
+    def _read_here(self, read: Callable[[], T]) -> T:
+        try:
+            return run_here(read, self.using)
+        except Error as error:
+            self._fail("read", None, error)
 
     def _fail(self, verb: str, name: str | None, error: Error) -> NoReturn:
         what = "the locks" if name is None else f"lock {name!r}"

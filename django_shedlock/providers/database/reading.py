@@ -5,7 +5,7 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
@@ -19,12 +19,11 @@ from django_shedlock.models.records import (
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
 from django_shedlock.sql.compiling import Select, text
-from django_shedlock.sql.connections import run_here
+from django_shedlock.sql.connections import read_here
 
 T = TypeVar("T")
 
-PAGE = 500
-"""Locks that are read with one statement."""
+RECORDS_PER_READ = 500
 
 
 def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
@@ -35,7 +34,7 @@ def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
 
 
 @Select
-def read_one() -> Any:
+def read_one() -> QuerySet[Any, Any]:
     """Read the record of this name."""
     records = LockRecord.objects.filter(name=text("name")).with_status()
     return records.values_list(*STATUS_COLUMNS)
@@ -99,30 +98,29 @@ def _most_urgent(records: LockRecordQuerySet, query: LockQuery) -> Iterator[Lock
         return
     # The limit counts only what the patterns leave.
     names = records.values_list("name", flat=True)
-    read = run_here(lambda: list(names.all()), records.db)
-    kept = islice(filter(query.accepts_name, read), query.limit)
+    found = read_here(names, records.db)
+    kept = islice(filter(query.accepts_name, found), query.limit)
     chosen = LockRecord.objects.using(records.db).with_status()
     for some in batches(kept):
-        found = _read(chosen.filter(name__in=some))
-        by_name = {status.name: status for status in found}
+        by_name = {each.name: each for each in _read(chosen.filter(name__in=some))}
         yield from (by_name[name] for name in some if name in by_name)
 
 
 def batches(values: Iterable[T]) -> Iterator[Sequence[T]]:
     """Return the values in parts that fit into a statement."""
     remaining = iter(values)
-    while some := list(islice(remaining, PAGE)):
+    while some := list(islice(remaining, RECORDS_PER_READ)):
         yield some
 
 
 def _pages(records: LockRecordQuerySet) -> Iterator[LockStatus]:
     page = records
-    while read := _read(page[:PAGE]):
+    while read := _read(page[:RECORDS_PER_READ]):
         yield from read
-        if len(read) < PAGE:
+        if len(read) < RECORDS_PER_READ:
             return
         page = records.filter(name__gt=read[-1].name)
 
 
 def _read(records: LockRecordQuerySet) -> list[LockStatus]:
-    return run_here(lambda: [each.status for each in records.all()], records.db)
+    return [each.status for each in read_here(records, records.db)]

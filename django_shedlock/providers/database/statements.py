@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Case, Expression, F, Q, Value, When
+from django.db.models import Case, Expression, F, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce, Greatest, Least, NullIf
 from django.db.models.lookups import GreaterThan, LessThan
 
@@ -19,10 +19,14 @@ from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import has_open_run, held, not_running
 from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
+    Changes,
+    Columns,
+    HastyUpdate,
     Insert,
     InsertReturning,
     Probe,
     Reported,
+    Row,
     Select,
     Update,
     UpdateReturning,
@@ -34,14 +38,11 @@ from django_shedlock.sql.compiling import (
 )
 from django_shedlock.sql.fields import ClockMilliseconds, DatabaseNow, UTCDateTimeField
 
-NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-"""The lease of a record whose lock nobody ever held."""
-
 
 class Records(LockRecordQuerySet):
-    """Records whose ``update()`` returns what is to be compiled, and sends nothing."""
+    """Records whose ``update()`` only returns what is to be compiled."""
 
-    def update(self, **columns: Any) -> Any:
+    def update(self, **columns: Any) -> Changes:  # type: ignore[override]
         """Return the records and their new columns."""
         return self, columns
 
@@ -69,7 +70,7 @@ class Acquisition:
     down every acquisition.
     """
 
-    def __init__(self, build: Callable[[], Any]):
+    def __init__(self, build: Callable[[], Changes]):
         self._build = build
         column = "fencing_token"
         self.usual: UpdateReturning = UpdateReturning(self._usual, column=column)
@@ -77,17 +78,17 @@ class Acquisition:
             self._over_open_run, column=column
         )
 
-    def _usual(self) -> Any:
+    def _usual(self) -> Changes:
         records, columns = self._build()
         return records.filter(open_run=None), columns
 
-    def _over_open_run(self) -> Any:
+    def _over_open_run(self) -> Changes:
         records, columns = self._build()
         former = records.filter(open_run=text("former_run"))
         return former, {**abandoning(F("lock_until")), **columns}
 
 
-def abandoning(ended_at: Any) -> dict[str, Any]:
+def abandoning(ended_at: Expression | F) -> Columns:
     """Return the columns that account for a run that is still open, if there is one."""
     instants = UTCDateTimeField()
     return {
@@ -112,7 +113,7 @@ def abandoning(ended_at: Any) -> dict[str, Any]:
     }
 
 
-def new_lease() -> dict[str, Any]:
+def new_lease() -> Columns:
     """Return the columns of a new acquisition, but for its token."""
     return {
         # None for an acquisition that is no run, such as a pause.
@@ -126,19 +127,19 @@ def new_lease() -> dict[str, Any]:
     }
 
 
-def next_token() -> dict[str, Any]:
+def next_token() -> Columns:
     """Return the column of the next fencing token."""
     # It follows the clock, so it also grows if the record was deleted or restored.
     token = Greatest(F("fencing_token") + 1, ClockMilliseconds())
     return {"fencing_token": Reported(token)}
 
 
-def next_acquisition() -> dict[str, Any]:
+def next_acquisition() -> Columns:
     """Return the columns of the acquisition that follows that of the record."""
     return {**new_lease(), **next_token()}
 
 
-def next_tick() -> dict[str, Any]:
+def next_tick() -> Columns:
     """Return the columns that begin a tick."""
     due_at = Coalesce(F("due_at"), instant("tick"))
     return {
@@ -150,7 +151,9 @@ def next_tick() -> dict[str, Any]:
     }
 
 
-NO_REQUEST = {"asked_at": None, "asked_by": None, "asked_why": None}
+def no_request() -> Columns:
+    """Return the columns of a record without a request to run the job."""
+    return {"asked_at": None, "asked_by": None, "asked_why": None}
 
 
 def to_acquire() -> Records:
@@ -177,60 +180,60 @@ def as_requested(records: Records) -> Records:
 
 
 @Acquisition
-def acquire() -> Any:
+def acquire() -> Changes:
     """Acquire a lock that is free."""
     return to_acquire().update(**next_acquisition())
 
 
 @Acquisition
-def acquire_for_operator() -> Any:
+def acquire_for_operator() -> Changes:
     """Acquire a lock, also one that only ``lock_at_least_for`` keeps."""
     return to_start().update(**next_acquisition())
 
 
 @Acquisition
-def acquire_for_request() -> Any:
+def acquire_for_request() -> Changes:
     """Acquire a lock as an operator, and close the request for that."""
-    return as_requested(to_start()).update(**next_acquisition(), **NO_REQUEST)
+    return as_requested(to_start()).update(**next_acquisition(), **no_request())
 
 
 @Acquisition
-def begin_tick() -> Any:
+def begin_tick() -> Changes:
     """Acquire a lock that is free, for a tick of its schedule."""
     return as_decided(to_acquire()).update(**next_acquisition(), **next_tick())
 
 
 @Acquisition
-def begin_tick_for_operator() -> Any:
+def begin_tick_for_operator() -> Changes:
     """Acquire a lock as an operator, for a tick of its schedule."""
     return as_decided(to_start()).update(**next_acquisition(), **next_tick())
 
 
 @Acquisition
-def begin_tick_for_request() -> Any:
+def begin_tick_for_request() -> Changes:
     """Acquire a lock for a tick of its schedule, and close the request for that."""
     records = as_requested(as_decided(to_start()))
-    return records.update(**next_acquisition(), **next_tick(), **NO_REQUEST)
+    return records.update(**next_acquisition(), **next_tick(), **no_request())
 
 
-def creation(build: Callable[[], Any]) -> InsertReturning:
-    """Return the statement, which tells the token."""
+def creation(build: Callable[[], Row]) -> InsertReturning:
+    """Return the statement, which returns the token."""
     return InsertReturning(build, column="fencing_token")
 
 
 @creation
-def create() -> Any:
+def create() -> Row:
     """Create the record of a lock that is held from the beginning."""
     token = {"fencing_token": Reported(ClockMilliseconds())}
     return LockRecord, {"name": text("name"), **new_lease(), **token}
 
 
 @Insert
-def create_free() -> Any:
+def create_free() -> Row:
     """Create the record of a lock that nobody holds."""
     return LockRecord, {
         "name": text("name"),
-        "lock_until": NEVER,
+        "lock_until": datetime(1970, 1, 1, tzinfo=UTC),
         "locked_by": "",
         "locked_at": DatabaseNow(),
         # See Note [A clock that was set back].
@@ -239,7 +242,7 @@ def create_free() -> Any:
 
 
 @Update
-def become_writer() -> Any:
+def become_writer() -> Changes:
     """Write nothing, but wait for SQLite's one writer."""
     return Records(LockRecord).filter(name="").update(locked_by="")
 
@@ -257,34 +260,34 @@ def ours() -> Records:
     return held_by("locked_by").filter(released_at=None)
 
 
-def longer_lease() -> dict[str, Any]:
+def longer_lease() -> Columns:
     """Return the column of a lease that counts from now, and is not shorter."""
     until = Greatest(F("lock_until"), DatabaseNow() + duration("at_most"))
     return {"lock_until": until}
 
 
 @Update
-def extend() -> Any:
+def extend() -> Changes:
     """Extend a lease that is valid."""
     return ours().update(**longer_lease(), extended_at=DatabaseNow())
 
 
 @Update
-def extend_both() -> Any:
+def extend_both() -> Changes:
     """Extend a lease that is valid, and change ``lock_at_least_for``."""
     at_least_until = DatabaseNow() + duration("at_least")
     columns = {"extended_at": DatabaseNow(), "lock_at_least_until": at_least_until}
     return ours().update(**longer_lease(), **columns)
 
 
-@Update.waiting("10ms")
-def heartbeat() -> Any:
+@HastyUpdate
+def heartbeat() -> Changes:
     """Extend a lease that is valid, or fail at once if a transaction has its record."""
     return ours().update(**longer_lease(), extended_at=DatabaseNow())
 
 
 @Probe
-def probe() -> Any:
+def probe() -> QuerySet[Any, Any]:
     """Fail at once if a transaction has the record."""
     return the_record().values_list("name")
 
@@ -298,13 +301,13 @@ def released_now() -> Expression:
     return Greatest(DatabaseNow(), F("locked_at"))
 
 
-def no_lease() -> dict[str, Any]:
+def no_lease() -> Columns:
     """Return the columns of a lock that is free from now on."""
     # See Note [A clock that was set back].
     return {"lock_until": F("locked_at"), "released_at": released_now()}
 
 
-def kept_lease() -> dict[str, Any]:
+def kept_lease() -> Columns:
     """Return the columns of a lock that ``lock_at_least_for`` may keep."""
     # If the clock was set back, keep the lock no longer than if acquired now.
     longest = DatabaseNow() + duration("at_least")
@@ -320,7 +323,7 @@ def our_open_run() -> Records:
     return the_record().filter(locked_by=run, open_run=run)
 
 
-def run_over() -> dict[str, Any]:
+def run_over() -> Columns:
     """Return the columns of a run that has ended."""
     return {
         "last_run": text("locked_by"),
@@ -330,7 +333,7 @@ def run_over() -> dict[str, Any]:
     }
 
 
-def succeeded() -> dict[str, Any]:
+def succeeded() -> Columns:
     """Return the columns of a run that has succeeded; see ``next_usual()``."""
     usual, took = F("usual"), seconds("took")
     counted = Least(usual * 2 + 15, Greatest(usual * 0.75, took))
@@ -343,7 +346,7 @@ def succeeded() -> dict[str, Any]:
     }
 
 
-def failed() -> dict[str, Any]:
+def failed() -> Columns:
     """Return the columns of a run that has failed."""
     outcome = {"outcome": RunOutcome.FAILED.value, "failures": F("failures") + 1}
     return {**run_over(), **outcome}
@@ -354,7 +357,7 @@ def failed() -> dict[str, Any]:
 
 
 @Update
-def release_succeeded() -> Any:
+def release_succeeded() -> Changes:
     """Release a lock whose job has succeeded."""
     return (
         our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**no_lease(), **succeeded())
@@ -362,7 +365,7 @@ def release_succeeded() -> Any:
 
 
 @Update
-def release_succeeded_kept() -> Any:
+def release_succeeded_kept() -> Changes:
     """Release a lock whose job has succeeded, or keep it as configured."""
     return (
         our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**kept_lease(), **succeeded())
@@ -370,33 +373,33 @@ def release_succeeded_kept() -> Any:
 
 
 @Update
-def release_tick() -> Any:
+def release_tick() -> Changes:
     """Release a lock whose tick has succeeded."""
     due_at = instant("due_at")
     return our_open_run().update(**no_lease(), **succeeded(), due_at=due_at)
 
 
 @Update
-def release_tick_kept() -> Any:
+def release_tick_kept() -> Changes:
     """Release a lock whose tick has succeeded, or keep it as configured."""
     due_at = instant("due_at")
     return our_open_run().update(**kept_lease(), **succeeded(), due_at=due_at)
 
 
 @Update
-def release_failed() -> Any:
+def release_failed() -> Changes:
     """Release a lock whose job has failed."""
     return our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**no_lease(), **failed())
 
 
 @Update
-def release_failed_kept() -> Any:
+def release_failed_kept() -> Changes:
     """Release a lock whose job has failed, or keep it as configured."""
     return our_open_run().filter(ASYNCHRONOUS_COMMIT).update(**kept_lease(), **failed())
 
 
 @Update
-def give_back() -> Any:
+def give_back() -> Changes:
     """Release a lock whose body never began, and reopen its tick and its request."""
     is_tick = Q(tick=instant("tick"))
     return our_open_run().update(
@@ -423,7 +426,7 @@ def give_back() -> Any:
 
 
 @Update
-def release_no_run() -> Any:
+def release_no_run() -> Changes:
     """Release an acquisition without an open run, such as a lost one."""
     records = the_record().filter(locked_by=text("locked_by"), released_at=None)
     return records.update(**no_lease())
@@ -435,7 +438,7 @@ def is_our_last(*outcomes: RunOutcome) -> Q:
     return Q(open_run=run) | Q(last_run=run, outcome__in=known)
 
 
-def loss(ended_at: Any) -> dict[str, Any]:
+def loss(ended_at: Expression) -> Columns:
     """Return the columns of a run that lost its lock, unless another run is last."""
     run = text("locked_by")
     is_open = Q(open_run=run)
@@ -466,7 +469,7 @@ def loss(ended_at: Any) -> dict[str, Any]:
 
 
 @Update
-def account_for_loss() -> Any:
+def account_for_loss() -> Changes:
     """Account for a run whose lock is lost while its body goes on."""
     # Not for a lost one, which may have ended: this may come late from another thread.
     ended_at = Case(
@@ -478,7 +481,7 @@ def account_for_loss() -> Any:
 
 
 @Update
-def account_for_lost_end() -> Any:
+def account_for_lost_end() -> Changes:
     """Account for a run whose lock was lost, when its body has ended."""
     instants = UTCDateTimeField()
     ended_at = Case(
@@ -493,7 +496,7 @@ def account_for_lost_end() -> Any:
 
 
 @Update
-def note_unrecorded() -> Any:
+def note_unrecorded() -> Changes:
     """Note that the history of a run could not be written."""
     return the_record().update(unrecorded_at=DatabaseNow())
 
@@ -502,7 +505,7 @@ def note_unrecorded() -> Any:
 
 
 @Update
-def fence() -> Any:
+def fence() -> Changes:
     """Write the record as it is, so that nobody else can before the commit."""
     return ours().update(locked_by=F("locked_by"))
 
@@ -511,7 +514,7 @@ def fence() -> Any:
 
 
 @Update
-def force_release() -> Any:
+def force_release() -> Changes:
     """Release the lock of an acquisition, and account for its run."""
     # ShedLock may have acquired the lock since its run was left open.
     records = the_record().filter(held() | has_open_run(), locked_by=text("before"))
@@ -525,13 +528,13 @@ def force_release() -> Any:
 
 
 @Update
-def force_extend() -> Any:
+def force_extend() -> Changes:
     """Extend the lease of an acquisition."""
     return held_by("before").update(**longer_lease())
 
 
 @Update
-def pause_again() -> Any:
+def pause_again() -> Changes:
     """Replace a pause by another one."""
     ended_at = Least(F("lock_until"), DatabaseNow())
     return held_by("before").update(
@@ -540,7 +543,7 @@ def pause_again() -> Any:
 
 
 @Update
-def request_run() -> Any:
+def request_run() -> Changes:
     """Ask for a run of the lock's job."""
     return the_record().update(
         asked_at=DatabaseNow(), asked_by=text("asked_by"), asked_why=text("asked_why")
@@ -548,22 +551,22 @@ def request_run() -> Any:
 
 
 @Update
-def withdraw_request() -> Any:
+def withdraw_request() -> Changes:
     """Close a request that is still open."""
-    return as_requested(the_record()).update(**NO_REQUEST)
+    return as_requested(the_record()).update(**no_request())
 
 
 # --- Read ----------------------------------------------------------------------------
 
 
 @Select
-def holder() -> Any:
+def holder() -> QuerySet[Any, Any]:
     """Tell who has acquired the lock last, for how long, and which run is open."""
     columns = ("locked_by", "remaining", "open_run", "locked_at", "lock_until")
     return the_record().with_status().values_list(*columns)
 
 
 @Select
-def last_run() -> Any:
+def last_run() -> QuerySet[Any, Any]:
     """Tell which run was accounted for last."""
     return the_record().values_list("last_run", "outcome", "started_at", "ended_at")

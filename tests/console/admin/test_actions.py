@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,6 @@ from django_shedlock.locks.status import LockState
 from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.providers.database.statements import NEVER
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.durations import rounded_up
@@ -765,9 +764,9 @@ def test_selection_of_all_locks_is_not_loaded(
 ) -> None:
     """Of "select all" the database sends as many locks as are refused, and no more."""
     monkeypatch.setattr(actions, "MOST_LOCKS", 2)
+    times = dict.fromkeys(("locked_at", "lock_until"), datetime(1970, 1, 1, tzinfo=UTC))
     LockRecord.objects.bulk_create(
-        LockRecord(name=f"job-{n}", locked_by="", lock_until=NEVER, locked_at=NEVER)
-        for n in range(9)
+        LockRecord(name=f"job-{n}", locked_by="", **times) for n in range(9)
     )
     everything = {
         "action": "release_selected",

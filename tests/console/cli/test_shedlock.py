@@ -280,7 +280,7 @@ def test_list_has_a_limit() -> None:
 @pytest.mark.each_store
 def test_list_reads_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many locks there are, few are read at once, and none is left out."""
-    monkeypatch.setattr(reading, "PAGE", 2)
+    monkeypatch.setattr(reading, "RECORDS_PER_READ", 2)
     names = [f"import:{number}" for number in range(5)]
     for name in names:
         take(name)

@@ -18,7 +18,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.database import DatabaseLockProvider, reading
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.lateness import be_overdue
@@ -184,7 +184,7 @@ def test_many_locks_are_read_in_batches(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     """Neither records, actions nor runs are asked for with too many parameters."""
-    monkeypatch.setattr("django_shedlock.providers.database.reading.PAGE", 2)
+    monkeypatch.setattr(reading, "RECORDS_PER_READ", 2)
     names = [f"job {number}" for number in range(5)]
     for name in names:
         end_run(name, FAILED)

@@ -538,7 +538,7 @@ def test_long_conflict_is_not_waited_for_again(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite that was busy for its whole timeout is not asked six times."""
-    monkeypatch.setattr(connecting, "PATIENCE", 0)
+    monkeypatch.setattr(connecting, "BUSY_TIMEOUT_SECONDS", 0)
     failing = Failing(conflict(), times=1000)
     with connection.execute_wrapper(failing):
         assert try_from(provider, configure()) is CONTENDED
@@ -551,7 +551,7 @@ def test_release_has_more_patience(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock that one busy timeout of SQLite keeps from its release would stay held."""
-    monkeypatch.setattr(connecting, "PATIENCE", 0)
+    monkeypatch.setattr(connecting, "BUSY_TIMEOUT_SECONDS", 0)
     lock = take_from(provider, configure())
     failing = Failing(conflict(), times=4)
     with connection.execute_wrapper(Only("UPDATE", failing)):
@@ -564,7 +564,7 @@ def test_record_made_meanwhile_is_no_error_however_slow_the_disk_is(
     provider: DatabaseLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An INSERT that comes second is tried again, also after a long wait before it."""
-    monkeypatch.setattr(connecting, "PATIENCE", 0)
+    monkeypatch.setattr(connecting, "BUSY_TIMEOUT_SECONDS", 0)
     came_first = Failing(IntegrityError("duplicate key"), times=1)
     with connection.execute_wrapper(Only("INSERT", came_first)):
         assert isinstance(try_from(provider, configure()), Lock)

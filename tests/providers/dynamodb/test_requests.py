@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from botocore.httpsession import URLLib3Session
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import JobState, LockHolder
-from django_shedlock.providers.dynamodb import SECOND, TRIES, DynamoDBLockProvider
+from django_shedlock.providers.dynamodb import REQUEST_TRIES, DynamoDBLockProvider
 from django_shedlock.providers.entries import Entry
 from tests.support.dynamodb_fixtures import LOGIN
 from tests.support.forks import assert_child_connects_anew, forked
@@ -125,7 +126,7 @@ def test_lease_below_a_second() -> None:
     """DynamoDB tells whole seconds."""
     locks = DynamoDBLockProvider("default", **LOGIN)
     with pytest.raises(InvalidLockConfiguration, match="too short"):
-        try_from(locks, configure(lock_at_most_for=SECOND / 2))
+        try_from(locks, configure(lock_at_most_for=timedelta(milliseconds=500)))
 
 
 def test_each_write_counts(locks: DynamoDBLockProvider) -> None:
@@ -304,8 +305,8 @@ def test_reply_lost_and_overtaken(
 @pytest.mark.parametrize(
     "faults",
     [
-        [late] * TRIES,
-        [broken] * TRIES,
+        [late] * REQUEST_TRIES,
+        [broken] * REQUEST_TRIES,
         [closed, unsent, unsent],
         [late, *[throttled] * 2],
     ],
@@ -333,10 +334,10 @@ def test_throttled_table(
     locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch, fault: Reply
 ) -> None:
     """It is asked again, but not for long; then it is certain that nothing was done."""
-    with replies(monkeypatch, *[fault] * (TRIES - 1)):
+    with replies(monkeypatch, *[fault] * (REQUEST_TRIES - 1)):
         lock = take_from(locks, configure())
     assert locks.release(lock)
-    with replies(monkeypatch, *[fault] * TRIES):
+    with replies(monkeypatch, *[fault] * REQUEST_TRIES):
         with pytest.raises(LockProviderError, match="'job' in DynamoDB") as raised:
             try_from(locks, configure())
     assert not raised.value.is_uncertain
@@ -347,10 +348,10 @@ def test_error_after_a_lost_reply_is_certain(
     locks: DynamoDBLockProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the last request of this thread met is not that of the next one."""
-    with replies(monkeypatch, *[late] * TRIES):
+    with replies(monkeypatch, *[late] * REQUEST_TRIES):
         with pytest.raises(LockProviderError):
             try_from(locks, configure())
-    with replies(monkeypatch, *[throttled] * TRIES):
+    with replies(monkeypatch, *[throttled] * REQUEST_TRIES):
         with pytest.raises(LockProviderError) as raised:
             try_from(locks, configure("other"))
     assert not raised.value.is_uncertain

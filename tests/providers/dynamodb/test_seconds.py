@@ -15,10 +15,11 @@ import pytest
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState
-from django_shedlock.providers.dynamodb import SECOND, DynamoDBLockProvider
+from django_shedlock.providers.dynamodb import DynamoDBLockProvider
 from tests.support.locks import MINUTE, configure, status_of, take_from, try_from
 
 NOON = 1_800_000_000
+SECOND = timedelta(seconds=1)
 
 
 class Date:

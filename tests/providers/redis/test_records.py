@@ -227,7 +227,7 @@ def test_many_locks_are_listed(
     locks: RedisLockProvider, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than one round trip reads."""
-    monkeypatch.setattr("django_shedlock.providers.redis.BATCH", 3)
+    monkeypatch.setattr("django_shedlock.providers.redis.READ_BATCH_SIZE", 3)
     names = [f"job {number}" for number in range(8)]
     for name in names:
         take_from(locks, configure(name))

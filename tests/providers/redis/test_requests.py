@@ -170,7 +170,7 @@ def test_request_that_is_sent_again_writes(
     assert warm.acquire(lock) is None
     assert changes() > before
     before = changes()
-    assert warm.server.run("job", redis_records.WRITE, mark, "another") == 1
+    assert warm.server.run("job", redis_records.Script.WRITE, mark, "another") == 1
     assert changes() > before
     assert warm.read("job")[:2] == (entry, mark)
 
