@@ -11,7 +11,7 @@ import pytest
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.testing.contract import harness
-from django_shedlock.testing.contract.faults import OF_A_LOCK, FaultContract
+from django_shedlock.testing.contract.faults import FaultContract
 from django_shedlock.testing.contract.races import RaceContract, overlaps
 from tests.providers import test_memory
 from tests.support import broken_contract as broken
@@ -98,7 +98,7 @@ def test_broken_rule_is_found(
     """The test passes with the provider that breaks no rule, and fails with this."""
     run(MemoryLockProvider, name)
     # What will never be needs no patience; what will be may take its time.
-    monkeypatch.setattr(harness, "PATIENCE", 1)
+    monkeypatch.setattr(harness, "WAIT_LIMIT_SECONDS", 1)
     with pytest.raises((AssertionError, ExceptionGroup, pytest.fail.Exception)):
         run(backend, name)
 
@@ -164,7 +164,7 @@ def test_overlap_is_found(
 def test_hidden_failure_is_found() -> None:
     """A lock that is "held" since its store fails would hide that no job runs."""
     with pytest.raises(pytest.fail.Exception):
-        Faults().test_unreachable_store({}, OF_A_LOCK["acquire"])
+        Faults().test_unreachable_store({}, "acquire")
     with pytest.raises(pytest.fail.Exception):
         Faults().test_unreachable_list({})
 
@@ -174,7 +174,7 @@ def test_failure_without_a_name_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Faults, "backend", broken.FailsWithoutNames)
     for call in ("acquire", "extend", "release"):
         with pytest.raises(AssertionError):
-            Faults().test_unreachable_store({}, OF_A_LOCK[call])
+            Faults().test_unreachable_store({}, call)
 
 
 def test_clock_without_a_store_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.memory import MemoryLockProvider
-from django_shedlock.testing import MEMORY
+from django_shedlock.testing import MEMORY_PROVIDERS
 from tests.support.forks import forked, thread_inside
 
 
@@ -35,7 +35,7 @@ def test_one_instance_per_process() -> None:
 
 def test_overridden_settings_make_a_new_provider() -> None:
     """A test may exchange the providers, and gets the old ones back."""
-    with override_settings(SHEDLOCK_PROVIDERS=MEMORY):
+    with override_settings(SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS):
         assert isinstance(get_provider(), MemoryLockProvider)
     assert isinstance(get_provider(), DatabaseLockProvider)
 
@@ -54,7 +54,10 @@ def test_unknown_alias() -> None:
         {"BACKEND": "django_shedlock.providers.memory.Nothing"},
         {"BACKEND": "datetime.timedelta"},
         {"BACKEND": "builtins.dict"},
-        {"BACKEND": MEMORY["default"]["BACKEND"], "OPTIONS": {"usng": "default"}},
+        {
+            "BACKEND": MEMORY_PROVIDERS["default"]["BACKEND"],
+            "OPTIONS": {"usng": "default"},
+        },
         "django_shedlock.providers.memory.MemoryLockProvider",
     ],
 )
@@ -68,7 +71,7 @@ def test_broken_entry_is_improperly_configured(parameters: Any) -> None:
 def test_no_password_is_told() -> None:
     """A log or a check is read by more people than the settings."""
     options = {"url": "redis://me:s3cret@host", "sentinel_password": "s3cret"}
-    entry = {**MEMORY["default"], "OPTIONS": options}
+    entry = {**MEMORY_PROVIDERS["default"], "OPTIONS": options}
     with override_settings(SHEDLOCK_PROVIDERS={"default": entry}):
         with pytest.raises(ImproperlyConfigured) as raised:
             get_provider()
@@ -108,7 +111,7 @@ class StayingProvider(MemoryLockProvider):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @override_settings(
     SHEDLOCK_PROVIDERS={
-        **MEMORY,
+        **MEMORY_PROVIDERS,
         "slow": {"BACKEND": f"{__name__}.StayingProvider"},
     }
 )
@@ -131,7 +134,7 @@ def test_schedule_is_refused_where_no_ticks_are_kept(
     """A provider that can't run each tick once says so, and runs nothing."""
     monkeypatch.setattr(MemoryLockProvider, "keeps_ticks", False)
     with (
-        override_settings(SHEDLOCK_PROVIDERS=MEMORY),
+        override_settings(SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS),
         pytest.raises(InvalidLockConfiguration, match="'default' keeps no ticks") as no,
     ):
         execute(lambda: pytest.fail("it runs"), "job", schedule="@hourly")

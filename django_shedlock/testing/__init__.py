@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-MEMORY = {"default": {"BACKEND": "django_shedlock.testing.times.OneClockProvider"}}
+MEMORY_PROVIDERS = {
+    "default": {"BACKEND": "django_shedlock.testing.times.OneClockProvider"}
+}
 
 
 def unlocked() -> override_settings:
@@ -55,7 +57,7 @@ class LockedInMemory(override_settings):
     """See locked_in_memory()."""
 
     def __init__(self) -> None:
-        super().__init__(SHEDLOCK_PROVIDERS=MEMORY)
+        super().__init__(SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS)
         self._outer: dict[str, LockProvider] = {}
 
     def enable(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from django.db import connections
 
-PATIENCE = 240
-"""Seconds: what has not happened by then never will. No test waits for them to pass."""
+WAIT_LIMIT_SECONDS = 240
+"""What has not happened by then never will. No test waits for them to pass."""
 
 # Forked from a clean process: a fork of pytest would share its sockets and threads.
 context: Any = multiprocessing.get_context("forkserver")
@@ -31,7 +31,7 @@ class Parent:
 
     def wait(self) -> Any:
         """Wait until the test sends something; return it."""
-        if not self._pipe.poll(PATIENCE):
+        if not self._pipe.poll(WAIT_LIMIT_SECONDS):
             raise AssertionError("the test sent nothing")
         return self._pipe.recv()
 
@@ -60,7 +60,7 @@ class Worker:
         return self._next("returned")
 
     def _next(self, expected: str) -> Any:
-        if not self._pipe.poll(PATIENCE):
+        if not self._pipe.poll(WAIT_LIMIT_SECONDS):
             raise AssertionError(f"{self.process.name} did not answer in time")
         outcome, value = self._pipe.recv()
         assert outcome == expected, value
@@ -76,7 +76,7 @@ class Worker:
     def kill(self) -> None:
         """End the process at once, as the kernel or a lost host does."""
         self.process.kill()
-        self.process.join(PATIENCE)
+        self.process.join(WAIT_LIMIT_SECONDS)
 
     def stop(self) -> None:
         """Stop the process, as a long pause of its host does."""

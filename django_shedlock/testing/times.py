@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from django.db.backends.base.base import BaseDatabaseWrapper
+
 from django_shedlock import conf
 from django_shedlock.clocks import aware, host_now, local_text
 from django_shedlock.providers import get_provider
@@ -16,7 +18,7 @@ from django_shedlock.testing.attempts import attempts_here
 
 
 class OneClockProvider(MemoryLockProvider):
-    """The provider of ``locked_in_memory()``: the wall clock ends its leases, too."""
+    """The provider of ``locked_in_memory()``: the wall clock also ends its leases."""
 
     moment: datetime | None = None
     """The time of ``run_as_if_at()``."""
@@ -84,13 +86,19 @@ def reopen_tick(store: LockProvider, name: str) -> None:
     # Only now, since they load the models, and a project may import this before.
     from django_shedlock.models import LockRecord
     from django_shedlock.providers.database import DatabaseLockProvider
-    from django_shedlock.sql.compiling import Update
+    from django_shedlock.sql.compiling import Changes, Update
     from django_shedlock.sql.connections import run
 
     if isinstance(store, DatabaseLockProvider):
         records = LockRecord.objects.filter(name=name)
-        forget = Update(lambda: (records, {"tick": None, "caught_up_tick": None}))
-        run(lambda connection, _: forget(connection), store.using)
+
+        def build() -> Changes:
+            return records, {"tick": None, "caught_up_tick": None}
+
+        def forget(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+            Update(build)(connection)
+
+        run(forget, store.using)
     elif isinstance(store, EntryLockProvider):
         written = False
         while not written:

@@ -17,7 +17,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.testing.contract.locking import ROUNDS, WORKERS
+from django_shedlock.testing.contract.locking import ROUND_COUNT, WORKER_COUNT
 from tests.models import Counter
 from tests.support.history import Acquisition, recorded, violations
 from tests.support.locks import configure, take_at_last, take_from, try_from, try_once
@@ -87,7 +87,7 @@ def add_to_counters(provider: DatabaseLockProvider) -> list[Acquisition]:
     history: list[Acquisition] = []
     # Written outside the worker's outer transaction, as another system would.
     with closing(connection.copy()) as other, other.cursor() as cursor:
-        for turn in range(ROUNDS):
+        for turn in range(ROUND_COUNT):
             name = ("even", "odd")[turn % 2]
             asked = time.monotonic()
             lock = take_at_last(provider, configure(name))
@@ -116,9 +116,9 @@ def totals() -> list[int]:
 @pytest.mark.parametrize("in_transaction", [False, True])
 def test_processes_never_overlap(in_transaction: bool) -> None:
     """Eight processes lose no step of two counters, in a transaction or not."""
-    with workers(WORKERS, count, in_transaction) as counting:
+    with workers(WORKER_COUNT, count, in_transaction) as counting:
         history = [one for each in counting for one in each.result()]
-    assert totals() == [WORKERS * ROUNDS // 2] * 2
+    assert totals() == [WORKER_COUNT * ROUND_COUNT // 2] * 2
     assert [*violations(history)] == []
 
 
@@ -126,7 +126,7 @@ def count_on_sqlite(parent: Parent, in_transaction: bool) -> list[Acquisition]:
     history: list[Acquisition] = []
     with transaction.atomic() if in_transaction else nullcontext():
         provider = DatabaseLockProvider("default")
-        for turn in range(ROUNDS):
+        for turn in range(ROUND_COUNT):
             name = ("even", "odd")[turn % 2]
             asked = time.monotonic()
             lock = take_at_last(provider, configure(name))
@@ -143,9 +143,9 @@ def count_on_sqlite(parent: Parent, in_transaction: bool) -> list[Acquisition]:
 @pytest.mark.parametrize("in_transaction", [False, True])
 def test_processes_never_overlap_on_sqlite(in_transaction: bool) -> None:
     """Eight processes lose no step of two counters in one file."""
-    with workers(WORKERS, count_on_sqlite, in_transaction) as counting:
+    with workers(WORKER_COUNT, count_on_sqlite, in_transaction) as counting:
         history = [one for each in counting for one in each.result()]
-    assert totals() == [WORKERS * ROUNDS // 2] * 2
+    assert totals() == [WORKER_COUNT * ROUND_COUNT // 2] * 2
     assert [*violations(history)] == []
 
 

@@ -28,10 +28,10 @@ from tests.support.web import Sent, Web, serving
 PROCESS = """
 import sys
 from django.conf import settings
-from django_shedlock.testing import MEMORY
+from django_shedlock.testing import MEMORY_PROVIDERS
 settings.configure(
     INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.pings"],
-    SHEDLOCK_PROVIDERS=MEMORY,
+    SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS,
     SHEDLOCK_PINGS={"*": sys.argv[1] + "/{name}"},
 )
 import django

@@ -30,7 +30,7 @@ from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql.fields import DatabaseNow
-from django_shedlock.testing import MEMORY
+from django_shedlock.testing import MEMORY_PROVIDERS, force_release, held_elsewhere
 from tests.support.jobs import only_jobs_of
 from tests.support.lateness import (
     DAY,
@@ -425,7 +425,7 @@ def test_store_that_fails_breaks_no_scrape(caplog: pytest.LogCaptureFixture) -> 
 
 def test_provider_that_fails_hides_no_other() -> None:
     """Each provider has its own shedlock_store_up."""
-    providers = {"broken": {"BACKEND": "no.such.provider"}, **MEMORY}
+    providers = {"broken": {"BACKEND": "no.such.provider"}, **MEMORY_PROVIDERS}
     with override_settings(SHEDLOCK_PROVIDERS=providers):
         page = Client().get("/public").content.decode()
     assert 'shedlock_store_up{provider="broken"} 0.0' in page
@@ -510,9 +510,12 @@ def test_view_is_in_no_transaction() -> None:
 WORKERS = """
 import django
 from django.conf import settings
-from django_shedlock.testing import MEMORY
+from django_shedlock.testing import MEMORY_PROVIDERS
 
-settings.configure(INSTALLED_APPS=["django_shedlock"], SHEDLOCK_PROVIDERS=MEMORY)
+settings.configure(
+    INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.prometheus"],
+    SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS,
+)
 django.setup()
 
 import os

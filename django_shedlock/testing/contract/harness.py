@@ -18,13 +18,12 @@ from django_shedlock.locks.status import LockHolder, LockStatus
 from django_shedlock.providers import provider_instances, use_instances
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
-from django_shedlock.testing.processes import PATIENCE
+from django_shedlock.testing.processes import WAIT_LIMIT_SECONDS
 
 Options = dict[str, Any]
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
-SHORT = timedelta(milliseconds=50)
 
 
 class Contract:
@@ -103,7 +102,7 @@ class Contract:
     @property
     def short(self) -> timedelta:
         """A lease whose end a test can wait for."""
-        return self.at_least(SHORT)
+        return self.at_least(timedelta(milliseconds=50))
 
 
 def configure(
@@ -151,7 +150,7 @@ def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
 
 def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
     """Try until the lock is ours."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_LIMIT_SECONDS
     while time.monotonic() < deadline:
         lock = try_from(provider, configuration)
         if isinstance(lock, Lock):
@@ -206,7 +205,7 @@ def pause(provider: LockProvider, lasting: timedelta = HOUR) -> Lock:
 
 def wait_for(condition: Callable[[], Any], pause: float = 0.01) -> Any:
     """Return the first true result of ``condition``."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_LIMIT_SECONDS
     while not (result := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(pause)

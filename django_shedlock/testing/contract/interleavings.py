@@ -18,14 +18,12 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import BY_SCHEDULER, Start, Trigger
 from django_shedlock.testing.contract.harness import (
     HOUR,
-    SHORT,
     Contract,
     let_its_clock_move,
     status_of,
 )
 
-BY_OPERATOR = Start(Trigger.OPERATOR)
-BY_OTHERS = {RunOutcome.ABANDONED, RunOutcome.LOST}
+STARTED_BY_OPERATOR = Start(Trigger.OPERATOR)
 
 
 @dataclass
@@ -102,7 +100,10 @@ class Accounts:
             self.account(run, RunOutcome.LOST)
             self.failures += 1
             self.has_end = has_ended
-        elif self.last_run == run and self.outcome in BY_OTHERS:
+        elif self.last_run == run and self.outcome in {
+            RunOutcome.ABANDONED,
+            RunOutcome.LOST,
+        }:
             was_known = self.outcome == RunOutcome.LOST and self.has_end
             self.outcome, self.has_end = RunOutcome.LOST, has_ended or was_known
         self.lost_run = run
@@ -196,7 +197,7 @@ class Interleaving:
         self.begin()
 
     def start_by_operator(self) -> None:
-        self.begin(BY_OPERATOR)
+        self.begin(STARTED_BY_OPERATOR)
 
     def die(self) -> None:
         lock = self.begin(lease=self.contract.short)
@@ -206,7 +207,7 @@ class Interleaving:
 
     def pause(self) -> None:
         identity = Pause("alice", "no reason").identity()
-        self.begin(BY_OPERATOR, opens_run=False, identity=identity)
+        self.begin(STARTED_BY_OPERATOR, opens_run=False, identity=identity)
 
     def acquire_again(self) -> None:
         lock, record = self.some_lock(), self.record
@@ -282,7 +283,7 @@ class Interleaving:
             replaced = self.provider.replace(status, HOUR, locked_by=later)
             assert replaced == record.is_held
             if replaced:
-                record.begin(later, BY_OPERATOR, opens_run=False)
+                record.begin(later, STARTED_BY_OPERATOR, opens_run=False)
                 self.newest_token = status_of(self.provider).fencing_token
 
     def request(self) -> None:
@@ -316,7 +317,7 @@ class Interleaving:
             self.contract.forget_record(self.provider, "job")
             self.record = None
             # Some tokens are the clock's milliseconds, and so many were given.
-            let_its_clock_move(self.provider, SHORT)
+            let_its_clock_move(self.provider, timedelta(milliseconds=50))
 
 
 class InterleavingContract(Contract):

@@ -24,10 +24,10 @@ from django_shedlock.testing.contract.harness import (
     try_from,
     wait_for,
 )
-from django_shedlock.testing.processes import PATIENCE
+from django_shedlock.testing.processes import WAIT_LIMIT_SECONDS
 
-WORKERS = 8
-ROUNDS = 12
+WORKER_COUNT = 8
+ROUND_COUNT = 12
 
 
 class LockingContract(Contract):
@@ -243,10 +243,11 @@ class LockingContract(Contract):
     def test_threads_never_overlap(self, provider: LockProvider) -> None:
         """Eight threads on two locks, each with a counter that must not lose a step."""
         counters = Counters(provider)
-        with ThreadPoolExecutor(WORKERS) as pool:
-            for worker in [pool.submit(closing, counters.work) for _ in range(WORKERS)]:
-                worker.result(PATIENCE)
-        assert counters.values == counters.expected(WORKERS)
+        with ThreadPoolExecutor(WORKER_COUNT) as pool:
+            working = [pool.submit(closing, counters.work) for _ in range(WORKER_COUNT)]
+            for worker in working:
+                worker.result(WAIT_LIMIT_SECONDS)
+        assert counters.values == counters.expected(WORKER_COUNT)
 
 
 class Counters:
@@ -259,7 +260,7 @@ class Counters:
         self.values: dict[str, int] = dict.fromkeys(self.names, 0)
 
     def work(self) -> None:
-        for turn in range(ROUNDS):
+        for turn in range(ROUND_COUNT):
             name = self.names[turn % 2]
             lock = take_at_last(self.provider, configure(name))
             value = self.values[name]
@@ -268,4 +269,4 @@ class Counters:
             assert self.provider.release(lock)
 
     def expected(self, workers: int) -> dict[str, int]:
-        return dict.fromkeys(self.names, workers * ROUNDS // 2)
+        return dict.fromkeys(self.names, workers * ROUND_COUNT // 2)

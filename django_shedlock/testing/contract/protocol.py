@@ -9,7 +9,6 @@ the store has written; a worker's own clock may run faster or slower than that.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -33,7 +32,7 @@ from django_shedlock.locks.status import LockState
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.testing.contract.harness import Contract, force_release, try_from
 
-UNIT = timedelta(seconds=1000)
+TIME_UNIT = timedelta(seconds=1000)
 names: Iterator[str] = (f"protocol-{number}" for number in count())
 
 
@@ -124,13 +123,15 @@ class Protocol(RuleBasedStateMachine):
 
     def refreshed(self, lock: Lock) -> int:
         """Return the deadline that the worker got if it had to ask the store."""
-        left = round(lock.remaining() / UNIT)
+        left = round(lock.remaining() / TIME_UNIT)
         return self.local_now + left
 
     @rule(target=locks, at_most=st.integers(1, 5), at_least=st.integers(0, 5))
     def acquire(self, at_most: int, at_least: int) -> Any:
         at_least = min(at_least, at_most)
-        configuration = LockConfiguration(self.name, at_most * UNIT, at_least * UNIT)
+        configuration = LockConfiguration(
+            self.name, at_most * TIME_UNIT, at_least * TIME_UNIT
+        )
         acquired = try_from(self.provider, configuration)
         assert isinstance(acquired, Lock) == self.model.acquire(at_most, at_least)
         if not isinstance(acquired, Lock):
@@ -145,7 +146,7 @@ class Protocol(RuleBasedStateMachine):
     def extend(self, lock: Lock, at_most: int) -> None:
         knew, was_given_back = self.knows_loss(lock), not lock.is_ours
         try:
-            lock.extend(at_most * UNIT)
+            lock.extend(at_most * TIME_UNIT)
         except LockLost:
             assert knew or was_given_back or not self.model.is_valid_for(lock.locked_by)
             if not was_given_back:
@@ -191,11 +192,11 @@ class Protocol(RuleBasedStateMachine):
     @rule(by=st.integers(1, 3), drift=st.sampled_from([-1, 0, 0, 1]))
     def wait(self, by: int, drift: int) -> None:
         assert self.pass_time is not None
-        self.pass_time(self.provider, self.name, by * UNIT)
+        self.pass_time(self.provider, self.name, by * TIME_UNIT)
         self.model.now += by
         self.local_now += by + drift
         for lock in self.taken:
-            lock.lease_end -= (by + drift) * UNIT.total_seconds()
+            lock.lease_end -= (by + drift) * TIME_UNIT.total_seconds()
 
     @invariant()
     def states_agree(self) -> None:
@@ -244,12 +245,12 @@ def machine_for(contract: Contract, provider: LockProvider) -> type[Protocol]:
     return type("ProviderProtocol", (Protocol,), attributes)
 
 
-def be_late_with(machine: Protocol, step: Callable[[Lock], None]) -> None:
+def be_late_with(machine: Protocol, step: str, **arguments: int) -> None:
     """Let a worker whose clock is slow take a step when another has its lock."""
     late: Any = machine.acquire(at_most=1, at_least=0)
     machine.wait(by=1, drift=-1)
     other: Any = machine.acquire(at_most=5, at_least=2)
-    step(late)
+    getattr(machine, step)(late, **arguments)
     machine.states_agree()
     machine.release(other)
     machine.states_agree()
@@ -277,5 +278,4 @@ class ProtocolContract(Contract):
         for step in ("release", "fence", "extend"):
             played = machine_for(self, provider)()
             arguments = {"at_most": 3} if step == "extend" else {}
-            play = partial(getattr(played, step), **arguments)
-            be_late_with(played, play)
+            be_late_with(played, step, **arguments)

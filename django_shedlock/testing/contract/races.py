@@ -5,7 +5,7 @@ import random
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,7 +23,7 @@ from django_shedlock.testing.contract.harness import (
     try_from,
 )
 from django_shedlock.testing.processes import (
-    PATIENCE,
+    WAIT_LIMIT_SECONDS,
     Parent,
     Worker,
     context,
@@ -31,17 +31,8 @@ from django_shedlock.testing.processes import (
     workers,
 )
 
-RACERS = 16
-RACES = 5
-COUNTERS = 8
-STEPS = 6
-WORKERS = 4
-KILLS = 5
-LEASE = timedelta(seconds=1)
-"""Long enough to see that a lock of the dead is held, short enough to wait for it."""
-
-DRIFT = 0.01
-"""Seconds by which two clocks of one machine may differ after a lease."""
+CLOCK_DRIFT_SECONDS = 0.01
+"""By so much two clocks of one machine may differ after a lease."""
 
 Backend = type[LockProvider]
 
@@ -51,7 +42,7 @@ def race(parent: Parent, backend: Backend, options: Options, barrier: Any) -> li
     provider = backend("default", **options)
     won = []
     for name in race_names():
-        barrier.wait(PATIENCE)
+        barrier.wait(WAIT_LIMIT_SECONDS)
         if isinstance(try_from(provider, configure(name)), Lock):
             won.append(name)
     return won
@@ -59,13 +50,15 @@ def race(parent: Parent, backend: Backend, options: Options, barrier: Any) -> li
 
 def race_names() -> list[str]:
     """Return the names of locks that nobody held yet, and of those that expired."""
-    return [f"{kind} {turn}" for turn in range(RACES) for kind in ("fresh", "expired")]
+    return [f"{kind} {turn}" for turn in range(5) for kind in ("fresh", "expired")]
 
 
-def count(parent: Parent, backend: Backend, options: Options, counter: str) -> None:
+def count(
+    parent: Parent, backend: Backend, options: Options, counter: str, steps: int
+) -> None:
     """Add to a number in a file, which is read, and written, under its lock."""
     provider, path = backend("default", **options), Path(counter)
-    for _ in range(STEPS):
+    for _ in range(steps):
         lock = take_at_last(provider, configure())
         value = int(path.read_text())
         time.sleep(0.001)
@@ -73,7 +66,7 @@ def count(parent: Parent, backend: Backend, options: Options, counter: str) -> N
         assert provider.release(lock)
 
 
-def hold(
+def hold_until_told(
     parent: Parent, backend: Backend, options: Options, lease: timedelta
 ) -> tuple[bool, bool]:
     """Take the lock; when told to go on, return whether it was extended, released."""
@@ -111,7 +104,8 @@ def overlaps(journal: Path) -> list[tuple[str, str]]:
                 (worker, other)
                 for other, (other_begun, other_end) in running.items()
                 # One that stood still since it acquired writes late, and began nothing.
-                if begun < other_end - DRIFT and other_begun < lease_end - DRIFT
+                if begun < other_end - CLOCK_DRIFT_SECONDS
+                and other_begun < lease_end - CLOCK_DRIFT_SECONDS
             ]
             running[worker] = begun, lease_end
         else:
@@ -123,6 +117,8 @@ class RaceContract(Contract):
     """Of all processes one holds a lock, whatever happens to the others."""
 
     flags = ("is_shared",)
+    lease_of_the_dead: ClassVar[timedelta] = timedelta(seconds=1)
+    """Long enough to see that the lock is held, short enough to wait for its end."""
 
     @pytest.fixture
     def counter(self, tmp_path: Path) -> Path:
@@ -138,8 +134,8 @@ class RaceContract(Contract):
         expired = [name for name in race_names() if name.startswith("expired")]
         for lock in [take_from(provider, configure(n, self.short)) for n in expired]:
             self.outlast(lock)
-        barrier = context.Barrier(RACERS)
-        with workers(RACERS, race, self.backend, options, barrier) as racers:
+        barrier = context.Barrier(16)
+        with workers(16, race, self.backend, options, barrier) as racers:
             won = sorted(name for racer in racers for name in racer.result())
         assert won == sorted(race_names())
 
@@ -147,30 +143,32 @@ class RaceContract(Contract):
         self, provider: LockProvider, options: Options, counter: Path
     ) -> None:
         """Eight processes lose no step of a number that each of them counts up."""
-        with workers(COUNTERS, count, self.backend, options, str(counter)) as counting:
+        arguments = (self.backend, options, str(counter), 6)
+        with workers(8, count, *arguments) as counting:
             for each in counting:
                 each.result()
-        assert int(counter.read_text()) == COUNTERS * STEPS
+        assert int(counter.read_text()) == 8 * 6
 
     def test_lock_of_a_killed_process(
         self, provider: LockProvider, options: Options
     ) -> None:
         """It is held until its lease is over, and free then."""
-        lease = self.at_least(LEASE)
-        with worker(hold, self.backend, options, lease) as dying:
+        lease = self.at_least(self.lease_of_the_dead)
+        with worker(hold_until_told, self.backend, options, lease) as dying:
             locked_by, lease_end = dying.heard()
             dying.kill()
         holder = try_from(provider, configure())
         if isinstance(holder, LockHolder):
             assert holder.locked_by == locked_by
             take_at_last(provider, configure())
-        assert uptime() > lease_end - DRIFT
+        assert uptime() > lease_end - CLOCK_DRIFT_SECONDS
 
     def test_stopped_process_is_late(
         self, provider: LockProvider, options: Options
     ) -> None:
         """When it goes on, it neither extends nor releases the next holder's lock."""
-        with worker(hold, self.backend, options, self.at_least(LEASE)) as slow:
+        lease = self.at_least(self.lease_of_the_dead)
+        with worker(hold_until_told, self.backend, options, lease) as slow:
             slow.heard()
             slow.stop()
             lock = take_at_last(provider, configure())
@@ -184,11 +182,11 @@ class RaceContract(Contract):
         self, provider: LockProvider, options: Options, tmp_path: Path
     ) -> None:
         """No run begins beside another one, or within the lease of a killed one."""
-        lease, journal = self.at_least(LEASE / 2), tmp_path / "journal"
+        lease, journal = self.at_least(self.lease_of_the_dead / 2), tmp_path / "journal"
         arguments = (run_jobs, self.backend, options, lease, str(journal))
         journal.touch()
-        with workers(WORKERS, *arguments) as running:
-            for _ in range(KILLS):
+        with workers(4, *arguments) as running:
+            for _ in range(5):
                 self._wait_for_runs(journal)
                 victim = running.pop(random.randrange(len(running)))
                 victim.kill()
@@ -200,7 +198,7 @@ class RaceContract(Contract):
     def _wait_for_runs(self, journal: Path) -> None:
         # The job goes on, although workers die at any moment.
         before = journal.stat().st_size
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + WAIT_LIMIT_SECONDS
         while journal.stat().st_size < before + 500:
             assert time.monotonic() < deadline, "nobody runs the job any more"
             time.sleep(random.uniform(0, 0.01))

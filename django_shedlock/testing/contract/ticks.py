@@ -22,28 +22,27 @@ from django_shedlock.testing.contract.harness import (
     try_from,
 )
 
-YEARLY = "0 0 29 2 *"
+LEAP_DAYS = "0 0 29 2 *"
 """No test sees two of its ticks."""
 
 
-def yearly(day: datetime) -> str:
+def yearly(*, weeks: int) -> str:
+    """Return the expression of a yearly tick about so many weeks from now."""
+    day = datetime.now(UTC) + timedelta(weeks=weeks)
     return f"0 0 {min(day.day, 28)} {day.month} *"
 
 
-NOW = datetime.now(UTC)
-BEHIND = yearly(NOW - timedelta(weeks=4))
-"""Its newest tick is of this year or the last one."""
-LONG_BEHIND = yearly(NOW - timedelta(weeks=8))
-"""Its newest tick is older."""
-AHEAD = yearly(NOW + timedelta(weeks=4))
+FOUR_WEEKS_AGO = yearly(weeks=-4)
+EIGHT_WEEKS_AGO = yearly(weeks=-8)
+IN_FOUR_WEEKS = yearly(weeks=4)
 """Its newest tick is eleven months old."""
-FURTHER_AHEAD = yearly(NOW + timedelta(weeks=8))
+IN_EIGHT_WEEKS = yearly(weeks=8)
 
 
 def configure_tick(
     trigger: Trigger = Trigger.SCHEDULER,
     *,
-    expression: str = YEARLY,
+    expression: str = LEAP_DAYS,
     lock_at_most_for: timedelta = MINUTE,
     lock_at_least_for: timedelta = timedelta(0),
     grace: timedelta = timedelta(0),
@@ -94,9 +93,9 @@ class TickContract(Contract):
 
     def test_lock_that_is_held_is_waited_for(self, provider: LockProvider) -> None:
         """A caller for another tick, or for none, may wait for the lock."""
-        lock = take_from(provider, configure_tick(expression=LONG_BEHIND))
+        lock = take_from(provider, configure_tick(expression=EIGHT_WEEKS_AGO))
         others = [
-            configure_tick(expression=BEHIND),
+            configure_tick(expression=FOUR_WEEKS_AGO),
             configure_tick(Trigger.OPERATOR),
             configure_tick(Trigger.RETRY),
             configure(),
@@ -117,7 +116,7 @@ class TickContract(Contract):
         """The record knows the newest tick, and the first that has not succeeded."""
         lock = take_from(provider, configure_tick())
         started = self.ticks(provider)
-        schedule = Schedule(YEARLY, "UTC")
+        schedule = Schedule(LEAP_DAYS, "UTC")
         assert started.tick == next(schedule.ticks_until(datetime.now(UTC)))
         assert started.due_at == started.tick
         assert started.schedule == schedule
@@ -132,7 +131,7 @@ class TickContract(Contract):
 
     def test_async_success_is_that_of_the_tick(self, provider: LockProvider) -> None:
         """A coroutine runs its tick once, and its success is that of the tick."""
-        schedule = Schedule(YEARLY, "UTC")
+        schedule = Schedule(LEAP_DAYS, "UTC")
 
         async def succeed() -> None:
             """Be a job that succeeds at once."""
@@ -153,7 +152,7 @@ class TickContract(Contract):
             raise LookupError
 
         with configured(provider), pytest.raises(LookupError):
-            async_to_sync(aexecute)(fail, "job", schedule=Schedule(YEARLY, "UTC"))
+            async_to_sync(aexecute)(fail, "job", schedule=Schedule(LEAP_DAYS, "UTC"))
         assert not self.has_succeeded(provider)
         assert isinstance(try_from(provider, configure_tick()), LockHolder)
 
@@ -202,24 +201,24 @@ class TickContract(Contract):
 
     def test_retry_runs_what_is_registered_only(self, provider: LockProvider) -> None:
         """Where no tick was run yet, there is none that has succeeded."""
-        provider.register("job", Schedule(YEARLY, "UTC"))
+        provider.register("job", Schedule(LEAP_DAYS, "UTC"))
         assert provider.release(take_from(provider, configure_tick(Trigger.RETRY)))
 
     def test_retry_runs_what_was_registered_during_its_tick(
         self, provider: LockProvider
     ) -> None:
         """Only a run that succeeded keeps a retry from the tick."""
-        provider.register("job", Schedule(BEHIND, "UTC"))
-        first = configure_tick(expression=BEHIND)
+        provider.register("job", Schedule(FOUR_WEEKS_AGO, "UTC"))
+        first = configure_tick(expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, first), succeeded=False)
-        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        retry = configure_tick(Trigger.RETRY, expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, retry))
         assert isinstance(try_from(provider, retry), LockHolder)
 
     def test_lock_gets_a_schedule_later(self, provider: LockProvider) -> None:
         """A lock that had none is overdue from its first tick on, too."""
         assert provider.release(take_from(provider, configure()))
-        first = configure_tick(expression=BEHIND)
+        first = configure_tick(expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, first), succeeded=False)
         ticks = self.ticks(provider)
         assert ticks.tick is not None
@@ -229,32 +228,34 @@ class TickContract(Contract):
     def test_retry_runs_a_tick_that_never_began(self, provider: LockProvider) -> None:
         """A caller that tries again after the store failed has its tick."""
         assert provider.release(
-            take_from(provider, configure_tick(expression=LONG_BEHIND))
+            take_from(provider, configure_tick(expression=EIGHT_WEEKS_AGO))
         )
         older = self.ticks(provider).tick
-        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        retry = configure_tick(Trigger.RETRY, expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, retry))
         newer = self.ticks(provider).tick
         assert older is not None
         assert newer is not None
         assert older < newer
         assert isinstance(try_from(provider, retry), LockHolder)
-        holder = try_from(provider, configure_tick(expression=BEHIND))
+        holder = try_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
         assert isinstance(holder, LockHolder)
 
     def test_late_retry_is_for_the_newer_tick(self, provider: LockProvider) -> None:
         """Of a tick that failed and the next one only the next one is run."""
-        older = configure_tick(expression=LONG_BEHIND)
+        older = configure_tick(expression=EIGHT_WEEKS_AGO)
         assert provider.release(take_from(provider, older), succeeded=False)
-        retry = configure_tick(Trigger.RETRY, expression=BEHIND)
+        retry = configure_tick(Trigger.RETRY, expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, retry))
-        holder = try_from(provider, configure_tick(expression=BEHIND))
+        holder = try_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
         assert isinstance(holder, LockHolder)
 
     def test_retry_leaves_the_tick_to_come(self, provider: LockProvider) -> None:
         """What comes again long after a success is not run for the next tick."""
-        assert provider.release(take_from(provider, configure_tick(expression=BEHIND)))
-        retry = configure_tick(Trigger.RETRY, expression=AHEAD)
+        assert provider.release(
+            take_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
+        )
+        retry = configure_tick(Trigger.RETRY, expression=IN_FOUR_WEEKS)
         assert isinstance(try_from(provider, retry), LockHolder)
 
     def test_catch_up_runs_what_failed_once(self, provider: LockProvider) -> None:
@@ -296,28 +297,28 @@ class TickContract(Contract):
         self, provider: LockProvider, trigger: Trigger
     ) -> None:
         """A lease is over when it is over: the next tick is not lost."""
-        older = configure_tick(expression=LONG_BEHIND, lock_at_most_for=self.short)
+        older = configure_tick(expression=EIGHT_WEEKS_AGO, lock_at_most_for=self.short)
         self.outlast(take_from(provider, older))
-        lock = take_from(provider, configure_tick(trigger, expression=BEHIND))
+        lock = take_from(provider, configure_tick(trigger, expression=FOUR_WEEKS_AGO))
         assert provider.release(lock)
 
     def test_tick_that_was_caught_up_is_run(self, provider: LockProvider) -> None:
         """A scheduler that is very late does not run again what was caught up."""
-        older = configure_tick(expression=LONG_BEHIND)
+        older = configure_tick(expression=EIGHT_WEEKS_AGO)
         assert provider.release(take_from(provider, older), succeeded=False)
-        catch_up = configure_tick(Trigger.CATCH_UP, expression=BEHIND)
+        catch_up = configure_tick(Trigger.CATCH_UP, expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, catch_up))
-        holder = try_from(provider, configure_tick(expression=BEHIND))
+        holder = try_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
         assert isinstance(holder, LockHolder)
 
     def test_no_older_tick_is_caught_up(self, provider: LockProvider) -> None:
         """Where a newer tick was run, the overdue one is not run after it."""
-        older = configure_tick(expression=LONG_BEHIND)
+        older = configure_tick(expression=EIGHT_WEEKS_AGO)
         assert provider.release(take_from(provider, older), succeeded=False)
-        newer = configure_tick(expression=BEHIND)
+        newer = configure_tick(expression=FOUR_WEEKS_AGO)
         assert provider.release(take_from(provider, newer), succeeded=False)
         six_weeks = configure_tick(
-            Trigger.CATCH_UP, expression=BEHIND, grace=timedelta(weeks=6)
+            Trigger.CATCH_UP, expression=FOUR_WEEKS_AGO, grace=timedelta(weeks=6)
         )
         assert isinstance(try_from(provider, six_weeks), LockHolder)
 
@@ -327,7 +328,9 @@ class TickContract(Contract):
 
     def test_no_start_consumes_a_tick_to_come(self, provider: LockProvider) -> None:
         """A schedule that is changed afterwards is due at its own next tick."""
-        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
+        assert provider.release(
+            take_from(provider, configure_tick(expression=IN_FOUR_WEEKS))
+        )
         tick = self.ticks(provider).tick
         assert tick is not None
         assert tick < datetime.now(UTC)
@@ -343,7 +346,7 @@ class TickContract(Contract):
         late = LockConfiguration(
             "job",
             MINUTE,
-            schedule=Schedule(BEHIND, "UTC"),
+            schedule=Schedule(FOUR_WEEKS_AGO, "UTC"),
             start=Start(asked_at=month_ago),
         )
         lock = take_from(provider, late)
@@ -351,17 +354,17 @@ class TickContract(Contract):
         assert lock.tick < month_ago
         assert provider.release(lock)
         assert isinstance(try_from(provider, late), LockHolder)
-        take_from(provider, configure_tick(expression=BEHIND))
+        take_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
 
     def test_registered_schedule_counts_from_now_on(
         self, provider: LockProvider
     ) -> None:
         """A job that never ran is registered as free, and not overdue."""
-        provider.register("job", Schedule(BEHIND, "UTC"))
+        provider.register("job", Schedule(FOUR_WEEKS_AGO, "UTC"))
         status = status_of(provider)
         assert status.state is LockState.FREE
         assert status.overdue_since(timedelta(0)) is None
-        take_from(provider, configure_tick(expression=BEHIND))
+        take_from(provider, configure_tick(expression=FOUR_WEEKS_AGO))
 
     def test_registering_another_schedule_leaves_what_is_due(
         self, provider: LockProvider
@@ -369,7 +372,7 @@ class TickContract(Contract):
         """Two releases, each with its schedule, do not put off each other's ticks."""
         self.fail_at_newest_tick(provider)
         due_at = self.ticks(provider).due_at
-        for expression in (AHEAD, YEARLY, "* * * * *", AHEAD):
+        for expression in (IN_FOUR_WEEKS, LEAP_DAYS, "* * * * *", IN_FOUR_WEEKS):
             provider.register("job", Schedule(expression, "UTC"))
             assert self.ticks(provider).schedule == Schedule(expression, "UTC")
             assert self.ticks(provider).due_at == due_at
@@ -379,14 +382,16 @@ class TickContract(Contract):
         self, provider: LockProvider
     ) -> None:
         """A schedule that was changed is due at its own next tick, if rarer, too."""
-        sooner, later = Schedule(AHEAD, "UTC"), Schedule(FURTHER_AHEAD, "UTC")
+        sooner, later = Schedule(IN_FOUR_WEEKS, "UTC"), Schedule(IN_EIGHT_WEEKS, "UTC")
         for schedule in (sooner, later, sooner):
             provider.register("job", schedule)
-            assert self.ticks(provider).due_at == next(schedule.ticks_after(NOW))
+            assert self.ticks(provider).due_at == next(
+                schedule.ticks_after(datetime.now(UTC))
+            )
 
     def test_running_job_keeps_its_schedule(self, provider: LockProvider) -> None:
         """Another one is registered when it ended, so its success is not mixed up."""
-        lock = take_from(provider, configure_tick(expression=AHEAD))
+        lock = take_from(provider, configure_tick(expression=IN_FOUR_WEEKS))
         running = self.ticks(provider)
         provider.register("job", Schedule("* * * * *", "UTC"))
         assert self.ticks(provider) == running
@@ -399,7 +404,9 @@ class TickContract(Contract):
         self, provider: LockProvider
     ) -> None:
         """That one's next tick, far ahead, does not hide that the next runs fail."""
-        assert provider.release(take_from(provider, configure_tick(expression=AHEAD)))
+        assert provider.release(
+            take_from(provider, configure_tick(expression=IN_FOUR_WEEKS))
+        )
         lock = take_from(provider, configure_tick(expression="* * * * *"))
         assert provider.release(lock, succeeded=False)
         assert not self.has_succeeded(provider)
@@ -408,7 +415,7 @@ class TickContract(Contract):
         """Only another schedule begins anew."""
         assert provider.release(take_from(provider, configure_tick()), succeeded=False)
         before = self.ticks(provider)
-        provider.register("job", Schedule(YEARLY, "UTC"))
+        provider.register("job", Schedule(LEAP_DAYS, "UTC"))
         assert self.ticks(provider) == before
         provider.register("job", Schedule("@yearly", "UTC"))
         assert self.ticks(provider).schedule == Schedule("@yearly", "UTC")

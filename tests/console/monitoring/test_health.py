@@ -38,7 +38,7 @@ from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
-from django_shedlock.testing import MEMORY
+from django_shedlock.testing import MEMORY_PROVIDERS
 from tests.support.lateness import be_on_time, be_overdue
 from tests.support.locks import end_run, expire, take
 from tests.support.operators import operator
@@ -235,7 +235,10 @@ def test_staff_with_permission_sees_details() -> None:
 
 def test_every_provider_is_asked() -> None:
     """One provider that fails is enough; a view may also ask for a single one."""
-    providers = {"broken": {"BACKEND": "no.such.provider"}, "other": MEMORY["default"]}
+    providers = {
+        "broken": {"BACKEND": "no.such.provider"},
+        "other": MEMORY_PROVIDERS["default"],
+    }
     with override_settings(SHEDLOCK_PROVIDERS=providers):
         assert details() == [("unreachable", None)]
         assert details("/other") == []
