@@ -205,7 +205,10 @@ def release_all() -> list[Lock]:
             logger.error(text, lock.name, message_of(error))
             return False
 
-    return outside_event_loop(lambda: [lock for lock in locks_held() if release(lock)])
+    def release_each() -> list[Lock]:
+        return [lock for lock in locks_held() if release(lock)]
+
+    return outside_event_loop(release_each)
 
 
 async def arelease_all() -> list[Lock]:

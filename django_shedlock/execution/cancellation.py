@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, TypeVar, cast
@@ -79,12 +78,11 @@ def run_async(function: Callable[[], Awaitable[T]]) -> T:
     if not callable(handler) or current_thread() is not main_thread():
         return async_to_sync(function)()
     raised: list[BaseException] = []
-    cancel: Callable[[], object] = bool  # it has not begun
+    running: asyncio.Task[T] | None = None
 
     async def run() -> T:
-        nonlocal cancel
-        task: Any = asyncio.current_task()
-        cancel = partial(task.get_loop().call_soon_threadsafe, task.cancel)
+        nonlocal running
+        running = asyncio.current_task()
         if raised:
             raise asyncio.CancelledError
         return await function()
@@ -94,8 +92,9 @@ def run_async(function: Callable[[], Awaitable[T]]) -> T:
             handler(number, frame)
         except BaseException as error:
             raised.append(error)
-            with suppress(RuntimeError):  # its loop is closed
-                cancel()
+            if running is not None:
+                with suppress(RuntimeError):  # its loop is closed
+                    running.get_loop().call_soon_threadsafe(running.cancel)
 
     signal.signal(signal.SIGTERM, handle)
     try:

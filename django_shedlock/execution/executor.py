@@ -53,13 +53,12 @@ from django_shedlock.signals import (
 
 T = TypeVar("T")
 
-RUNS_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-USE_HOLD = "Lock a function that uses up the generator, or use hold() in it."
-"""What to do where a generator was to be locked."""
-UNSURROUNDED = nullcontext()
-"""What is around a body without integrations: it costs no call of this package."""
-INTERRUPTION_TIMEOUT = 1.0
-"""Seconds for which a caller that was interrupted waits for its lock's release."""
+DEFERRED_BODY_FLAGS = (
+    inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+)
+GENERATOR_ADVICE = "Lock a function that uses up the generator, or use hold() in it."
+INTERRUPTED_RELEASE_SECONDS = 1.0
+"""For so long a caller that was interrupted waits for the release of its lock."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def ahold(
 
 
 class _Hold(AbstractContextManager[Lock], AbstractAsyncContextManager[Lock]):
-    # Made by contextlib it would decorate generators and coroutine functions, too, and
+    # Made by contextlib it would also decorate generators and coroutine functions, and
     # their bodies would run after the release.
     def __init__(self, request: LockRequest):
         self._name = request.name
@@ -141,8 +140,10 @@ def execute(
 
     Raises what ``task`` raises, and ``LockProviderError`` if the store fails.
     """
-    is_plain = type(task) is FunctionType and not task.__code__.co_flags & RUNS_LATER
     # The most usual task gets the quickest look.
+    is_plain = type(task) is FunctionType and not (
+        task.__code__.co_flags & DEFERRED_BODY_FLAGS
+    )
     if not is_plain or vars(task):
         if iscoroutinefunction(task):
             raise TypeError(
@@ -151,7 +152,7 @@ def execute(
         if makes_generator(task):
             raise TypeError(
                 f"Lock {name!r}: a call of {task!r} only makes a generator, which "
-                f"would run after the lock is released. {USE_HOLD}"
+                f"would run after the lock is released. {GENERATOR_ADVICE}"
             )
     return execute_request(task, make_request(name, options))
 
@@ -207,7 +208,7 @@ def _refuse_late(value: T, request: LockRequest) -> T:
     if inspect.isawaitable(value):
         advice = "Lock the coroutine function itself, and await all of it there."
     elif inspect.isgenerator(value) or inspect.isasyncgen(value):
-        advice = USE_HOLD
+        advice = GENERATOR_ADVICE
     else:
         return value
     if inspect.iscoroutine(value) or inspect.isgenerator(value):
@@ -352,7 +353,7 @@ async def _aacquire(lock: Lock) -> LockHolder | None:
     acquiring = asyncio.ensure_future(sync_to_async(lock.provider.acquire)(lock))
 
     async def undo(cancellation: BaseException) -> None:
-        # The cancellation is what the caller is told.
+        # The caller gets the cancellation, not this.
         lock.never_began = True
         try:
             if await acquiring is None:
@@ -384,9 +385,8 @@ def _release_if_acquired(
             return
         waits = False
     lock.never_began = True
-    release = partial(lock.provider.release, lock, succeeded=False)
-    wait = INTERRUPTION_TIMEOUT if waits else 0
-    release_later(lock, release, was_acquired=False, wait=wait)
+    wait = INTERRUPTED_RELEASE_SECONDS if waits else 0
+    release_later(lock, was_acquired=False, wait=wait)
 
 
 def _leave(body: Body, error: BaseException | None) -> None:
@@ -396,7 +396,10 @@ def _leave(body: Body, error: BaseException | None) -> None:
     unguard(lock)
     if lock in late_releases.entries:  # it was interrupted, and goes on there
         return
-    release = partial(lock.release, error)
+
+    def release() -> bool:
+        return lock.release(error)
+
     try:
         try:
             release()
@@ -406,7 +409,7 @@ def _leave(body: Body, error: BaseException | None) -> None:
         _report_failed_release(lock, error, failure)
     except BaseException:  # Ctrl-C, perhaps before the UPDATE
         # In a thread, where no signal's handler interrupts it.
-        release_later(lock, release, wait=INTERRUPTION_TIMEOUT)
+        release_later(lock, error, wait=INTERRUPTED_RELEASE_SECONDS)
         raise
 
 
@@ -421,12 +424,12 @@ async def _arelease(lock: Lock, error: BaseException | None) -> None:
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # it was closed, and the garbage collector ends the body
-        release_later(lock, partial(lock.release, error))
+        release_later(lock, error)
         return
 
     def report(releasing: asyncio.Future[bool]) -> None:
         if releasing.cancelled():
-            release_later(lock, partial(lock.release, error))
+            release_later(lock, error)
         elif isinstance(failure := releasing.exception(), Exception):
             _report_failed_release(lock, error, failure)
 
@@ -438,7 +441,7 @@ async def _arelease(lock: Lock, error: BaseException | None) -> None:
     except GeneratorExit:  # the loop was closed, perhaps before the release began
         if not loop.is_running():
             release.close()  # else Python warns that nobody awaited it
-        release_later(lock, partial(lock.release, error))
+        release_later(lock, error)
         raise
     except Exception:  # see report()
         return
@@ -452,4 +455,4 @@ def _report_failed_release(
     logger.error(text, lock.name, why)
     if error is not None:
         error.add_note(f"Then lock {lock.name!r} could not be released: {why}")
-    release_later(lock, partial(lock.release, error))
+    release_later(lock, error)

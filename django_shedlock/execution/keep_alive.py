@@ -1,7 +1,6 @@
-"""What goes on in the background: beats, the ends of leases, and late releases."""
+"""What goes on in the background: heartbeats, the ends of leases, late releases."""
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -14,23 +13,20 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.signals import logger
 
-ASK_BEFORE_END = timedelta(seconds=5)
-"""How long before its end at the most the store is asked if a lease was extended."""
-SLACK = timedelta(seconds=1)
-"""The store's lease is longer than the holder's count by what the acquisition took."""
-LONGEST_PAUSE = 30.0
-"""Seconds between two tries of a late release at the most."""
+LEASE_END_NOTICE = timedelta(seconds=5)
+"""At the most so long before a lease ends, the store is asked if it was extended."""
 
 # Note [A timetable each]
-# Each has a thread, so that no work waits for other work: beats, questions and history
-# wait for their store (so each provider has its own), a release for a row, a receiver
-# may take its time (for ``losses`` see threads.py), and the end of a lease never waits.
+# Each has a thread, so that no work waits for other work: heartbeats, questions and
+# history wait for their store (so each provider has its own), a release for a row, a
+# receiver may take its time (see ``background.losses``), and the end of a lease never
+# waits.
 lease_ends: Timetable = Timetable("lease ends")
 receivers: Timetable = Timetable("receivers", retries=False)
 late_releases: Timetable = Timetable("releases")
 
 
-class Beat:
+class Heartbeat:
     """
     Extends one lease every third of ``lock_at_most_for``.
 
@@ -44,20 +40,20 @@ class Beat:
         self._backoff = Backoff()
 
     def __call__(self) -> float | None:
-        """Extend the lease; return when the next beat is due."""
+        """Extend the lease; return when the next heartbeat is due."""
         if was_deserted(self._lock):
             gone = LockLost("its event loop was closed before its job ended")
             unguard(self._lock)
-            release_later(self._lock, partial(self._lock.release, gone))
+            release_later(self._lock, gone)
             return None
         due = uptime() + self.interval
         try:
-            self._lock.beat()
+            self._lock.heartbeat()
         except BaseException as error:  # whatever a provider raises
             failure = error.__cause__ if isinstance(error, LockLost) else error
             left = self._lock.remaining().total_seconds()
             text = "Lock %r could not be extended, and is lost in %.1f s: %s"
-            # A transaction that has its row, as after fence(), keeps others out, too.
+            # A transaction that has its row, as after fence(), also keeps others out.
             is_calm = getattr(error, "is_blocked", False)
             level = logging.INFO if is_calm else logging.WARNING
             if failure is not None:
@@ -74,7 +70,7 @@ class Beat:
 
 def watch_lease(lock: Lock, notice: float) -> float | None:
     """
-    Tell that the lock is lost once its lease is over; return when to look next.
+    Declare the lock lost once its lease is over; return when to look next.
 
     ``notice`` seconds before, the store is asked in another thread, with others that
     end soon: an operator may have extended the lease without this process knowing.
@@ -90,11 +86,11 @@ def watch_lease(lock: Lock, notice: float) -> float | None:
     # Without an answer the lease ends as it is known here.
     with suppress(RuntimeError):  # no room for a thread
         questions, soon = lock.provider.questions, 0.9 * uptime() + 0.1 * end
-        questions.add(lock, partial(ask, lock.provider), soon)
+        questions.add(lock, partial(refresh_ending, lock.provider), soon)
     return end
 
 
-def ask(provider: LockProvider) -> None:
+def refresh_ending(provider: LockProvider) -> None:
     """Ask the store, with one statement, which leases that end soon were extended."""
     for lock in (soon := list(provider.questions.entries)):
         provider.questions.remove(lock)
@@ -103,48 +99,73 @@ def ask(provider: LockProvider) -> None:
     with suppress(LockProviderError):
         for status in provider.statuses(LockQuery(names=names)) if names else ():
             lock = locks.get(status.locked_by)
-            if lock and status.remaining > lock.remaining() + SLACK:
+            # By what the acquisition took, the lease is longer than the lock's count.
+            slack = timedelta(seconds=1)
+            if lock and status.remaining > lock.remaining() + slack:
                 lock.refresh()
+
+
+class LateRelease:
+    """
+    Releases a lock, tried again until it works or the lease is over.
+
+    ``exception`` ended the body. Unless it ``was_acquired``, the acquisition had no
+    answer and may still arrive, so a release that finds nothing is not the end.
+    """
+
+    longest_pause_seconds: float = 30.0
+
+    def __init__(
+        self, lock: Lock, exception: BaseException | None, *, was_acquired: bool
+    ):
+        self._lock = lock
+        self._exception = exception
+        self._was_acquired = was_acquired
+        self._backoff, self._since = Backoff(), uptime()
+
+    def __call__(self) -> float | None:
+        """Try it; return when the next try is due."""
+        name = self._lock.name
+        try:
+            released = self._release()
+        except BaseException as error:  # whatever a provider raises
+            text = "Lock %r still could not be released: %s"
+            logger.info(text, name, message_of(error))
+        else:
+            if released:
+                late = uptime() - self._since
+                logger.warning("Lock %r was released, %.1f s late.", name, late)
+            if released or self._was_acquired:
+                return None
+        if left := self._lock.remaining().total_seconds():
+            late = uptime() - self._since
+            pause = max(self._backoff.pause(), late / 4)
+            return uptime() + min(pause, self.longest_pause_seconds, left)
+        if self._was_acquired:
+            logger.error("Lock %r was not released before its lease ended.", name)
+        return None
+
+    def _release(self) -> bool:
+        if self._was_acquired:
+            return self._lock.release(self._exception)
+        return self._lock.provider.release(self._lock, succeeded=False)
 
 
 def release_later(
     lock: Lock,
-    release: Callable[[], bool],
+    exception: BaseException | None = None,
     *,
     was_acquired: bool = True,
     wait: float = 0,
 ) -> None:
     """
-    Try in the background to release the lock, until it works or the lease is over.
+    Release the lock in the background; see LateRelease.
 
-    ``release`` returns whether the lock was ours. If it ``was_acquired``, the answer no
-    is the end. Otherwise its acquisition, which had no answer, may still arrive.
     ``wait`` that many seconds for it at the most, since the process may end.
     """
-    backoff, since = Backoff(), uptime()
-
-    def try_release() -> float | None:
-        try:
-            released = release()
-        except BaseException as error:  # whatever a provider raises
-            text = "Lock %r still could not be released: %s"
-            logger.info(text, lock.name, message_of(error))
-        else:
-            if released:
-                late = uptime() - since
-                logger.warning("Lock %r was released, %.1f s late.", lock.name, late)
-            if released or was_acquired:
-                return None
-        if left := lock.remaining().total_seconds():
-            late = uptime() - since
-            pause = max(backoff.pause(), late / 4)
-            return uptime() + min(pause, LONGEST_PAUSE, left)
-        if was_acquired:
-            logger.error("Lock %r was not released before its lease ended.", lock.name)
-        return None
-
+    late_release = LateRelease(lock, exception, was_acquired=was_acquired)
     try:
-        late_releases.add(lock, try_release)
+        late_releases.add(lock, late_release)
     except RuntimeError as error:
         text = "Lock %r can't be released in the background: %s"
         logger.error(text, lock.name, error)
@@ -158,22 +179,23 @@ def guard(
     Extend the lease until ``unguard()``, if it is to be kept alive.
 
     With ``None`` the provider decides. For such a lock, and for a body that
-    ``is_async``, tell of the loss of the lock as soon as its lease ends.
+    ``is_async``, report the loss of the lock as soon as its lease ends.
     """
     if keep_alive is None:
         keep_alive = lock.provider.keeps_alive
     if keep_alive:
-        beat = Beat(lock)
-        lock.provider.heartbeats.add(lock, beat, uptime() + beat.interval)
+        heartbeat = Heartbeat(lock)
+        due = uptime() + heartbeat.interval
+        lock.provider.heartbeats.add(lock, heartbeat, due)
     if (keep_alive or is_async) and lock not in lease_ends.entries:
         lease = lock.configuration.lock_at_most_for
-        notice = min(ASK_BEFORE_END, lease / 3).total_seconds()
+        notice = min(LEASE_END_NOTICE, lease / 3).total_seconds()
         watch = partial(watch_lease, lock, notice)
         lease_ends.add(lock, watch, lock.lease_end - notice)
 
 
 def unguard(lock: Lock) -> None:
-    """Extend its lease no more, and tell nobody of its end."""
+    """Extend its lease no more, and do not report its end."""
     for timetable in (lock.provider.heartbeats, lease_ends):
         if lock in timetable.entries:
             timetable.remove(lock)

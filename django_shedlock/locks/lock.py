@@ -171,7 +171,7 @@ class Lock:
         Extend the lease from now; never shorten it.
 
         Without ``lock_at_most_for`` it is the configuration's. ``lock_at_least_for``
-        counts from now, too; without it what was configured stays. Raises ``LockLost``
+        also counts from now; without it what was configured stays. Raises ``LockLost``
         if the lock is not ours any more, ``LockProviderError`` if the store failed.
         """
         if lock_at_most_for is None:
@@ -192,26 +192,26 @@ class Lock:
         """See extend()."""
         await sync_to_async(self.extend)(lock_at_most_for, lock_at_least_for)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """
         Extend the lease as the heartbeat does, which waits for no receiver.
 
         It sends ``lock_lost`` in another thread, and leaves ``lock_extended`` to
         ``send_extended()``. Raises what extend() raises.
         """
-        self._extend(self.configuration.lock_at_most_for, is_beat=True)
+        self._extend(self.configuration.lock_at_most_for, is_heartbeat=True)
 
     def send_extended(self) -> None:
         """Send ``lock_extended``."""
         lock_extended.send_robust(type(self.provider), lock=self)
 
-    def _extend(self, *durations: timedelta, is_beat: bool = False) -> None:
+    def _extend(self, *durations: timedelta, is_heartbeat: bool = False) -> None:
         asked = uptime()
         was_extended, failure = False, None
         try:
-            # Past the lease's end, too: an operator may have extended it.
+            # Even past the lease's end: an operator may have extended it.
             if self.is_ours and not self.lost.is_set():
-                if is_beat:
+                if is_heartbeat:
                     was_extended = self.provider.heartbeat(self)
                 else:
                     was_extended = self.provider.extend(self, *durations)
@@ -220,7 +220,7 @@ class Lock:
                 raise
             failure = error
         if not was_extended:
-            self._declare_lost_unless_released(in_background=is_beat)
+            self._declare_lost_unless_released(in_background=is_heartbeat)
             raise LockLost(
                 f"Lock {self.name!r} can't be extended: {self.locked_by} does not hold "
                 "it. Its lease ended, or somebody else released or acquired it."
@@ -314,7 +314,7 @@ class Lock:
         It is the store's clock in milliseconds, or one more than the token before if
         that is greater, so it also grows when the record was deleted or restored.
         Another system can refuse writes with a token lower than one it has seen. Where
-        the acquisition does not tell it, one statement reads it at first use. Raises
+        the acquisition does not return it, one statement reads it at first use. Raises
         ``LockLost`` if the record is not ours any more, ``LockProviderError`` if the
         store failed.
         """
@@ -450,5 +450,5 @@ def split_identity(locked_by: str) -> tuple[str, int | None]:
 
 
 def process_of(locked_by: str) -> str:
-    """Return the ``host:pid`` of this acquisition; of Java's, all that it tells."""
+    """Return the ``host:pid`` of this acquisition; the whole identity of Java's."""
     return locked_by.rpartition(":")[0] or locked_by

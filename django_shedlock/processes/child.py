@@ -10,21 +10,20 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 from django.conf import settings
 from django.core.management import CommandError
 from django.db import connections
 
-from django_shedlock.processes.launcher import CANNOT_START, END, SIGNALLED
+from django_shedlock.processes.launcher import (
+    CANNOT_START_STATUS,
+    END_ORDER,
+    SIGNAL_STATUS_BASE,
+)
 
-LONGEST_WAIT = 60
-"""Seconds after which the wait for a command starts again."""
-INTERPRETER = [sys.executable, "-I", "-S"]
-LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-STARTED_WITH = Path("/proc/self/environ")
-DESCRIPTORS = "/dev/fd"
-CHANGED = (b"DJANGO_SETTINGS_MODULE", b"LC_CTYPE", b"TZ")
-"""Variables that ``manage.py``, Python (PEP 538) and Django's settings set."""
+ENVIRONMENT_FILE = Path("/proc/self/environ")
+DESCRIPTORS_FOLDER = "/dev/fd"
 
 
 class Child:
@@ -36,6 +35,9 @@ class Child:
     is the time between SIGTERM and SIGKILL. The command inherits ``files`` that are
     still open.
     """
+
+    interpreter: ClassVar[list[str]] = [sys.executable, "-I", "-S"]
+    launcher: ClassVar[str] = str(Path(__file__).with_name("launcher.py"))
 
     def __init__(
         self,
@@ -58,19 +60,19 @@ class Child:
         with theirs:
             # The command is no argument: `pkill -f COMMAND` would kill the launcher as
             # well, and nobody would end the rest.
-            launcher = [LAUNCHER, str(theirs.fileno()), str(len(order))]
+            launcher = [self.launcher, str(theirs.fileno()), str(len(order))]
             try:
                 self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603
-                    [*INTERPRETER, *launcher],
+                    [*self.interpreter, *launcher],
                     pass_fds=[*inherited, theirs.fileno()],
                     process_group=None if has_terminal else 0,
                 )
             except OSError as error:
                 self._socket.close()
                 raise CommandError(
-                    f"{command[0]}: {INTERPRETER[0]}, which would start it, can't be "
-                    f"started: {error.strerror}",
-                    returncode=CANNOT_START,
+                    f"{command[0]}: {self.interpreter[0]}, which would start it, can't "
+                    f"be started: {error.strerror}",
+                    returncode=CANNOT_START_STATUS,
                 ) from error
         self._send(order)
 
@@ -86,16 +88,16 @@ class Child:
             # Without a timeout, a signal that comes just before waitpid() would be
             # handled only when the command has ended.
             try:
-                status = self.process.wait(LONGEST_WAIT)
+                status = self.process.wait(60)
             except subprocess.TimeoutExpired:
                 continue
             except BaseException:
                 self.wait()
                 raise
-        if status < 0:  # the launcher was killed; it has told what to kill
+        if status < 0:  # the launcher was killed; it has sent what to kill
             with suppress(OSError, ValueError):
                 os.kill(int(self._socket.recv(32)), signal.SIGKILL)
-            return SIGNALLED - status
+            return SIGNAL_STATUS_BASE - status
         return status
 
     def pass_on(self, number: int) -> bool:
@@ -104,7 +106,7 @@ class Child:
 
     def end(self) -> None:
         """Send SIGTERM, once, and SIGKILL to what still runs after the grace."""
-        self._send(bytes([END]))
+        self._send(bytes([END_ORDER]))
 
     def close(self) -> None:
         """Wait for it."""
@@ -120,18 +122,20 @@ class Child:
 
 def variables() -> dict[bytes, bytes | None]:
     """
-    Return the variables of ``CHANGED`` as they were when this process was started.
+    Return the variables that Django changes as they were at this process's start.
 
-    ``None`` stands for one that was not set. Where the system does not tell, only the
-    ``TZ`` of the settings is removed.
+    ``None`` stands for one that was not set. Where the system does not keep them, only
+    the ``TZ`` of the settings is removed.
     """
     try:
-        entries = STARTED_WITH.read_bytes().split(b"\0")
+        entries = ENVIRONMENT_FILE.read_bytes().split(b"\0")
     except OSError:
         is_settings = os.environ.get("TZ") == settings.TIME_ZONE
         return {b"TZ": None} if is_settings else {}
     started_with = dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
-    return {name: started_with.get(name) for name in CHANGED}
+    # manage.py, Python (PEP 538) and Django's settings set these.
+    changed = (b"DJANGO_SETTINGS_MODULE", b"LC_CTYPE", b"TZ")
+    return {name: started_with.get(name) for name in changed}
 
 
 def inheritable_files() -> set[int]:
@@ -139,11 +143,11 @@ def inheritable_files() -> set[int]:
     Return the open file descriptors above 2 that a new program inherits.
 
     Without Django's connections: MySQL's client lets its sockets be inherited. So call
-    it before the package makes connections of its own, too.
+    it before the package makes connections of its own.
     """
     numbers: set[int] = set()
     with suppress(OSError):
-        numbers = {int(name) for name in os.listdir(DESCRIPTORS)}  # noqa: PTH208
+        numbers = {int(name) for name in os.listdir(DESCRIPTORS_FOLDER)}  # noqa: PTH208
     numbers -= {0, 1, 2}
     for wrapper in connections.all(initialized_only=True):
         with suppress(Exception):  # no socket, or closed, for which each driver differs

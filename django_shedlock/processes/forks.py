@@ -16,13 +16,13 @@ from django.db import connections
 
 from django_shedlock.background import closing
 from django_shedlock.clocks import uptime
-from django_shedlock.processes.launcher import SIGNALLED
+from django_shedlock.processes.launcher import SIGNAL_STATUS_BASE
 from django_shedlock.signals import logger
 from django_shedlock.sql.connections import close, private_connections
 
-ENDING = (signal.SIGTERM, signal.SIGINT)
-FIRST = 1
-"""The number of the first process, as in a container."""
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FIRST_PROCESS_ID = 1
+"""In a container this process may have it."""
 
 
 class Forks:
@@ -46,7 +46,7 @@ class Forks:
     @contextmanager
     def handling_signals(self) -> Iterator[None]:
         """Handle the signals while the body runs, in the main thread."""
-        before = {each: signal.signal(each, self._handle) for each in ENDING}
+        before = {each: signal.signal(each, self._handle) for each in ENDING_SIGNALS}
         # Where its parent ignored it, nobody could see a child end.
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
@@ -80,7 +80,7 @@ class Forks:
                     logger.error("%s was killed by signal %d.", key, number)
                 process.close()
                 del self._running[key]
-        if os.getpid() == FIRST:  # orphans of bodies have become its own
+        if os.getpid() == FIRST_PROCESS_ID:  # orphans of bodies have become its own
             ours = {process.pid for process in self._running.values()}
             how = (os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             with suppress(ChildProcessError):
@@ -116,9 +116,10 @@ class Forks:
         # The child must not share a connection, nor the threads of a pool.
         for each in connections.all(initialized_only=True):
             close(each)
-            getattr(each, "close_pool", lambda: None)()
+            if hasattr(each, "close_pool"):
+                each.close_pool()
         # Nor take a signal for its parent's before it has handlers of its own.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             given = (key, body, mask, get_start_method(allow_none=True))
             process: Any = get_context("fork").Process(target=_become, args=given)
@@ -144,7 +145,7 @@ def _become(
     # multiprocessing has set "fork" for all that the body starts.
     set_start_method(start_method, force=True)
     os.setpgid(0, 0)  # so that all that it starts ends with it
-    for number in ENDING:
+    for number in ENDING_SIGNALS:
         signal.signal(number, _exit)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
@@ -158,8 +159,12 @@ def _become(
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    # Once: who signals this process and the beat must not interrupt what tidies up.
-    for each in ENDING:
-        signal.signal(each, lambda *_: None)
+    # Once: a signal to this process and the beat must not interrupt what tidies up.
+    for each in ENDING_SIGNALS:
+        signal.signal(each, _ignore)
     # An exception, so that the body releases its lock.
-    sys.exit(SIGNALLED + number)
+    sys.exit(SIGNAL_STATUS_BASE + number)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    pass

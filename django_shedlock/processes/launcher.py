@@ -4,8 +4,8 @@ Runs a command, and ends it if the process that asked for it dies.
 ``python launcher.py SOCKET SIZE`` reads that many bytes from the socket, a marshalled
 tuple: the command, the environment variables to change (``None`` removes one), the
 grace between SIGTERM and SIGKILL in seconds, and whether there is a terminal. After
-that each byte is the number of a signal to send, or ``END``. At the end of the socket
-the process that asked has died, so the command has to end as well.
+that each byte is the number of a signal to send, or ``END_ORDER``. At the end of the
+socket the process that asked has died, so the command has to end as well.
 
 It is run by its path, and imports nothing of the package, nor what loads slowly. Its
 exit status is the command's, or what a shell says if a signal ended the command, or if
@@ -24,21 +24,14 @@ import sys
 import time
 from contextlib import suppress
 
-END = 0
+END_ORDER = 0
 """Instead of a signal's number: end the command, with all that it has started."""
-CANNOT_START = 126
-NOT_FOUND = 127
-SIGNALLED = 128
+CANNOT_START_STATUS = 126
+NOT_FOUND_STATUS = 127
+SIGNAL_STATUS_BASE = 128
 """A shell adds this to the number of the signal that ended a program."""
-NOT_STARTED = SIGNALLED + signal.SIGTERM
-"""The process that asked died before the command was started."""
-PAUSE = 50
-"""Milliseconds between two looks for processes that an ended command left behind."""
-PR_SET_CHILD_SUBREAPER = 36
-PROC = "/proc"
-SI_KERNEL = 0x80
-"""The code of a signal that no process has sent."""
-LONGEST_READ = 4096
+ASKER_DIED_STATUS = SIGNAL_STATUS_BASE + signal.SIGTERM
+PROCESSES_FOLDER = "/proc"
 
 
 class Guardian:
@@ -66,22 +59,25 @@ class Guardian:
         sources.register(ends, select.POLLIN)
         sources.register(orders, select.POLLIN)
         while self._status is None or (self._killing_at is not None and self.send(0)):
-            pause = None if self._killing_at is None else PAUSE
+            # 50 ms until it looks again for what an ended command left behind.
+            pause = None if self._killing_at is None else 50
             ready = [source for source, _ in sources.poll(pause)]
             if ends in ready:
-                os.read(ends, LONGEST_READ)
+                os.read(ends, 4096)
             # On Linux also what the command's children have left behind.
             with suppress(ChildProcessError):
                 while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                     if ended[0] == self._pid:
                         status = os.waitstatus_to_exitcode(ended[1])
-                        self._status = status if status >= 0 else SIGNALLED - status
+                        self._status = (
+                            status if status >= 0 else SIGNAL_STATUS_BASE - status
+                        )
             if orders in ready:
-                received = _received(orders, LONGEST_READ)
+                received = _received(orders, 4096)
                 if not received:
                     sources.unregister(orders)
-                for number in received or [END]:
-                    if number == END:
+                for number in received or [END_ORDER]:
+                    if number == END_ORDER:
                         self.end()
                     elif not self._was_sent_to_all(number):
                         self.send(number)
@@ -132,11 +128,12 @@ class Guardian:
         # wrapper and this one alone, as by `killall`.
         if not self._has_terminal or number not in signal.sigpending():
             return False
-        if sys.platform != "linux":  # which does not tell who sent it
+        if sys.platform != "linux":  # which does not say who sent it
             signal.sigwait([number])
             return True
         sent = signal.sigtimedwait([number], 0)
-        return sent is not None and sent.si_code == SI_KERNEL
+        by_kernel = 0x80  # SI_KERNEL, the code of a signal that no process has sent
+        return sent is not None and sent.si_code == by_kernel
 
 
 def main(orders: int, size: int) -> int:
@@ -144,7 +141,7 @@ def main(orders: int, size: int) -> int:
     text = b""
     while len(text) < size:
         if not (part := _received(orders, size - len(text))):
-            return NOT_STARTED
+            return ASKER_DIED_STATUS
         text += part
     command, variables, grace, has_terminal = marshal.loads(text)  # noqa: S302
     os.set_inheritable(orders, False)
@@ -153,7 +150,8 @@ def main(orders: int, size: int) -> int:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
+        ctypes.CDLL(None).prctl(set_child_subreaper, 1)
     # From here on, what is sent to a whole group is for the command. Not before: what
     # nobody has got yet must end this process.
     blocked = signal.valid_signals() - {signal.SIGCHLD}
@@ -167,7 +165,7 @@ def main(orders: int, size: int) -> int:
             # before anything runs.
             os.write(orders, b"%d" % (os.getpid() if has_terminal else -os.getpid()))
         except OSError:  # it has died
-            os._exit(NOT_STARTED)
+            os._exit(ASKER_DIED_STATUS)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
             signal.signal(number, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -194,7 +192,7 @@ def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
             os.putenv(name, value)
     if any(b"\0" in argument for argument in command):  # C would end it there
         _print(f"{os.fsdecode(command[0])}: an argument has a null byte")
-        return CANNOT_START
+        return CANNOT_START_STATUS
     # Not os.execvp(), which never runs a script without a "#!" line by the shell.
     arguments = (ctypes.c_char_p * (len(command) + 1))(*command)
     ctypes.CDLL(None, use_errno=True).execvp(command[0], arguments)
@@ -202,7 +200,7 @@ def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
     is_missing = number in {errno.ENOENT, errno.ENOTDIR}
     reason = "not found" if is_missing else os.strerror(number)
     _print(f"{os.fsdecode(command[0])}: {reason}")
-    return NOT_FOUND if is_missing else CANNOT_START
+    return NOT_FOUND_STATUS if is_missing else CANNOT_START_STATUS
 
 
 def _descendants() -> dict[int, int]:
@@ -213,15 +211,15 @@ def _descendants() -> dict[int, int]:
     they can't be found.
     """
     # Other systems have no subreapers. In a new PID namespace /proc may be another's.
-    shown = os.readlink(f"{PROC}/self")  # noqa: PTH115
+    shown = os.readlink(f"{PROCESSES_FOLDER}/self")  # noqa: PTH115
     if sys.platform != "linux" or shown != str(os.getpid()):
         raise OSError
     children: dict[int, list[int]] = {}
     groups = {}
-    for name in filter(str.isdecimal, os.listdir(PROC)):  # noqa: PTH208
+    for name in filter(str.isdecimal, os.listdir(PROCESSES_FOLDER)):  # noqa: PTH208
         # It may have ended, or be hidden as another user's.
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            with open(f"{PROC}/{name}/stat", "rb") as file:  # noqa: PTH123
+            with open(f"{PROCESSES_FOLDER}/{name}/stat", "rb") as file:  # noqa: PTH123
                 # See proc_pid_stat(5); the name before ")" may have any byte.
                 state, *ids = file.read().rpartition(b")")[2].split()[:4]
             parent, group, session = map(int, ids)

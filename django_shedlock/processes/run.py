@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from types import FrameType
+from typing import ClassVar
 
 from django.core.management import CommandError
 
@@ -18,12 +19,12 @@ from django_shedlock.execution.executor import attempt
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.locks.status import CONTENDED, LockHolder
 from django_shedlock.processes.child import Child, inheritable_files
-from django_shedlock.processes.launcher import SIGNALLED
+from django_shedlock.processes.launcher import SIGNAL_STATUS_BASE
 from django_shedlock.registry.migrate import before_first_migrate
 
-LOST = 123
-STORE_FAILED = 125
-PASSED_ON = (
+LOST_STATUS = 123
+STORE_FAILED_STATUS = 125
+FORWARDED_SIGNALS = (
     signal.SIGTERM,
     signal.SIGINT,
     signal.SIGHUP,
@@ -31,13 +32,9 @@ PASSED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-LONGEST_RELEASE = 5.0
-"""Seconds after which a signal ends the release of a lock."""
-AGAIN = 1.0
-"""Seconds until it rings again: a ring just before a wait in C ends no wait."""
 
 
-def run(
+def run_command(
     command: Sequence[str],
     request: LockRequest,
     *,
@@ -48,8 +45,8 @@ def run(
     """
     Return ``on_skip_exit`` if the lock is held; else exit with the command's status.
 
-    If the lock is lost, the command is ended, and the status is ``LOST``. If the store
-    fails, the command does not run, and the status is ``STORE_FAILED``.
+    If the lock is lost, the command is ended, and the status is ``LOST_STATUS``. If
+    the store fails, the command does not run, and it is ``STORE_FAILED_STATUS``.
     """
     files = inheritable_files()
     signals = SignalForwarder()
@@ -72,12 +69,12 @@ def run(
                         child.end()
                     status = child.wait()
                 # An exception, since a run whose status is not 0 has failed.
-                sys.exit(LOST if lock.lost.is_set() else status)
+                sys.exit(LOST_STATUS if lock.lost.is_set() else status)
     except LockLost as error:
-        raise CommandError(str(error), returncode=LOST) from error
+        raise CommandError(str(error), returncode=LOST_STATUS) from error
     except LockProviderError as error:
-        told = f"{error} The command did not run."
-        raise CommandError(told, returncode=STORE_FAILED) from error
+        text = f"{error} The command did not run."
+        raise CommandError(text, returncode=STORE_FAILED_STATUS) from error
 
 
 class SignalForwarder:
@@ -88,8 +85,12 @@ class SignalForwarder:
     in a ``sleep()``, or just before the child would start. A handler must not raise
     within a statement: that could leave the lock held, and SQLite swallows it. If this
     takes too long, a second signal ends this process wherever it is. After the child's
-    end, the first signal limits the time for the release to ``LONGEST_RELEASE``.
+    end, the first signal limits the time for the release.
     """
+
+    release_timeout_seconds: ClassVar[float] = 5.0
+    ring_interval_seconds: ClassVar[float] = 1.0
+    """A ring just before a wait in C ends no wait, so it rings again."""
 
     def __init__(self) -> None:
         self._child: Child | None = None
@@ -104,8 +105,10 @@ class SignalForwarder:
             yield
             return
         others = (signal.SIGALRM, signal.SIGCHLD)
-        before = {each: signal.getsignal(each) for each in (*PASSED_ON, *others)}
-        for number in PASSED_ON:
+        before = {
+            each: signal.getsignal(each) for each in (*FORWARDED_SIGNALS, *others)
+        }
+        for number in FORWARDED_SIGNALS:
             if before[number] is not signal.SIG_IGN:  # as nohup asks for
                 signal.signal(number, self._handle)
         if before[signal.SIGCHLD] is signal.SIG_IGN:  # the child's status would be lost
@@ -145,18 +148,22 @@ class SignalForwarder:
     def end_if_received(self) -> None:
         """Raise ``SystemExit`` if a signal came before there was a child."""
         if self._received:
-            sys.exit(SIGNALLED + self._received[0])
+            sys.exit(SIGNAL_STATUS_BASE + self._received[0])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._child is not None and self._child.pass_on(number):
             return
         if self._is_sleeping or (self._received and not self._is_starting):
-            sys.exit(SIGNALLED + number)
+            sys.exit(SIGNAL_STATUS_BASE + number)
         self._received.append(number)
         if self._child is not None:  # it has ended
             # An alarm, and no thread: a second signal may interrupt this.
             signal.signal(signal.SIGALRM, self._ring)
-            signal.setitimer(signal.ITIMER_REAL, LONGEST_RELEASE, AGAIN)
+            signal.setitimer(
+                signal.ITIMER_REAL,
+                self.release_timeout_seconds,
+                self.ring_interval_seconds,
+            )
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)  # it must not interrupt the exit

@@ -84,7 +84,7 @@ def test_store_is_asked_about_hundreds_of_leases_at_once(
     noted: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One thread asks on one connection, and learns which of them were extended."""
-    monkeypatch.setattr(keep_alive, "ASK_BEFORE_END", NOTICE)
+    monkeypatch.setattr(keep_alive, "LEASE_END_NOTICE", NOTICE)
     with watched_locks() as locks:
         LockRecord.objects.update(lock_until=DatabaseNow() + NOTICE)
         extended = locks[0], locks[-1]

@@ -13,7 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from django_shedlock import Lock, LockLost, aexecute, ahold, current_lock, hold
-from django_shedlock.execution.keep_alive import ASK_BEFORE_END
+from django_shedlock.execution.keep_alive import LEASE_END_NOTICE
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.signals import lock_lost
@@ -97,7 +97,7 @@ def test_store_that_hangs_delays_no_cancellation(
 
     async def main() -> None:
         async with ahold("job") as lock:
-            end_own_count(lock, after=ASK_BEFORE_END)
+            end_own_count(lock, after=LEASE_END_NOTICE)
             try:
                 assert await asyncio.to_thread(asked.wait, PATIENCE)
                 end_own_count(lock)

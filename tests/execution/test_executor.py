@@ -63,7 +63,7 @@ TWO_PROVIDERS = {
 
 @pytest.fixture(autouse=True)
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(executor, "INTERRUPTION_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(executor, "INTERRUPTED_RELEASE_SECONDS", PATIENCE)
     with locked_in_memory():
         yield
 
@@ -958,7 +958,7 @@ def test_interrupted_release_waits_for_no_store_that_hangs(
         return real(self, lock, **options)
 
     monkeypatch.setattr(MemoryLockProvider, "release", release)
-    monkeypatch.setattr(executor, "INTERRUPTION_TIMEOUT", 0.05)
+    monkeypatch.setattr(executor, "INTERRUPTED_RELEASE_SECONDS", 0.05)
     with pytest.raises(Interrupted):
         execute(list, "job")
     assert is_held("job")

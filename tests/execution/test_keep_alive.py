@@ -34,7 +34,7 @@ from django_shedlock import (
 from django_shedlock.clocks import Backoff, uptime
 from django_shedlock.execution import keep_alive
 from django_shedlock.execution.keep_alive import (
-    ASK_BEFORE_END,
+    LEASE_END_NOTICE,
     late_releases,
     lease_ends,
     watch_lease,
@@ -307,7 +307,7 @@ def test_pauses_after_errors_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Backoff, "pause", noted)
     monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
     with hold("job", lock_at_most_for=LEASE) as lock:
-        beat = keep_alive.Beat(lock)
+        beat = keep_alive.Heartbeat(lock)
         assert all(beat() for _ in range(6))
     assert len(pauses) == 6
     assert pauses[-1] > 5 * pauses[0]
@@ -321,7 +321,7 @@ def test_errors_after_an_extension_are_paused_for(
     monkeypatch.setattr(clocks, "time", clock)
     monkeypatch.setattr(MemoryLockProvider, "extend", failing(1000))
     with hold("job", lock_at_most_for=LEASE) as lock:
-        beat = keep_alive.Beat(lock)
+        beat = keep_alive.Heartbeat(lock)
         assert beat()
         lock.lease_end += 2 * LEASE.total_seconds()
         clock.sleep(2 * LEASE.total_seconds())
@@ -515,8 +515,8 @@ def test_lease_that_ends_while_the_store_is_asked_is_told(
     with hold("job", lock_at_most_for=LEASE) as lock:
         questions = get_provider().questions
         monkeypatch.setattr(questions, "add", lambda *_: end_own_count(lock))
-        end_own_count(lock, after=ASK_BEFORE_END)
-        notice = ASK_BEFORE_END.total_seconds()
+        end_own_count(lock, after=LEASE_END_NOTICE)
+        notice = LEASE_END_NOTICE.total_seconds()
         assert watch_lease(lock, notice)
         assert not watch_lease(lock, notice)
         assert lock.lost.is_set()
@@ -530,14 +530,14 @@ def test_store_is_asked_once_before_each_end_of_the_lease(
     questions = get_provider().questions
     monkeypatch.setattr(questions, "add", lambda *entry: asked.append(entry))
     with hold("job", lock_at_most_for="1m") as lock:
-        notice = ASK_BEFORE_END.total_seconds()
+        notice = LEASE_END_NOTICE.total_seconds()
         work = partial(watch_lease, lock, notice)
         assert work() == lock.lease_end - notice
         assert asked == []
-        soon = end_own_count(lock, after=ASK_BEFORE_END)
+        soon = end_own_count(lock, after=LEASE_END_NOTICE)
         assert work() == soon
         assert len(asked) == 1
-        later = end_own_count(lock, after=2 * ASK_BEFORE_END)
+        later = end_own_count(lock, after=2 * LEASE_END_NOTICE)
         assert work() == later - notice
         assert len(asked) == 1
 
@@ -555,7 +555,7 @@ def test_end_of_the_lease_does_not_wait_for_the_question(
 
     monkeypatch.setattr(MemoryLockProvider, "statuses", hang)
     with hold("job", lock_at_most_for=LEASE, keep_alive=True) as lock:
-        end_own_count(lock, after=ASK_BEFORE_END)
+        end_own_count(lock, after=LEASE_END_NOTICE)
         assert asked.wait(PATIENCE)
         end_own_count(lock)
         assert lock.lost.wait(PATIENCE)
@@ -724,7 +724,7 @@ def test_async_body_that_an_operator_extended_goes_on() -> None:
     async def body() -> str:
         lock = current_lock()
         force_extend(get_provider(), "job", 2 * LEASE)
-        end_own_count(lock, after=ASK_BEFORE_END)
+        end_own_count(lock, after=LEASE_END_NOTICE)
         async with asyncio.timeout(PATIENCE):
             while lock.remaining() < LEASE:
                 await asyncio.sleep(0.005)

@@ -102,7 +102,7 @@ def test_environment_where_the_system_does_not_tell(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The time zone of the settings is left out; another one is the user's own."""
-    monkeypatch.setattr(child, "STARTED_WITH", tmp_path / "missing")
+    monkeypatch.setattr(child, "ENVIRONMENT_FILE", tmp_path / "missing")
     monkeypatch.setenv("TZ", settings.TIME_ZONE)
     assert child.variables() == {b"TZ": None}
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -154,7 +154,7 @@ def test_no_files_where_the_system_does_not_tell(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The command still has its standard streams."""
-    monkeypatch.setattr(child, "DESCRIPTORS", str(tmp_path / "missing"))
+    monkeypatch.setattr(child, "DESCRIPTORS_FOLDER", str(tmp_path / "missing"))
     assert child.inheritable_files() == set()
 
 

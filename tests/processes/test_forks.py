@@ -24,7 +24,6 @@ from django.db import connection
 from django_shedlock.locks.status import LockState
 from django_shedlock.processes import forks
 from django_shedlock.processes.forks import Forks
-from django_shedlock.processes.launcher import PR_SET_CHILD_SUBREAPER
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.jobs import Job
 from tests.support.runs import is_alive
@@ -35,6 +34,7 @@ pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 AT_ONCE = timedelta(0)
 LATE = timedelta(seconds=PATIENCE)
 PAUSE = 0.05
+PR_SET_CHILD_SUBREAPER = 36
 """Seconds between two looks for a signal."""
 
 
@@ -247,7 +247,7 @@ def test_first_process_of_a_container(
         with monkeypatch.context() as patch:
             bodies.add("job", body=work)
             bodies.turn_until(lambda: file.exists() and file.read_text())
-            patch.setattr(forks, "FIRST", os.getpid())
+            patch.setattr(forks, "FIRST_PROCESS_ID", os.getpid())
             orphan = int(file.read_text())
             bodies.turn_until(lambda: not Path(f"/proc/{orphan}").exists())
     finally:

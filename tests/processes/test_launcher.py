@@ -93,7 +93,7 @@ def test_system_without_proc(
 
     In a new PID namespace, /proc may still be that of the other processes.
     """
-    monkeypatch.setattr(launcher, "PROC", str(tmp_path))
+    monkeypatch.setattr(launcher, "PROCESSES_FOLDER", str(tmp_path))
     monkeypatch.setattr(launcher, "_descendants", DESCENDANTS)
     if is_of_others:
         Path(tmp_path, "1").mkdir()
@@ -119,7 +119,7 @@ def test_too_many_open_files(
 
 def test_nobody_is_left_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal nothing but the command is waited for."""
-    monkeypatch.setattr(launcher, "PROC", "/nowhere")
+    monkeypatch.setattr(launcher, "PROCESSES_FOLDER", "/nowhere")
     monkeypatch.setattr(launcher, "_descendants", DESCENDANTS)
     watched = guardian(has_terminal=True)
     watched._status = 0

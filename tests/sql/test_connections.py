@@ -585,11 +585,11 @@ def test_heartbeat_does_not_wait_for_its_own_lost_statement(
 ) -> None:
     """A locked row costs the other locks' beats one wait for it."""
     lock = take_from(DatabaseLockProvider("default"), configure())
-    lock.beat()
+    lock.heartbeat()
     kill_session(session_number_of(opened[0]))
     with row_locked_by_another_transaction():
         with pytest.raises(LockProviderError, match="keeps its row"):
-            lock.beat()
+            lock.heartbeat()
     assert len(opened) == 2
 
 
@@ -902,7 +902,7 @@ def test_beat_after_the_lease_stays_on_the_private_connection() -> None:
     end_own_count(lock)
 
     def beat() -> None:
-        lock.beat()
+        lock.heartbeat()
         assert not is_open(connections["default"])
 
     run_threads(1, beat)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from django_shedlock import Lock
 from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
-from django_shedlock.execution.keep_alive import Beat, guard, lease_ends, unguard
+from django_shedlock.execution.keep_alive import Heartbeat, guard, lease_ends, unguard
 from django_shedlock.providers.memory import MemoryLockProvider
 from tests.support.threads import is_idle
 from tests.support.waiting import wait_for
@@ -116,13 +116,13 @@ def beat_now(lock: Lock, after: timedelta = timedelta(0)) -> None:
 
 def beat_often() -> None:
     """Let this process extend its locks all the time, so that no lease can be short."""
-    make = Beat.__init__
+    make = Heartbeat.__init__
 
-    def make_quick(beat: Beat, lock: Lock) -> None:
-        make(beat, lock)
-        beat.interval = OFTEN
+    def make_quick(heartbeat: Heartbeat, lock: Lock) -> None:
+        make(heartbeat, lock)
+        heartbeat.interval = OFTEN
 
-    patch.object(Beat, "__init__", make_quick).start()
+    patch.object(Heartbeat, "__init__", make_quick).start()
 
 
 def look_at_lease_ends(*locks: Lock) -> None:

@@ -38,22 +38,22 @@ RELEASES = "releases"
 def measure_launcher() -> None:
     """Let the launcher's coverage be measured, which needs the site's packages."""
     if "coverage" in sys.modules:
-        child.INTERPRETER = [sys.executable]
+        child.Child.interpreter = [sys.executable]
 
 
 def lack_an_interpreter() -> None:
     """Let Python's own program be gone, as in an upgrade."""
-    child.INTERPRETER = ["/no/such/python"]
+    child.Child.interpreter = ["/no/such/python"]
 
 
 def signal_nobody() -> None:
     """Let the launcher fail to signal the command, as if that ran as root."""
-    child.LAUNCHER = str(Path(__file__).with_name("unpermitted_launcher.py"))
+    child.Child.launcher = str(Path(__file__).with_name("unpermitted_launcher.py"))
 
 
 def lose_the_launcher() -> None:
     """Let the launcher be killed before it knows that it has started the command."""
-    child.LAUNCHER = str(Path(__file__).with_name("dying_launcher.py"))
+    child.Child.launcher = str(Path(__file__).with_name("dying_launcher.py"))
 
 
 def fail_to_pass_on() -> None:
@@ -133,7 +133,7 @@ def hang_in_release() -> None:
 
 def release_within(seconds: float) -> None:
     """Let a signal leave that time for the release."""
-    wrapper.LONGEST_RELEASE = seconds
+    wrapper.SignalForwarder.release_timeout_seconds = seconds
 
 
 def be_signalled_in_release() -> None:

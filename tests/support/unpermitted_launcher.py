@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LAUNCHER = ROOT / "django_shedlock" / "wrapper" / "launcher.py"
+LAUNCHER = ROOT / "django_shedlock" / "processes" / "launcher.py"
 
 
 def refuse(pid: int, number: int) -> None:

@@ -43,10 +43,10 @@ class ExitStatus(IntEnum):
     NOT_HELD = 5
     NOT_TOLD = 6
     PAUSED = 7
-    LOST = run.LOST
-    STORE_FAILED = run.STORE_FAILED
-    CANNOT_START = launcher.CANNOT_START
-    NOT_FOUND = launcher.NOT_FOUND
+    LOST = run.LOST_STATUS
+    STORE_FAILED = run.STORE_FAILED_STATUS
+    CANNOT_START = launcher.CANNOT_START_STATUS
+    NOT_FOUND = launcher.NOT_FOUND_STATUS
     UNREAD = 141
     """A shell's exit status for SIGPIPE: the reader of the output has stopped."""
 

@@ -10,7 +10,7 @@ from django_shedlock.clocks import host_now
 from django_shedlock.console.cli import base
 from django_shedlock.durations import format_duration
 from django_shedlock.locks.configuration import ZERO, make_request, make_schedule
-from django_shedlock.processes.run import run
+from django_shedlock.processes.run import run_command
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
 
@@ -118,5 +118,11 @@ class Run(base.Subcommand):
             start=start,
         )
         sys.exit(
-            run(command, request, grace=grace, jitter=jitter, on_skip_exit=on_skip_exit)
+            run_command(
+                command,
+                request,
+                grace=grace,
+                jitter=jitter,
+                on_skip_exit=on_skip_exit,
+            )
         )

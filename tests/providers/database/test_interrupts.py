@@ -113,7 +113,7 @@ def hold_until_interrupted(parent: Parent, interrupts: int) -> int:
     trace_nothing()
     harden_mutexes()
     signal.signal(signal.SIGALRM, interrupt)
-    vars(executor)["INTERRUPTION_TIMEOUT"] = 0.05
+    vars(executor)["INTERRUPTED_RELEASE_SECONDS"] = 0.05
     seed = parent.wait()
     name, chance, still_held = f"job {seed}", random.Random(seed), 0
     with hold(name):

@@ -143,7 +143,7 @@ def extend_by_hand(lock: Lock) -> None:
     "extend",
     [
         lambda lock: lock.extend(2 * LEASE),
-        Lock.beat,
+        Lock.heartbeat,
         extend_by_hand,
     ],
     ids=["extend", "beat", "operator"],
