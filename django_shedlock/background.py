@@ -199,8 +199,8 @@ class Timetable:
 class Background(Timetable):
     """Calls work that may take its time, each in a thread of its own, a few at once."""
 
-    thread_limit = 8
-    hanging_after_seconds = 5.0
+    thread_limit: int = 8
+    hanging_after_seconds: float = 5.0
     """Work that takes longer no longer counts towards ``thread_limit``."""
 
     def forget(self) -> None:

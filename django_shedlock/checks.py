@@ -97,7 +97,7 @@ def check_jobs(**kwargs: Any) -> list[CheckMessage]:
             provider = get_provider(job.provider)
             lock = job.request.configuration()
             provider.check_configuration(lock)
-        except ImproperlyConfigured:  # check_providers() tells why
+        except ImproperlyConfigured:  # check_providers() reports it
             continue
         except InvalidLockConfiguration as error:
             messages.append(invalid_lock(job.path, error))
@@ -146,7 +146,7 @@ def check_stores(
     for alias in _aliases():
         try:
             provider = get_provider(alias)
-        except ImproperlyConfigured:  # check_providers() tells why
+        except ImproperlyConfigured:  # check_providers() reports it
             continue
         if not any(message.is_serious() for message in provider.check()):
             messages += provider.check_store(databases or ())

@@ -40,8 +40,8 @@ def clock_difference(read: Callable[[], datetime]) -> timedelta:
     asked = time.time()
     moment = read()
     answered = time.time()
-    told = aware(moment).timestamp()
-    return timedelta(seconds=told - min(max(told, asked), answered))
+    read_time = aware(moment).timestamp()
+    return timedelta(seconds=read_time - min(max(read_time, asked), answered))
 
 
 def aware(moment: datetime) -> datetime:
@@ -75,8 +75,8 @@ class Backoff:
     stop the monotonic clock.
     """
 
-    first_pause_seconds = 0.05
-    longest_pause_seconds = 1.0
+    first_pause_seconds: float = 0.05
+    longest_pause_seconds: float = 1.0
 
     def __init__(self, wait: timedelta = timedelta.max):
         self._deadline = uptime() + wait.total_seconds()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections import defaultdict
 
 import pytest
 
@@ -62,3 +64,43 @@ def test_no_app_has_a_module_that_others_discover(app: str) -> None:
     folder = ROOT.joinpath(*app.split("."))
     names = {path.stem for path in folder.iterdir() if path.stem != "__pycache__"}
     assert names & set(DISCOVERED_IN_APPS) == set()
+
+
+DEFINED_OFTEN = {
+    "Command": "Django looks for this class in each module of a command",
+}
+RENAMED_NEXT = {
+    *("ACTIONS", "COLUMNS", "COMMANDS", "EPILOG", "EXCERPT", "FIRST", "KINDS", "LIMIT"),
+    *("MINUTE", "MOST", "PATIENCE", "PAUSE", "PROVIDER", "RUNNING", "STATES"),
+    "Selection",
+}
+"""Defined twice by console, contrib, schedules or registry: they are renamed next."""
+
+
+def defined_names(node: ast.stmt) -> list[str]:
+    """Return the public class or the constants that a statement of a module defines."""
+    if isinstance(node, ast.ClassDef):
+        return [] if node.name.startswith("_") else [node.name]
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    names = [
+        each.id
+        for target in targets
+        if target
+        for each in ast.walk(target)
+        if isinstance(each, ast.Name)
+    ]
+    return [name for name in names if re.fullmatch("[A-Z][A-Z0-9_]+", name)]
+
+
+def test_each_name_is_defined_once() -> None:
+    """A reader who searches for a constant or a class finds one thing."""
+    modules = defaultdict(set)
+    for path in (ROOT / "django_shedlock").rglob("*.py"):
+        if "migrations" not in path.parts:
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                for name in defined_names(node):
+                    modules[name].add(str(path.relative_to(ROOT)))
+    twice = {name for name, paths in modules.items() if len(paths) > 1}
+    known = DEFINED_OFTEN.keys() | RENAMED_NEXT
+    assert {name: sorted(modules[name]) for name in twice - known} == {}
+    assert DEFINED_OFTEN.keys() <= twice

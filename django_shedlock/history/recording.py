@@ -240,10 +240,12 @@ def _row_of_abandoned() -> Row:
 
 # What a run reports itself replaces that it was abandoned, and its end replaces its
 # loss.
-insert_end = Insert(_row_of_end, unique="locked_by", updated=tuple(_run_over()))
-insert_lost_end = Insert(_row_of_loss, unique="locked_by", updated=tuple(_loss()))
-insert_loss = Insert(_row_of_loss, unique="locked_by")
-insert_abandoned = Insert(_row_of_abandoned, unique="locked_by")
+insert_end: Insert = Insert(_row_of_end, unique="locked_by", updated=tuple(_run_over()))
+insert_lost_end: Insert = Insert(
+    _row_of_loss, unique="locked_by", updated=tuple(_loss())
+)
+insert_loss: Insert = Insert(_row_of_loss, unique="locked_by")
+insert_abandoned: Insert = Insert(_row_of_abandoned, unique="locked_by")
 
 
 @Update

@@ -14,7 +14,6 @@ from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import BY_SCHEDULER, Start, Trigger
 
-NAME_MAX_LENGTH = 255
 ZERO = timedelta(0)
 
 
@@ -23,9 +22,9 @@ class LockConfiguration:
     """
     One lock's parameters: its full name, and any durations.
 
-    ``history`` tells whether its runs are recorded, where that is possible.
+    ``history`` says whether its runs are recorded, where that is possible.
     With ``schedule``, which has a time zone, each of its ticks runs once; the job is
-    overdue ``grace`` after its tick. ``start`` tells what starts this run.
+    overdue ``grace`` after its tick. ``start`` says what starts this run.
     Raises ``InvalidLockConfiguration`` if such a lock can't work.
     """
 
@@ -70,7 +69,7 @@ class LockOptions(TypedDict, total=False):
     ``keep_alive`` extends the lease while the body runs; if missing, the provider
     decides. ``wait`` is how long to wait for a lock that somebody else holds.
     ``schedule`` runs each of its ticks once, see ``Schedule``; a text is in the time
-    zone of the settings. ``history`` tells whether runs are recorded; if missing, the
+    zone of the settings. ``history`` says whether runs are recorded; if missing, the
     settings decide.
     """
 
@@ -219,8 +218,8 @@ def check_name(name: object) -> None:
         problem = "begins or ends with white space"
     elif not name.isprintable():
         problem = "contains characters that cannot be printed"
-    elif len(name) > NAME_MAX_LENGTH:
-        problem = f"has {len(name)} characters; at most {NAME_MAX_LENGTH} are allowed"
+    elif len(name) > 255:
+        problem = f"has {len(name)} characters; at most 255 are allowed"
     else:
         return
     raise InvalidLockConfiguration(f"Lock name {name!r} {problem}.")

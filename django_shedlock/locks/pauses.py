@@ -17,7 +17,7 @@ class Pause:
     """
     An operator's own acquisition of a lock, so that its job does not run.
 
-    ``identity`` is what the store keeps as ``locked_by``: it tells people who paused
+    ``identity`` is what the store keeps as ``locked_by``: it says who paused
     the job and why, whatever program reads it.
     """
 

@@ -285,7 +285,7 @@ class LockHolder:
     The holder of a lock that we did not get, and what is left of its lease.
 
     With ``tick``, that tick of the schedule was run, is running, or must not run now:
-    waiting is useless. ``is_expired`` tells that its lease is over without a release,
+    waiting is useless. ``is_expired`` means that its lease is over without a release,
     so that a catch-up does not run next to a job that may still run.
     """
 

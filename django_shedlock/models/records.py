@@ -37,12 +37,12 @@ from django_shedlock.sql import fields
 # whatever the clock says later. Java's ShedLock sees that once the clock is past it.
 
 
-def released() -> Q:
+def was_released() -> Q:
     """Whether the holder, or an operator, released the lock since it was acquired."""
     return Q(released_at__gte=F("locked_at"))
 
 
-def paused() -> Q:
+def is_pause() -> Q:
     """Whether an operator acquired the lock to pause its job."""
     return Q(locked_by__startswith=PAUSE_PREFIX)
 
@@ -64,7 +64,7 @@ def held() -> Q:
 
 def not_running() -> Q:
     """Whether the lock is not held, or only ``lock_at_least_for`` keeps it."""
-    return Q(lock_until__lte=fields.DatabaseNow()) | released()
+    return Q(lock_until__lte=fields.DatabaseNow()) | was_released()
 
 
 def needs_look() -> Q:
@@ -104,7 +104,7 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         is_overdue = [] if grace is None else [When(overdue(grace), then=0)]
         is_bad = When(needs_look(), then=1)
         is_expired = When(~held() & has_open_run(), then=2)
-        is_running = When(~released() & ~paused(), then=3)
+        is_running = When(~was_released() & ~is_pause(), then=3)
         rank = Case(*is_overdue, is_bad, is_expired, is_running, default=4)
         return self.order_by(rank, "locked_at", "name")
 
@@ -123,8 +123,10 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         is_held = held()
         return self.annotate(
             state=Case(
-                When(is_held & released(), then=Value(LockState.HELD_AT_LEAST.value)),
-                When(is_held & paused(), then=Value(LockState.PAUSED.value)),
+                When(
+                    is_held & was_released(), then=Value(LockState.HELD_AT_LEAST.value)
+                ),
+                When(is_held & is_pause(), then=Value(LockState.PAUSED.value)),
                 When(is_held, then=Value(LockState.RUNNING.value)),
                 When(has_open_run(), then=Value(LockState.EXPIRED.value)),
                 default=Value(LockState.FREE.value),
@@ -154,10 +156,10 @@ INSTANT_COLUMNS = (
     *("lost_at", "unrecorded_at", "asked_at"),
 )
 STATUS_COLUMNS = LEASE_COLUMNS + JOB_FIELDS
-"""What ``status_of()`` needs of a record with ``with_status()``, in this order."""
+"""What ``status_from_row()`` needs of a record with ``with_status()``, in order."""
 
 
-def status_of(name: str, row: Sequence[Any]) -> LockStatus:
+def status_from_row(name: str, row: Sequence[Any]) -> LockStatus:
     """Return the lock whose record has these columns."""
     lease, job = row[: len(LEASE_COLUMNS)], row[len(LEASE_COLUMNS) :]
     state, locked_by, locked_at, lock_until, remaining, clock, token, *others = lease
@@ -184,12 +186,12 @@ def heartbeat_of(extended_at: datetime | None, locked_at: datetime) -> datetime 
     return extended_at if extended_at and extended_at >= locked_at else None
 
 
-def _instant(verbose_name: Any) -> Any:
+def _instant(verbose_name: Any) -> fields.UTCDateTimeField:
     return fields.UTCDateTimeField(verbose_name, null=True, db_default=None)
 
 
-def _text(verbose_name: Any, max_length: int = 255) -> Any:
-    return models.CharField(
+def _text(verbose_name: Any, max_length: int = 255) -> fields.OptionalText:
+    return fields.OptionalText(
         verbose_name, max_length=max_length, null=True, db_default=None
     )
 
@@ -207,59 +209,77 @@ class LockRecord(models.Model):
     The other columns are those of ``JobState``, which says what they mean.
     """
 
-    name: Any = fields.LockNameField(
+    name: fields.LockNameField = fields.LockNameField(
         pgettext_lazy("shedlock", "name"), max_length=255, primary_key=True
     )
-    lock_until: Any = fields.LockUntilField(pgettext_lazy("shedlock", "lock until"))
-    locked_at: Any = fields.UTCDateTimeField(pgettext_lazy("shedlock", "locked at"))
+    lock_until: fields.LockUntilField = fields.LockUntilField(
+        pgettext_lazy("shedlock", "lock until")
+    )
+    locked_at: fields.UTCDateTimeField = fields.UTCDateTimeField(
+        pgettext_lazy("shedlock", "locked at")
+    )
     locked_by: fields.Text = fields.Text(
         pgettext_lazy("shedlock", "locked by"), max_length=255
     )
-    lock_at_least_until: Any = _instant(_("lock at least until"))
-    released_at: Any = _instant(pgettext_lazy("shedlock", "released at"))
-    extended_at: Any = _instant(pgettext_lazy("shedlock", "extended at"))
+    lock_at_least_until: fields.UTCDateTimeField = _instant(_("lock at least until"))
+    released_at: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "released at")
+    )
+    extended_at: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "extended at")
+    )
     fencing_token: fields.Number = fields.Number(
         pgettext_lazy("shedlock", "fencing token"), db_default=0
     )
-    schedule: Any = _text(pgettext_lazy("shedlock", "schedule"))
-    tick: Any = _instant(pgettext_lazy("shedlock", "tick"))
-    due_at: Any = _instant(pgettext_lazy("shedlock", "due at"))
-    caught_up_tick: Any = _instant(_("caught up tick"))
-    open_run: Any = _text(pgettext_lazy("shedlock", "open run"))
-    last_run: Any = _text(pgettext_lazy("shedlock", "last run"))
-    outcome: Any = _text(pgettext_lazy("shedlock", "outcome"), 20)
-    started_at: Any = _instant(pgettext_lazy("shedlock", "started at"))
-    ended_at: Any = _instant(pgettext_lazy("shedlock", "ended at"))
-    succeeded_at: Any = _instant(pgettext_lazy("shedlock", "succeeded at"))
-    failures: Any = models.IntegerField(
+    schedule: fields.OptionalText = _text(pgettext_lazy("shedlock", "schedule"))
+    tick: fields.UTCDateTimeField = _instant(pgettext_lazy("shedlock", "tick"))
+    due_at: fields.UTCDateTimeField = _instant(pgettext_lazy("shedlock", "due at"))
+    caught_up_tick: fields.UTCDateTimeField = _instant(_("caught up tick"))
+    open_run: fields.OptionalText = _text(pgettext_lazy("shedlock", "open run"))
+    last_run: fields.OptionalText = _text(pgettext_lazy("shedlock", "last run"))
+    outcome: fields.OptionalText = _text(pgettext_lazy("shedlock", "outcome"), 20)
+    started_at: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "started at")
+    )
+    ended_at: fields.UTCDateTimeField = _instant(pgettext_lazy("shedlock", "ended at"))
+    succeeded_at: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "succeeded at")
+    )
+    failures: fields.Count = fields.Count(
         pgettext_lazy("shedlock", "failures in a row"), db_default=0
     )
-    usual: Any = models.FloatField(
+    usual: fields.OptionalFloat = fields.OptionalFloat(
         pgettext_lazy("shedlock", "usual duration"), null=True, db_default=None
     )
-    lost_at: Any = _instant(pgettext_lazy("shedlock", "lost at"))
-    lost_run: Any = _text(pgettext_lazy("shedlock", "lost run"))
-    unrecorded_at: Any = _instant(pgettext_lazy("shedlock", "unrecorded at"))
-    asked_at: Any = _instant(pgettext_lazy("shedlock", "run requested at"))
-    asked_by: Any = _text(pgettext_lazy("shedlock", "run requested by"))
-    asked_why: Any = _text(pgettext_lazy("shedlock", "reason of the request"), 2000)
+    lost_at: fields.UTCDateTimeField = _instant(pgettext_lazy("shedlock", "lost at"))
+    lost_run: fields.OptionalText = _text(pgettext_lazy("shedlock", "lost run"))
+    unrecorded_at: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "unrecorded at")
+    )
+    asked_at: fields.UTCDateTimeField = _instant(
+        pgettext_lazy("shedlock", "run requested at")
+    )
+    asked_by: fields.OptionalText = _text(pgettext_lazy("shedlock", "run requested by"))
+    asked_why: fields.OptionalText = _text(
+        pgettext_lazy("shedlock", "reason of the request"), 2000
+    )
 
     objects = LockRecordQuerySet.as_manager()
 
     class Meta:
-        db_table: ClassVar[Any] = (
+        db_table: ClassVar[str] = (
             conf.TABLE.value
-        )  # its migration reads the setting, too
+        )  # its migration also reads the setting
         verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "lock")
         verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "locks")
-        default_permissions: ClassVar[Any] = ("view",)
-        constraints: ClassVar[Any] = [
+        default_permissions: ClassVar[tuple[str, ...]] = ("view",)
+        constraints: ClassVar[list[models.BaseConstraint]] = [
             models.CheckConstraint(
                 condition=fields.Readable("lock_until", *INSTANT_COLUMNS),
                 name="shedlock_readable",
             )
         ]
-        permissions: ClassVar[Any] = [
+        permissions: ClassVar[list[tuple[str, Any]]] = [
             ("release_lockrecord", "Can release lock"),
             ("extend_lockrecord", "Can extend lock"),
             ("pause_lockrecord", "Can pause and resume job of lock"),
@@ -293,4 +313,4 @@ class LockRecord(models.Model):
     @cached_property
     def status(self) -> LockStatus:
         """The lock when it was read; needs ``with_status()``."""
-        return status_of(self.name, attrgetter(*STATUS_COLUMNS)(self))
+        return status_from_row(self.name, attrgetter(*STATUS_COLUMNS)(self))

@@ -43,15 +43,17 @@ class LockRun(models.Model):
     known; if its body ends after all, its own words replace that.
 
     ``started`` and ``ended`` are by the database's clock, ``duration`` by the worker's
-    monotonic clock. ``trigger`` is a ``Trigger``; ``operator`` and ``reason`` tell who
+    monotonic clock. ``trigger`` is a ``Trigger``; ``operator`` and ``reason`` say who
     started the run and why, if a person did.
     """
 
-    name: Any = fields.LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    name: fields.LockNameField = fields.LockNameField(
+        pgettext_lazy("shedlock", "name"), max_length=255
+    )
     provider: fields.Text = fields.Text(
         pgettext_lazy("shedlock", "provider"), max_length=100
     )
-    locked_by: Any = fields.LockNameField(
+    locked_by: fields.LockNameField = fields.LockNameField(
         pgettext_lazy("shedlock", "locked by"), max_length=255, unique=True
     )
     host: fields.Text = fields.Text(pgettext_lazy("shedlock", "host"), max_length=255)
@@ -59,10 +61,12 @@ class LockRun(models.Model):
     fencing_token: fields.Number = fields.Number(
         pgettext_lazy("shedlock", "fencing token"), null=True
     )
-    started: Any = fields.UTCDateTimeField(
+    started: fields.UTCDateTimeField = fields.UTCDateTimeField(
         pgettext_lazy("shedlock", "started"), null=True
     )
-    ended: Any = fields.UTCDateTimeField(pgettext_lazy("shedlock", "ended"))
+    ended: fields.UTCDateTimeField = fields.UTCDateTimeField(
+        pgettext_lazy("shedlock", "ended")
+    )
     duration: Any = models.DurationField(
         pgettext_lazy("shedlock", "duration"), null=True
     )
@@ -78,7 +82,7 @@ class LockRun(models.Model):
     exception_traceback: fields.LongText = fields.LongText(
         pgettext_lazy("shedlock", "traceback"), blank=True
     )
-    lost_at: Any = fields.UTCDateTimeField(
+    lost_at: fields.UTCDateTimeField = fields.UTCDateTimeField(
         pgettext_lazy("shedlock", "lost at"), null=True
     )
     trigger: fields.Text = fields.Text(
@@ -94,11 +98,11 @@ class LockRun(models.Model):
     objects = LockRunQuerySet.as_manager()
 
     class Meta:
-        db_table: ClassVar[Any] = "shedlock_run"
+        db_table: ClassVar[str] = "shedlock_run"
         verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "run")
         verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "runs")
-        default_permissions: ClassVar[Any] = ("view",)
-        indexes: ClassVar[Any] = [
+        default_permissions: ClassVar[tuple[str, ...]] = ("view",)
+        indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["name", "provider", "id"], name="shedlock_run_name"),
             models.Index(fields=["outcome", "id"], name="shedlock_run_outcome"),
             models.Index(fields=["host", "id"], name="shedlock_run_host"),

@@ -150,7 +150,7 @@ class LockProvider(ABC):
         Extend a lease that is valid and still of ``lock``, from now; never shorten it.
 
         ``durations`` are ``lock_at_most_for``, and ``lock_at_least_for`` if that
-        changes: it counts from now, too. Return whether the lease was still of
+        changes: it also counts from now. Return whether the lease was still of
         ``lock``.
         """
 

@@ -1,7 +1,7 @@
 """
 Locks in a store that can compare a record and set it in one step.
 
-Such a store reads and writes records, lists their names and tells the time. All else is
+Such a store reads and writes records, lists their names and has a clock. All else is
 here: what a record is, and what each step makes of it.
 """
 
@@ -303,7 +303,7 @@ class Entry(JobAccount[float]):
                 return LATEST_INSTANT if seconds > now else EARLIEST_INSTANT
             return min(max(then, EARLIEST_INSTANT), LATEST_INSTANT)
 
-        beat = self.extended_at
+        heartbeat = self.extended_at
         return LockStatus(
             name=name,
             state=self.state(now),
@@ -314,7 +314,7 @@ class Entry(JobAccount[float]):
             clock=clock,
             schedule_state=from_text(self.ticks),
             fencing_token=self.fencing_token,
-            heartbeat_at=None if beat is None else moment(beat),
+            heartbeat_at=None if heartbeat is None else moment(heartbeat),
             job=self.job(),
         )
 
@@ -395,7 +395,7 @@ class EntryLockProvider(LockProvider):
             while True:
                 found, version, now = self.read(lock.name)
                 entry = found or Entry.free(now)
-                # Our own, if the store did not tell that it had written it.
+                # Our own, if the store's answer that it had written it was lost.
                 if entry.belongs_to(lock):
                     lock.known_token = entry.fencing_token
                     lock.abandoned = entry.last_abandoned()

@@ -70,7 +70,7 @@ class EtcdLockProvider(ServerLockProvider):
     def read(self, name: str) -> Read:
         """See EntryLockProvider.read(). It is one round trip."""
         keys = self._keys(name)
-        steps = {"success": [gateway.read(key) for key in keys]}
+        steps = {"success": [gateway.read_key(key) for key in keys]}
         result, clock = self._ask("read", name, "kv/txn", steps)
         found = gateway.answers(result)
         record, holder = (found.get(key, Known()) for key in keys)
@@ -109,7 +109,7 @@ class EtcdLockProvider(ServerLockProvider):
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is that of the member that answers."""
-        step = {"success": [gateway.read(self._records)]}
+        step = {"success": [gateway.read_key(self._records)]}
         return self._ask("ask the clock of", None, "kv/txn", step)[1]
 
     def least_token(self, version: Version, clock: datetime) -> int:
@@ -121,7 +121,7 @@ class EtcdLockProvider(ServerLockProvider):
         if names is not None:
             return super().read_all(names)
         prefixes = self._records, self._holders
-        steps = [gateway.read(prefix, is_prefix=True) for prefix in prefixes]
+        steps = [gateway.read_key(prefix, is_prefix=True) for prefix in prefixes]
         result, clock = self._ask("list", None, "kv/txn", {"success": steps})
         found = gateway.answers(result)
         known = {
@@ -170,14 +170,18 @@ class EtcdLockProvider(ServerLockProvider):
         ours = {"lease_seconds": seconds, "mark": mark}
         value = json.dumps({**json.loads(entry.to_json()), **ours}).encode()
         record, holder = keys = self._keys(name)
-        hold = gateway.put(holder, value, lease) if lease else gateway.delete(holder)
+        hold = (
+            gateway.put_key(holder, value, lease)
+            if lease
+            else gateway.delete_key(holder)
+        )
         change = {
             "compare": [
                 gateway.unchanged(record, version.record.revision),
                 gateway.unchanged(holder, version.holder.revision),
             ],
-            "success": [gateway.put(record, value), hold],
-            "failure": [gateway.read(key) for key in keys],
+            "success": [gateway.put_key(record, value), hold],
+            "failure": [gateway.read_key(key) for key in keys],
         }
         result, _ = self._ask("change", name, "kv/txn", change)
         if result.get("succeeded"):

@@ -10,10 +10,6 @@ from urllib.parse import urlsplit
 
 from django_shedlock.providers.servers import Clients, shown_url
 
-ENDPOINT_EXAMPLE = (
-    'Write it as "https://HOST:2379", and a login as the options user and password.'
-)
-
 
 class MemberClients(Clients[list[Any]]):
     """Clients of etcd3gw: one for each member, all of them closed together."""
@@ -39,6 +35,10 @@ class Members:
     a user they share one login, which is renewed when it is over.
     """
 
+    endpoint_example = (
+        'Write it as "https://HOST:2379", and a login as the options user and password.'
+    )
+
     def __init__(
         self, endpoints: str | Sequence[str], timeout: float, options: dict[str, Any]
     ):
@@ -46,7 +46,7 @@ class Members:
         self.urls: list[str] = urls
         if not urls:
             raise ValueError(
-                f"endpoints={endpoints!r} names no member. {ENDPOINT_EXAMPLE}"
+                f"endpoints={endpoints!r} names no member. {self.endpoint_example}"
             )
         for pair in (("user", "password"), ("cert_cert", "cert_key")):
             if len({options.get(each) is None for each in pair}) > 1:
@@ -64,7 +64,7 @@ class Members:
             is_http = parts.scheme in {"http", "https"} and parts.hostname
             if not is_http or shown != url or parts.path.strip("/"):
                 raise ValueError(
-                    f"{shown!r} is no endpoint of etcd. {ENDPOINT_EXAMPLE}"
+                    f"{shown!r} is no endpoint of etcd. {self.endpoint_example}"
                 )
             address = {"host": parts.hostname, "port": parts.port or 2379}
             self._addresses.append({"protocol": parts.scheme, **address})
@@ -150,7 +150,7 @@ class Known:
     lease: int = 0
 
 
-def read(key: bytes, *, is_prefix: bool = False) -> dict[str, Any]:
+def read_key(key: bytes, *, is_prefix: bool = False) -> dict[str, Any]:
     """Return the step that reads a key, or all keys that begin so, in their order."""
     wanted = {"key": _text(key)}
     if is_prefix:
@@ -159,13 +159,13 @@ def read(key: bytes, *, is_prefix: bool = False) -> dict[str, Any]:
     return {"request_range": wanted}
 
 
-def put(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
+def put_key(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
     """Return the step that writes a key, which ends with the lease, if one is given."""
     pair = {"key": _text(key), "value": _text(value), "lease": str(lease)}
     return {"request_put": pair}
 
 
-def delete(key: bytes) -> dict[str, Any]:
+def delete_key(key: bytes) -> dict[str, Any]:
     """Return the step that deletes a key."""
     return {"request_delete_range": {"key": _text(key)}}
 

@@ -64,7 +64,10 @@ class MongoLockProvider(ServerLockProvider):
         self._options = {
             "timeoutMS": limit,
             **self.client_options,
-            **documents.DECODING_OPTIONS,
+            # So one foreign document does not spoil the whole of an answer.
+            "tz_aware": True,
+            "datetime_conversion": "DATETIME_AUTO",
+            "unicode_decode_error_handler": "replace",
         }
         self.clients: CollectionClients = CollectionClients(self._connect)
 
@@ -157,7 +160,7 @@ class MongoLockProvider(ServerLockProvider):
         with self.asking("ask the clock of", None):
             database = self.collection.database
             hello = database.command("hello", codec_options=database.codec_options)
-            return documents.seconds(hello["localTime"])
+            return documents.seconds_of(hello["localTime"])
 
     def read_all(self, names: Collection[str] | None) -> Found:
         """See EntryLockProvider.read_all(). It is one query."""
@@ -173,7 +176,7 @@ class MongoLockProvider(ServerLockProvider):
         return f"its document {name!r} in MongoDB"
 
     def place(self) -> Place | None:
-        with suppress(Exception):  # check() tells what is wrong with the options
+        with suppress(Exception):  # check() reports what is wrong with the options
             address = self._address()
             text = f"one MongoDB, in {'.'.join(address[-2:])}"
             return Place(("mongodb", *address), text)
@@ -209,10 +212,12 @@ class MongoLockProvider(ServerLockProvider):
     ) -> Any:
         from pymongo import ReturnDocument
 
+        fields = ["lockedBy", "isReleased", "fencingToken"]
+        fields += ["outcome", "lastRun", "startedAt", "endedAt"]
         return self.collection.find_one_and_update(
             which,
             pipeline,
-            projection=list(documents.ANSWER_FIELDS),
+            projection=fields,
             upsert=upsert,
             return_document=ReturnDocument.AFTER,
         )

@@ -46,17 +46,6 @@ READ_FIELDS: Document = {
     "now": "$$NOW",
 }
 """The projection of what is read: the fields of a document, and the server's clock."""
-DECODING_OPTIONS: Document = {
-    "tz_aware": True,
-    "datetime_conversion": "DATETIME_AUTO",
-    "unicode_decode_error_handler": "replace",
-}
-"""Options of PyMongo by which one foreign document does not spoil all of an answer."""
-ANSWER_FIELDS = (
-    *("lockedBy", "isReleased", "fencingToken"),
-    *("outcome", "lastRun", "startedAt", "endedAt"),
-)
-"""What is asked of a document that was updated."""
 
 
 def acquiring(lock: Lock) -> list[Document]:
@@ -108,7 +97,7 @@ def abandoned_run(document: Document) -> AbandonedRun | None:
     if document.get("outcome") != RunOutcome.ABANDONED:
         return None
     started_at = optional_instant_of(_optional_seconds(document.get("startedAt")))
-    ended_at = instant_of(seconds(document["endedAt"]))
+    ended_at = instant_of(seconds_of(document["endedAt"]))
     return AbandonedRun(document["lastRun"], started_at, ended_at)
 
 
@@ -178,7 +167,7 @@ def to_document(entry: Entry, before: Document) -> Document:
 
 def parse(document: Document) -> Read:
     """Return the entry of a document, itself, and the clock; or ``ValueError``."""
-    now, name = seconds(document["now"]), document["_id"]
+    now, name = seconds_of(document["now"]), document["_id"]
     job: dict[str, Any] = {
         name: document.get(field) for name, field in DOCUMENT_NAMES.items()
     }
@@ -186,20 +175,20 @@ def parse(document: Document) -> Read:
     if not isinstance(name, str) or "\ufffd" in name:
         raise ValueError(f"its _id {name!r} is no text")
     try:
-        lease_end = seconds(document["lockUntil"])
+        lease_end = seconds_of(document["lockUntil"])
         is_ours = _is_ours(document)
-        beat = document.get("extendedAt") if is_ours else None
+        heartbeat = document.get("extendedAt") if is_ours else None
         at_least = document["atLeastUntil"] if is_ours else document["lockUntil"]
         job |= {each: _optional_seconds(job[each]) for each in JOB_INSTANT_FIELDS}
         entry = Entry(
             locked_by=document["lockedBy"],
-            locked_at=seconds(document["lockedAt"]),
+            locked_at=seconds_of(document["lockedAt"]),
             lock_until=lease_end,
-            lock_at_least_until=seconds(at_least),
+            lock_at_least_until=seconds_of(at_least),
             fencing_token=document.get("fencingToken", 0),
             # Java writes an end, not whether it is that of the lease or of the job.
             is_released=document["isReleased"] if is_ours else lease_end <= now,
-            extended_at=None if beat is None else seconds(beat),
+            extended_at=None if heartbeat is None else seconds_of(heartbeat),
             ticks=document.get("ticks", ""),
             **job,
         )
@@ -209,7 +198,7 @@ def parse(document: Document) -> Read:
         raise ValueError(f"{document!r} is no document of a lock: {error}") from error
 
 
-def seconds(date: Any) -> float:
+def seconds_of(date: Any) -> float:
     """Return the seconds since 1970 of a date of MongoDB, or of a ``Timestamp``."""
     # Java writes that by its DbTimeMongoLockProvider.
     moment = date.as_datetime() if hasattr(date, "inc") else date
@@ -217,7 +206,7 @@ def seconds(date: Any) -> float:
 
 
 def _optional_seconds(date: Any) -> float | None:
-    return None if date is None else seconds(date)
+    return None if date is None else seconds_of(date)
 
 
 def _job_value(name: str, value: Any) -> Any:

@@ -18,12 +18,6 @@ from django_shedlock.providers.entries import Entry, Found, Read
 from django_shedlock.providers.servers import ServerLockProvider, check_files
 
 READ_BATCH_SIZE = 500
-ADVICE_BY_ERROR = {
-    "OutOfMemoryError": "Give the server more memory, or delete what nobody needs",
-    "ReadOnlyError": "It is a replica: let `url` name the master",
-    "WRONGTYPE": "Somebody else's key has its name: delete that, or change the prefix",
-}
-"""What to do, by a part of the error's text."""
 
 
 class RedisLockProvider(ServerLockProvider):
@@ -168,7 +162,7 @@ class RedisLockProvider(ServerLockProvider):
         return f"its key {self.server.key(name).decode()!r} in Redis"
 
     def place(self) -> Place | None:
-        with suppress(Exception):  # check() tells what is wrong with the options
+        with suppress(Exception):  # check() reports what is wrong with the options
             text = f"one Redis server, with the prefix {self.prefix!r}"
             return Place(("redis", *self.server.place(), self.prefix), text)
         return None
@@ -191,13 +185,24 @@ class RedisLockProvider(ServerLockProvider):
         was_sent = not isinstance(error.__context__, ConnectionRefusedError)
         lost = (of_redis.ConnectionError, of_redis.TimeoutError, OSError)
         text = described(error).partition(" script: ")[0].rstrip(".")
-        advice = "".join(
-            f". {ADVICE_BY_ERROR[each]}" for each in ADVICE_BY_ERROR if each in text
-        )
-        return text + advice, was_sent and isinstance(error, lost)
+        return text + _advice(text), was_sent and isinstance(error, lost)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
         """See LockProvider.check_store(). It also asks who may lose keys."""
         wrong = super().check_store(databases)
         where = f"SHEDLOCK_PROVIDERS[{self.alias!r}]"
         return wrong or list(self.server.warnings(where))
+
+
+def _advice(text: str) -> str:
+    """Return what to do about an error with this text, after a full stop."""
+    advice = ""
+    if "OutOfMemoryError" in text:
+        advice += ". Give the server more memory, or delete what nobody needs"
+    if "ReadOnlyError" in text:
+        advice += ". It is a replica: let `url` name the master"
+    if "WRONGTYPE" in text:
+        advice += (
+            ". Somebody else's key has its name: delete that, or change the prefix"
+        )
+    return advice

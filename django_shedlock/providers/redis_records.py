@@ -250,7 +250,7 @@ def parse(found: Any, now: float) -> Read:
     try:
         locked_by, locked_at = known["by"], _number(known["at"])
         # A former acquisition's stays in the record.
-        beat = _number(known.get("extended") or "0")
+        heartbeat = _number(known.get("extended") or "0")
         entry = Entry(
             locked_by=locked_by,
             locked_at=locked_at / 1e6,
@@ -258,7 +258,7 @@ def parse(found: Any, now: float) -> Read:
             lock_at_least_until=_number(known["least"]) / 1e6,
             fencing_token=_number(known["token"]),
             is_released=known["released"] != "0",
-            extended_at=beat / 1e6 if beat > locked_at else None,
+            extended_at=heartbeat / 1e6 if heartbeat > locked_at else None,
             ticks=known.get("ticks", ""),
             failures=_number(known.get("failures") or "0"),
             usual=readable_duration(float(usual)) if usual else None,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha1
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.checks import CheckMessage, Warning
@@ -11,12 +11,6 @@ from django.core.checks import CheckMessage, Warning
 from django_shedlock.durations import option_duration
 from django_shedlock.providers import redis_records as records
 from django_shedlock.providers.servers import Clients, shown_url
-
-DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
-URL_EXAMPLES = (
-    "Write it as redis://HOST:6379/0, unix:///PATH, "
-    "redis+sentinel://HOST:26379,HOST/SERVICE/0 or redis+cluster://HOST:6379,HOST"
-)
 
 
 class Unconfirmed(Exception):
@@ -33,6 +27,12 @@ class RedisServer:
     have it then, it raises ``Unconfirmed``. Raises ``ValueError`` if the URL names no
     server, or an option can't work.
     """
+
+    default_ports: ClassVar[dict[str, int]] = {"sentinel": 26379, "cluster": 6379}
+    url_examples = (
+        "Write it as redis://HOST:6379/0, unix:///PATH, "
+        "redis+sentinel://HOST:26379,HOST/SERVICE/0 or redis+cluster://HOST:6379,HOST"
+    )
 
     def __init__(
         self,
@@ -55,17 +55,21 @@ class RedisServer:
             if limit is not None:
                 self._options[name] = option_duration(name, limit).total_seconds()
         scheme, _, kind = parts.scheme.partition("+")
-        self.kind: str = kind if kind in DEFAULT_PORTS else ""
+        self.kind: str = kind if kind in self.default_ports else ""
         self.hosts: list[tuple[str, int]] = []
         places = parts.netloc.rpartition("@")[2]
         for place in places.split(",") if self.kind else ():
             host = urlsplit(f"//{place}")
             if not host.hostname:
-                raise ValueError(f"{place!r} is no host. {URL_EXAMPLES}")
-            self.hosts.append((host.hostname, host.port or DEFAULT_PORTS[self.kind]))
+                raise ValueError(f"{place!r} is no host. {self.url_examples}")
+            self.hosts.append(
+                (host.hostname, host.port or self.default_ports[self.kind])
+            )
         self.path: list[str] = [unquote(part) for part in parts.path.split("/") if part]
         if self.kind == "sentinel" and not self.path:
-            raise ValueError(f"url names no service after {places!r}. {URL_EXAMPLES}")
+            raise ValueError(
+                f"url names no service after {places!r}. {self.url_examples}"
+            )
         login = {"username": parts.username, "password": parts.password}
         self._login: dict[str, Any] = {k: unquote(v) for k, v in login.items() if v}
         if scheme == "rediss":

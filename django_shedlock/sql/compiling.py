@@ -26,6 +26,8 @@ Changes = tuple[QuerySet[Any, Any], Columns]
 """The records that an UPDATE changes, and their new columns."""
 Row = tuple[type[models.Model], Columns]
 """The model of which an INSERT makes a row, and its columns."""
+Answer = tuple[Any, ...]
+"""A row as the driver returns it."""
 
 ROW_WAIT_SETTING = "SHEDLOCK_ROW_WAIT"
 """In the settings of connections whose statements must not wait long for a row."""
@@ -242,7 +244,7 @@ def returning(
     return replace(compiled, sql=f"{compiled.sql} RETURNING {column}")
 
 
-def reported(cursor: CursorWrapper) -> int | None:
+def reported_number(cursor: CursorWrapper) -> int | None:
     """Return the number that the statement reports; see ``Reported``."""
     return int(cursor.lastrowid) if cursor.db.vendor == "mysql" else None
 
@@ -312,23 +314,23 @@ class UpdateReturning(BaseUpdate[tuple[Any] | None]):
         if can_return(cursor.db):
             rows = cursor.fetchall()  # SQLite commits once the last row is read
             return (rows[0][0],) if rows else None
-        return (reported(cursor),) if cursor.rowcount else None
+        return (reported_number(cursor),) if cursor.rowcount else None
 
     def _compile(self, built: Changes, connection: BaseDatabaseWrapper) -> Compiled:
         return returning(self._column, super()._compile(built, connection), connection)
 
 
-class Select(Statement[list[tuple[Any, ...]]]):
+class Select(Statement[list[Answer]]):
     """A SELECT, built from a queryset of ``values_list()``."""
 
-    def fetch(self, cursor: CursorWrapper) -> list[tuple[Any, ...]]:
+    def fetch(self, cursor: CursorWrapper) -> list[Answer]:
         """Return the rows as the driver has them."""
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        rows: list[Answer] = cursor.fetchall()
         return rows
 
     def __call__(
         self, connection: BaseDatabaseWrapper, /, **values: Any
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Answer]:
         """Execute it; return the rows as Django would."""
         rows = super().__call__(connection, **values)
         if not rows:
@@ -399,7 +401,7 @@ class Insert(Statement[Any]):
 
     def _on_conflict(
         self, model: type[models.Model], connection: BaseDatabaseWrapper
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         if self._unique is None:
             return {}
         unique = model._meta.get_field(self._unique)
@@ -424,7 +426,11 @@ class InsertReturning(Insert):
 
     def fetch(self, cursor: CursorWrapper) -> Any:
         """Return the value; ``None`` if the database returns none."""
-        return cursor.fetchall()[0][0] if can_return(cursor.db) else reported(cursor)
+        return (
+            cursor.fetchall()[0][0]
+            if can_return(cursor.db)
+            else reported_number(cursor)
+        )
 
     def _compile(self, built: Row, connection: BaseDatabaseWrapper) -> Compiled:
         return returning(self._column, super()._compile(built, connection), connection)

@@ -183,7 +183,7 @@ def _stale_transactions(connection: BaseDatabaseWrapper) -> Iterator[None]:
         yield
     except Error as error:
         if errors.is_busy(error):
-            # SQLite waits for as long as it is told, unless a wait can't help.
+            # SQLite waits for as long as it is set to, unless a wait can't help.
             [timeout] = connection.connection.execute("PRAGMA busy_timeout").fetchone()
             has_waited = time.monotonic() >= began + timeout / 1000
             code = getattr(error.__cause__, "sqlite_errorcode", None)

@@ -46,7 +46,7 @@ def is_conflict(error: Error) -> bool:
     """
     Whether the work may succeed if it is done again.
 
-    Two inserts of one name are a conflict, too: the next try finds the other's record.
+    Two inserts of one name are also a conflict: the next try finds the other's record.
     """
     return (
         isinstance(error, IntegrityError)

@@ -14,14 +14,18 @@ from django.utils import timezone
 
 from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT, aware
 
-if TYPE_CHECKING:  # in Django itself they take no parameters
+if TYPE_CHECKING:  # in Django itself these take no parameters
     Text = models.CharField[str, str]
     LongText = models.TextField[str, str]
+    OptionalText = models.CharField[str | None, str | None]
     Number = models.BigIntegerField[Any, Any]
+    Count = models.IntegerField[Any, Any]
+    OptionalFloat = models.FloatField[float | None, float | None]
     Instant = models.DateTimeField[Any, Any]
 else:
-    Text, LongText = models.CharField, models.TextField
-    Number, Instant = models.BigIntegerField, models.DateTimeField
+    Text, OptionalText, LongText = models.CharField, models.CharField, models.TextField
+    Number, Count = models.BigIntegerField, models.IntegerField
+    OptionalFloat, Instant = models.FloatField, models.DateTimeField
 
 
 class UTCDateTimeField(Instant):

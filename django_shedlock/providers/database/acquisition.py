@@ -71,7 +71,7 @@ def _acquire_for_tick(
 ) -> LockHolder | None:
     start, grace = lock.configuration.start, lock.configuration.grace
     _, statement = _statements_for(start)
-    become_writer(connection)
+    wait_for_writer(connection)
     for _ in range(DECISION_LIMIT):
         status = read(connection, lock.name)
         if status is None:
@@ -117,7 +117,7 @@ def _statements_for(start: Start) -> tuple[Acquisition, Acquisition]:
     return statements.acquire, statements.begin_tick
 
 
-def become_writer(connection: BaseDatabaseWrapper) -> None:
+def wait_for_writer(connection: BaseDatabaseWrapper) -> None:
     """
     Wait in the caller's transaction for SQLite's one writer, before it reads.
 
@@ -163,7 +163,7 @@ def _find_abandoned(lock: Lock, connection: BaseDatabaseWrapper) -> None:
 
 def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> None:
     """See ``LockProvider.register()``."""
-    become_writer(connection)
+    wait_for_writer(connection)
     status = read(connection, name)
     if status is None:
         statements.create_free(connection, name=name)

@@ -44,7 +44,7 @@ def place_of(using: str) -> Place | None:
     is_of_tests = test["MIRROR"] is not None or name == str(test["NAME"])
     is_in_memory = name == ":memory:" or "mode=memory" in name
     if is_of_tests or is_in_memory or not name:
-        return Place((using,), text)  # the name does not tell the place
+        return Place((using,), text)  # the name does not say where it is
     address = [database["ENGINE"], Path(name).resolve(), database["HOST"]]
     # PostgreSQL looks for the table in the schema "$user" first.
     address += [database["PORT"], database.get("USER")]

@@ -15,7 +15,7 @@ from django_shedlock.models.records import (
     held,
     needs_look,
     overdue,
-    status_of,
+    status_from_row,
 )
 from django_shedlock.providers.base import WILDCARD, LockQuery
 from django_shedlock.sql.compiling import Select, text
@@ -29,7 +29,7 @@ RECORDS_PER_READ = 500
 def read(connection: BaseDatabaseWrapper, name: str) -> LockStatus | None:
     """Return the lock of this name."""
     for row in read_one(connection, name=name):
-        return status_of(name, row)
+        return status_from_row(name, row)
     return None
 
 
@@ -65,7 +65,7 @@ def wanted(using: str, query: LockQuery) -> LockRecordQuerySet:
     records: Any = LockRecord.objects.using(using).with_status()
     is_wanted, states = Q(), frozenset(query.states)
     if states:
-        # Most locks are free: to tell the state of each takes four times as long.
+        # Most locks are free: to compute the state of each takes four times as long.
         in_state = Q() if LockState.FREE in states else held() | has_open_run()
         is_wanted = in_state if states == NOT_FREE else in_state & Q(state__in=states)
     if query.overdue_by is not None:

@@ -297,7 +297,7 @@ def probe() -> QuerySet[Any, Any]:
 
 def released_now() -> Expression:
     """Return the instant of a release."""
-    # Never before it was acquired: that tells a released lock from a running one.
+    # Never before it was acquired: a lock is released if it was released after that.
     return Greatest(DatabaseNow(), F("locked_at"))
 
 

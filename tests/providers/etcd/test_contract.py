@@ -33,7 +33,7 @@ def send(provider: EtcdLockProvider, *steps: dict[str, Any]) -> None:
 
 def put_record(provider: EtcdLockProvider, value: bytes, name: str = "job") -> None:
     """Write the record as with etcdctl."""
-    send(provider, gateway.put(provider._keys(name)[0], value))
+    send(provider, gateway.put_key(provider._keys(name)[0], value))
 
 
 def end_lease(provider: EtcdLockProvider, name: str) -> None:
@@ -52,7 +52,7 @@ def shift(provider: EtcdLockProvider, name: str, by: timedelta) -> None:
         values[field] -= by.total_seconds()
     put_record(provider, json.dumps(values).encode(), name)
     if values["lock_until"] <= provider.clock():
-        send(provider, gateway.delete(provider._keys(name)[1]))
+        send(provider, gateway.delete_key(provider._keys(name)[1]))
 
 
 class TestServer(LockProviderContract):
@@ -80,4 +80,4 @@ class TestServer(LockProviderContract):
         shift(provider, name, by)  # type: ignore[arg-type]
 
     def forget_record(self, provider: Any, name: str) -> None:
-        send(provider, *map(gateway.delete, provider._keys(name)))
+        send(provider, *map(gateway.delete_key, provider._keys(name)))

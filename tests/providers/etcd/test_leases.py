@@ -126,7 +126,7 @@ def test_extension_of_a_lease_that_is_nearly_over(locks: EtcdLockProvider) -> No
     value = known(locks, "job")[0].value
     grant = {"TTL": 60, "ID": 0}
     short = int(locks.members.ask("lease/grant", grant)[0]["ID"])
-    send(locks, gateway.put(locks._keys("job")[1], value, short))
+    send(locks, gateway.put_key(locks._keys("job")[1], value, short))
     shift_clock(locks, DAY)
     assert locks.extend(lock, HOUR)
     assert left(locks) > HOUR_NEARLY
@@ -147,7 +147,7 @@ def test_deleted_record_frees_no_lock(locks: EtcdLockProvider) -> None:
     """It is listed, and its holder extends and releases it."""
     lock = take_from(locks, configure())
     token = lock.fencing_token
-    send(locks, gateway.delete(locks._keys("job")[0]))
+    send(locks, gateway.delete_key(locks._keys("job")[0]))
     assert isinstance(try_from(locks, configure()), LockHolder)
     [status] = locks.statuses()
     assert status.locked_by == lock.locked_by
@@ -182,5 +182,5 @@ def test_token_grows_over_a_deleted_record(locks: EtcdLockProvider) -> None:
         lock = take_from(locks, configure())
         tokens.append(lock.fencing_token or 0)
         assert locks.release(lock)
-        send(locks, gateway.delete(locks._keys("job")[0]))
+        send(locks, gateway.delete_key(locks._keys("job")[0]))
     assert tokens == sorted(set(tokens))

@@ -103,7 +103,7 @@ def test_unreadable_record(
     """It is told, and neither lost nor taken for a free lock."""
     put_record(locks, value)
     if is_held:
-        send(locks, gateway.put(locks._keys("job")[1], value))
+        send(locks, gateway.put_key(locks._keys("job")[1], value))
     take_from(locks, configure("other"))
     broken, other = locks.statuses()
     assert broken.unreadable
@@ -118,7 +118,7 @@ def test_name_that_is_no_text(locks: EtcdLockProvider, kind: str) -> None:
     """It is one record that can't be read, and the rest is listed."""
     take_from(locks, configure("other"))
     key = f"{locks.prefix}{kind}/".encode() + b"gr\xfcn"
-    send(locks, gateway.put(key, known_value(locks, "other")))
+    send(locks, gateway.put_key(key, known_value(locks, "other")))
     broken, other = locks.statuses()
     assert broken.name == "gr\\xfcn"
     assert broken.unreadable
@@ -129,7 +129,7 @@ def test_name_that_is_no_text(locks: EtcdLockProvider, kind: str) -> None:
 
 def known_value(locks: EtcdLockProvider, name: str = "job") -> bytes:
     key = locks._keys(name)[0]
-    steps = [gateway.read(key)]
+    steps = [gateway.read_key(key)]
     result, _ = locks.members.ask("kv/txn", {"success": steps})
     return gateway.answers(result)[key].value
 
