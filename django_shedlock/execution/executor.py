@@ -229,7 +229,7 @@ def attempt(
     While it waits for the lock it calls ``sleep``, for a second at most at a time.
     """
     if not conf.ENABLED.value:
-        with activated(free := unlocked(request)):
+        with activated(free := make_unstored_lock(request)):
             yield free
         return
     configuration = request.configuration()
@@ -280,7 +280,7 @@ def attempt(
 async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     """See attempt()."""
     if not conf.ENABLED.value:
-        with activated(free := unlocked(request)):
+        with activated(free := make_unstored_lock(request)):
             yield free
         return
     configuration = request.configuration()
@@ -323,7 +323,7 @@ async def aattempt(request: LockRequest) -> AsyncIterator[Lock | LockHolder]:
     yield holder
 
 
-def unlocked(request: LockRequest) -> Lock:
+def make_unstored_lock(request: LockRequest) -> Lock:
     """Return a lock that is in no store, and is never lost."""
     provider = UnlockedProvider(request.provider)
     return Lock(provider, request.configuration(), lease_end=math.inf)

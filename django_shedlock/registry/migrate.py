@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from django_shedlock import conf
 from django_shedlock.clocks import Backoff
 from django_shedlock.execution.active import Body, activated
-from django_shedlock.execution.executor import unlocked
+from django_shedlock.execution.executor import make_unstored_lock
 from django_shedlock.locks.configuration import LockRequest
 from django_shedlock.providers import get_provider
 from django_shedlock.signals import logger
@@ -38,7 +38,7 @@ def before_first_migrate(
     while conf.ENABLED.value and not is_remembered:
         with provider.stand_in(configuration.name) as is_ours:
             if is_ours:
-                lock = unlocked(request)
+                lock = make_unstored_lock(request)
                 body.enter(lock)
                 try:
                     with activated(lock):
