@@ -1,31 +1,226 @@
-"""The door to ``console.admin``, which a site loads when its pages are asked for."""
+"""The plain admin: who holds which lock, a forced release, and the last runs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.contrib.admin import ModelAdmin, site
-from django.utils.functional import SimpleLazyObject
-from django.utils.module_loading import import_string
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import ModelAdmin, ShowFacets
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
-from django_shedlock.models import LockAction, LockRecord, LockRun
+from django_shedlock.durations import format_left
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.execution.operators import (
+    OperatorAction,
+    force_release,
+    reason_of_refusal,
+)
+from django_shedlock.locks.status import LockState, RunOutcome
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider, provider_aliases
+from django_shedlock.providers.database import DatabaseLockProvider
 
-if TYPE_CHECKING:
-    from django_shedlock.console.admin import *  # noqa: F403
+if TYPE_CHECKING:  # in Django itself they take no parameters
+    AnyModelAdmin = ModelAdmin[Any]
+    AnyModelForm = forms.ModelForm[Any]
 else:
-
-    def __getattr__(name: str) -> Any:
-        if not name.endswith("Admin"):  # Python asks for names of its own
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from django_shedlock.console import admin
-
-        return getattr(admin, name)
+    AnyModelAdmin, AnyModelForm = ModelAdmin, forms.ModelForm
 
 
-class LazyAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """Makes the model's admin at its first use."""
-
-    def __new__(cls, model: Any, admin_site: Any) -> Any:
-        admin_class = f"{__name__}.{model.__name__}Admin"
-        return SimpleLazyObject(lambda: import_string(admin_class)(model, admin_site))
+RELEASE_PERMISSION = "django_shedlock.release_lockrecord"
 
 
-site.register([LockAction, LockRecord, LockRun], LazyAdmin)
+def shown_provider() -> DatabaseLockProvider | None:
+    """Return the provider whose table is shown: the default one, or the next."""
+    for alias in sorted(provider_aliases(), key="default".__ne__):
+        provider = get_provider(alias)
+        if isinstance(provider, DatabaseLockProvider):
+            return provider
+    return None
+
+
+class LockStateFilter(admin.SimpleListFilter):
+    """Only locks in one state, by the database's clock."""
+
+    title: Any = pgettext_lazy("shedlock", "state")
+    parameter_name: str = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [(state.value, state.value) for state in LockState]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        return queryset.filter(state=self.value()) if self.value() else queryset
+
+
+class RunOutcomeFilter(admin.SimpleListFilter):
+    """Only locks, or runs, with one outcome."""
+
+    title: Any = pgettext_lazy("shedlock", "outcome")
+    parameter_name: str = "outcome"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [(outcome.value, outcome.value) for outcome in RunOutcome]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        return queryset.filter(outcome=self.value()) if self.value() else queryset
+
+
+class ReleaseForm(AnyModelForm):
+    """Asks for a confirmed release of the acquisition that the page shows."""
+
+    held_by: Any = forms.CharField(widget=forms.HiddenInput, required=False)
+    release: Any = forms.BooleanField(
+        label=gettext_lazy("Release this lock"),
+        help_text=gettext_lazy(
+            "Another worker can acquire a released lock at once. A job that still runs "
+            "under it is not stopped: make sure that it is dead, or it may run twice."
+        ),
+    )
+    reason: Any = forms.CharField(label=pgettext_lazy("shedlock", "Reason"))
+
+    class Meta:
+        model: Any = LockRecord
+        fields: ClassVar[Any] = []
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.initial["held_by"] = self.instance.locked_by
+
+
+class ReadOnlyAdmin(AnyModelAdmin):
+    """Pages of rows that nobody adds, changes or deletes by hand."""
+
+    show_full_result_count = False
+    show_facets = ShowFacets.NEVER
+    list_per_page = 50
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [field.name for field in self.model._meta.fields]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class LockAdmin(ReadOnlyAdmin):
+    """The locks; with the permission ``release_lockrecord`` also a forced release."""
+
+    form: Any = ReleaseForm
+    actions: Any = None
+    list_display: Any = ("name", "state", "locked_by", "remaining", "outcome")
+    list_filter: ClassVar[Any] = (LockStateFilter, RunOutcomeFilter)
+    search_fields: ClassVar[Any] = ("name", "locked_by")
+    ordering: ClassVar[Any] = ("name",)
+
+    @admin.display(description=pgettext_lazy("shedlock", "state"))
+    def state(self, record: Any) -> str:
+        """Return the lock's state by the database's clock."""
+        return str(record.state)
+
+    @admin.display(description=pgettext_lazy("shedlock", "lease"))
+    def remaining(self, record: Any) -> str:
+        """Return what is left of the lease."""
+        status = record.status
+        return format_left(status.remaining) if status.state.is_held else ""
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        provider = shown_provider()
+        if provider is None:
+            return LockRecord.objects.with_status().none()
+        return LockRecord.objects.using(provider.using).with_status()
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        name, *others = super().get_readonly_fields(request, obj)
+        return [name, "state", "remaining", *others]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        form = ["release", "reason", "held_by"]
+        shown = self.get_readonly_fields(request, obj)
+        return [*shown, *form] if self.has_change_permission(request, obj) else shown
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether the user may see locks: who may release them may do so too."""
+        may_release = request.user.has_perm(RELEASE_PERMISSION)
+        return may_release or super().has_view_permission(request, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether the lock can be released, and the user may do it."""
+        # A lock that has become free since is refused with a message: see save_model().
+        is_free = getattr(obj, "state", None) == LockState.FREE.value
+        is_refused = is_free and request.method != "POST"
+        return request.user.has_perm(RELEASE_PERMISSION) and not is_refused
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> Any:
+        """Release the acquisition that the page showed, instead of saving the row."""
+        provider: Any = shown_provider()
+        action = OperatorAction(
+            provider,
+            obj.name,
+            form.cleaned_data["held_by"],
+            request.user.get_username(),
+            form.cleaned_data["reason"],
+        )
+        try:
+            obj.was_released = force_release(action)
+        except LockProviderError as error:
+            obj.was_released, obj.why_not = False, str(error).rstrip(".")
+            return
+        if not obj.was_released:
+            obj.why_not = reason_of_refusal(action.locked_by, action.look())
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> Any:
+        """Return what Django's own log says of it."""
+        held_by, reason = form.cleaned_data["held_by"], form.cleaned_data["reason"]
+        return f"Released the lock. Holder: {held_by}. Reason: {reason}"
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """Write it to Django's own log, if it was done."""
+        return super().log_change(request, obj, message) if obj.was_released else None
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        """Tell the operator what came of it."""
+        if obj.was_released:
+            text = gettext("Lock %(name)s is released.") % {"name": repr(obj.name)}
+            self.message_user(request, text, messages.SUCCESS)
+        else:
+            text = gettext("Lock %(name)s is not released: %(why)s.")
+            facts = {"name": repr(obj.name), "why": obj.why_not}
+            self.message_user(request, text % facts, messages.ERROR)
+        return HttpResponseRedirect(request.path)
+
+
+class RunAdmin(ReadOnlyAdmin):
+    """The runs, the newest first."""
+
+    list_display: Any = (
+        "name",
+        "outcome",
+        "started",
+        "ended",
+        "duration",
+        "host",
+    )
+    list_filter: ClassVar[Any] = (RunOutcomeFilter,)
+    search_fields: ClassVar[Any] = ("name",)
+    ordering: ClassVar[Any] = ("-pk",)
+    sortable_by: ClassVar[Any] = ()
+    actions: Any = None
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        provider = shown_provider()
+        if provider is None:
+            return super().get_queryset(request)
+        runs = LockRun.objects.using(str(provider.history_database))
+        return runs.filter(provider=provider.alias)
+
+
+admin.site.register(LockRecord, LockAdmin)
+admin.site.register(LockRun, RunAdmin)

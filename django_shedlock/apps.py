@@ -25,6 +25,7 @@ class ShedLockConfig(AppConfig):
         signals.lock_acquired.connect(recording.record_abandoned)
         signals.lock_lost.connect(recording.record_loss)
         signals.lock_released.connect(recording.record_end)
+        signals.lock_force_released.connect(recording.record_forced_release)
         if conf.COMMANDS.value:
             lock_commands()
         # django-crontab runs checks at each tick: one wrong job would stop the others.

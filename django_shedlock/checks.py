@@ -174,7 +174,7 @@ def shared_name(name: str, owners: Collection[str]) -> CheckMessage:
 
 def find_shadowed(job: Job) -> Iterator[CheckMessage]:
     """Warn of a decorated command that another app's command of this name replaces."""
-    module = "" if job.command is None else job.command.__module__
+    module = job.target.__module__ if is_command(job.target) else ""
     app, _, name = module.rpartition(".management.commands.")
     runs = management.get_commands().get(name, app)
     if runs == app:

@@ -26,9 +26,7 @@ class Setting(Generic[T]):
     @property
     def value(self) -> T:
         """The project's value, or the default; raises ``ImproperlyConfigured``."""
-        # A missing setting costs LazySettings two internal exceptions.
-        known = vars(settings)["_wrapped"] if settings.configured else settings
-        value: T = getattr(known, self.name, self.default)
+        value: T = getattr(settings, self.name, self.default)
         if value is self.default:
             return value
         # True is an int to Python, but not a duration to anybody.

@@ -2,10 +2,11 @@
 The signals, and their receivers that write the log.
 
 The sender is the provider's class. Every signal has ``lock``, with these exceptions:
-``lock_not_acquired`` has ``configuration``, ``holder`` and ``provider``. Operators'
-signals have ``action``, an ``OperatorAction``, its ``answer``, and what it was done
-with: ``lock_force_released``, ``lock_force_extended`` (``lock_at_most_for``),
-``lock_paused`` (``lasting``) and ``lock_resumed``.
+``lock_not_acquired`` has ``configuration``, ``holder`` and ``provider``.
+``lock_force_released`` and ``lock_force_extended`` have ``action``, an
+``OperatorAction``, and ``before``, the lock's status before it; the latter also
+``lock_at_most_for``. The console sends ``lock_paused`` and ``lock_resumed`` with the
+``action``, its ``answer`` and, for a pause, ``lasting``.
 
 ``lock_released`` also has ``released`` (false if the lock was no longer ours) and
 ``exception`` (what ended the body, or ``None``).
@@ -149,31 +150,43 @@ def log_lost(*, lock: Any, **kwargs: Any) -> None:
 
 
 @receiver(lock_force_released)
+def log_force_released(*, action: Any, **kwargs: Any) -> None:
+    """Log at WARNING that an operator released a lock, whose job may still run."""
+    logger.warning("Lock %r was released %s.", action.name, _who_and_why(action))
+
+
 @receiver(lock_force_extended)
-@receiver(lock_paused)
-@receiver(lock_resumed)
-def log_action(
-    *,
-    signal: Signal,
-    action: Any,
-    answer: Any,
-    lock_at_most_for: timedelta | None = None,
-    **kwargs: Any,
+def log_force_extended(
+    *, action: Any, lock_at_most_for: timedelta, before: Any, **kwargs: Any
 ) -> None:
-    """Log at WARNING what an operator did; the job may still run."""
+    """Log at WARNING that an operator extended a lease."""
+    # The lease before may have been longer.
+    left = max(lock_at_most_for, before.remaining)
+    logger.warning(
+        "The lease of lock %r lasts for %s more: extended to at least %s from now %s.",
+        action.name,
+        format_left(left),
+        format_duration(lock_at_most_for),
+        _who_and_why(action),
+    )
+
+
+@receiver(lock_paused)
+def log_paused(*, action: Any, **kwargs: Any) -> None:
+    """Log at WARNING that an operator paused a job."""
+    logger.warning("Lock %r: its job is %s.", action.name, action.locked_by)
+
+
+@receiver(lock_resumed)
+def log_resumed(*, action: Any, **kwargs: Any) -> None:
+    """Log at WARNING that an operator resumed a job."""
+    logger.warning(
+        "Lock %r: its job was resumed %s.", action.name, _who_and_why(action)
+    )
+
+
+def _who_and_why(action: Any) -> str:
     operator = action.operator or "an operator"
     reason = f"because: {action.reason!r}" if action.reason else "without a reason"
     holder = f", held by {action.locked_by}" if action.locked_by else ""
-    why = f"by {operator}, {reason}{holder}"
-    if signal is lock_paused:
-        logger.warning("Lock %r: its job is %s.", action.name, action.locked_by)
-    elif signal is lock_resumed:
-        logger.warning("Lock %r: its job was resumed %s.", action.name, why)
-    elif lock_at_most_for is None:
-        logger.warning("Lock %r was released %s.", action.name, why)
-    else:
-        asked = format_duration(lock_at_most_for)
-        # The lease before may have been longer.
-        left = format_left(answer.status.remaining) if answer.status else asked
-        text = "The lease of lock %r lasts for %s more: extended to at least %s from "
-        logger.warning(text + "now %s.", action.name, left, asked, why)
+    return f"by {operator}, {reason}{holder}"

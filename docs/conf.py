@@ -8,7 +8,7 @@ import django
 from django.conf import settings
 
 # autodoc imports the models, which need a project.
-settings.configure(INSTALLED_APPS=["django_shedlock"])
+settings.configure(INSTALLED_APPS=["django_shedlock", "django_shedlock.console"])
 django.setup()
 
 project = "django-shedlock"
@@ -31,7 +31,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Any|Self|Callable|Sequence|Iterator|timedelta|datetime)"),
     (
         r"py:.*",
-        r"django_shedlock\.(durations\.Duration|jobs\.decorators\.LockDecorator)",
+        r"django_shedlock\.(durations\.Duration|registry\.decorators\.LockDecorator)",
     ),
 ]
 autodoc_member_order = "bysource"

@@ -20,6 +20,8 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_shedlock",
+    "django_shedlock.console",
+    "django_shedlock.beat",
     "tests",
 ]
 MIDDLEWARE = [

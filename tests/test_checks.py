@@ -381,7 +381,12 @@ def test_e005_not_of_other_providers() -> None:
 @pytest.mark.django_db(transaction=True, databases=BOTH)
 @pytest.mark.parametrize(
     ("table", "consequence"),
-    [("shedlock", "no job with a lock will run"), ("shedlock_run", "no run will be")],
+    [
+        ("shedlock", "no job with a lock will run"),
+        ("shedlock_run", "no run will be recorded"),
+        ("shedlock_action", "no action of an operator will be recorded"),
+        ("shedlock_notice", "no notification will be sent"),
+    ],
 )
 def test_w003_missing_table(table: str, consequence: str) -> None:
     """W003 tells what a missing table leads to, and what to do, if it may look."""

@@ -20,15 +20,16 @@ from django_shedlock import ShedLockError, background, conf, signals, webhooks
 from django_shedlock.console.admin import actions, past
 from django_shedlock.console.admin.base import CappedPaginator
 from django_shedlock.console.cli import check
-from django_shedlock.console.links import RUNBOOK
+from django_shedlock.console.links import RUNBOOK_URL
 from django_shedlock.console.monitoring import (
     health,
     notices,
     search,
 )
 from django_shedlock.console.monitoring.findings import Kind
-from django_shedlock.contrib import LONGEST_SLUG
+from django_shedlock.console.monitoring.health import HealthCheck
 from django_shedlock.contrib.pings import apps
+from django_shedlock.contrib.slugs import SLUG_MAX_LENGTH
 from django_shedlock.history import recording, texts
 from django_shedlock.locks.configuration import LockOptions
 from tests.support.documents import Document, all_documents
@@ -213,26 +214,26 @@ def test_version_is_in_the_changelog() -> None:
 
 PAGES = ("explanation/behaviour", "howto/", "reference/history", "reference/metrics")
 NUMBERS = {
-    "more than 10,000 locks may have findings": search.MOST,
-    "the most urgent first; 1,000 at the most": health.MOST,
-    "``keep_for``, 5 seconds by default": health.KEEP_FOR.total_seconds(),
-    "after ``deadline``, 5 seconds by default": health.DEADLINE.total_seconds(),
-    "there are 10 such threads at the most": health.MOST_UNDER_WAY,
-    "100 new and 100 gone findings at the most": check.MOST_MAILED,
+    "more than 10,000 locks may have findings": search.SEARCH_LOCK_LIMIT,
+    "the most urgent first; 1,000 at the most": health.ANSWER_FINDING_LIMIT,
+    "``keep_for``, 5 seconds by default": HealthCheck.keep_for.total_seconds(),
+    "after ``deadline``, 5 seconds by default": HealthCheck.deadline.total_seconds(),
+    "there are 10 such threads at the most": health.Checks.thread_limit,
+    "100 new and 100 gone findings at the most": check.MAIL_FINDING_LIMIT,
     "default cache keeps for 1 hour": notices.REMINDER.total_seconds() / 3600,
     "for 10 minutes, or for as long as it": notices.SHORTEST_AWAY.seconds / 60,
     "as it lasted, up to 1 hour": notices.LONGEST_AWAY.total_seconds() / 3600,
     "the first 2,000 characters of its message": texts.TEXT_MAX_LENGTH,
     "the last 16,000 of its traceback": recording.TRACEBACK_MAX_LENGTH,
-    "an action takes 200 locks": actions.MOST_LOCKS,
+    "an action takes 200 locks": actions.SELECTED_LOCK_LIMIT,
     "it counts at most 10,000": CappedPaginator.most,
-    "how many of the last 100 that ended": past.COUNTED,
+    "how many of the last 100 that ended": past.STATISTICS_RUN_LIMIT,
     "are called for 8 of them at a time": background.Background.thread_limit,
     "with 5 seconds for each part of an answer": webhooks.POST_TIMEOUT_SECONDS,
     "a ping that fails is tried 3 times": webhooks.POST_TRIES,
-    "up to 100 pings wait for it": apps.MOST_WAITING,
-    "for 5 seconds at the most, after its locks": apps.AT_EXIT,
-    "a name that is longer than 50 characters is cut": LONGEST_SLUG,
+    "up to 100 pings wait for it": apps.WAITING_PINGS_LIMIT,
+    "for 5 seconds at the most, after its locks": apps.EXIT_TIMEOUT_SECONDS,
+    "a name that is longer than 50 characters is cut": SLUG_MAX_LENGTH,
     "holds up the others for 5 seconds": background.Background.hanging_after_seconds,
 }
 """Sentences of these pages, with figures, and the number in the code."""
@@ -318,7 +319,7 @@ def test_every_finding_has_its_section() -> None:
     assert kinds == [kind.value for kind in Kind]
     anchors = {title.lower().replace(" ", "-") for title in (*kinds, unknown)}
     alerts = (ROOT / "docs/howto/files/alerts.yml").read_text(encoding="utf-8")
-    links = re.findall(rf"runbook_url: {RUNBOOK}#(\S+)", alerts)
+    links = re.findall(rf"runbook_url: {RUNBOOK_URL}#(\S+)", alerts)
     assert set(links) <= anchors
     assert len(links) == len(re.findall("- alert: ", alerts))
     listed = re.findall(r"``(ShedLock\w+)``", runbook.source)
@@ -328,8 +329,12 @@ def test_every_finding_has_its_section() -> None:
 def test_every_column_is_in_the_reference() -> None:
     """Each table has its heading, and its columns below that."""
     page = DOCUMENTS["docs/reference/tables.rst"]
-    models = apps_registry.get_app_config("django_shedlock").get_models()
-    for model in models:
+    labels = ("django_shedlock", "shedlock_console")
+    for model in (
+        model
+        for label in labels
+        for model in apps_registry.get_app_config(label).get_models()
+    ):
         [section] = page.sections(model._meta.db_table)
         columns = {field.name for field in model._meta.get_fields()}
         assert columns <= set(re.findall(r"``(\w+)``", section)), model

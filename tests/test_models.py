@@ -18,12 +18,11 @@ from tests.support.locks import MINUTE, add_run
 pytestmark = pytest.mark.django_db
 
 
-def test_migration_is_complete() -> None:
+@pytest.mark.parametrize("app", ["django_shedlock", "shedlock_console"])
+def test_migration_is_complete(app: str) -> None:
     """The models have no change that the migration does not have."""
     out = io.StringIO()
-    call_command(
-        "makemigrations", "django_shedlock", "--check", "--dry-run", stdout=out
-    )
+    call_command("makemigrations", app, "--check", "--dry-run", stdout=out)
     assert "No changes" in out.getvalue()
 
 

@@ -292,7 +292,10 @@ def test_statements_on_the_locks_tables_are_noted() -> None:
 
 def test_guard_knows_each_table() -> None:
     """A statement to any of the library's tables counts."""
-    models = list(apps.get_app_config("django_shedlock").get_models())
+    labels = ("django_shedlock", "shedlock_console")
+    models = [
+        model for label in labels for model in apps.get_app_config(label).get_models()
+    ]
     assert len(models) == 4
     for model in models:
         assert TABLES.search(f'UPDATE "{model._meta.db_table}" SET')

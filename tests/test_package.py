@@ -9,13 +9,10 @@ import sys
 from typing import Any
 
 import pytest
-from django.contrib.admin import site
 from django.db import connection
 
 import django_shedlock
-from django_shedlock import admin
-from django_shedlock.console.admin import LockRecordAdmin
-from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.models import LockRun
 
 ADDRESS = ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
 
@@ -30,23 +27,21 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 JOB = """
 background clocks conf durations exceptions execution execution.active
 execution.cancellation execution.executor execution.keep_alive locks
-locks.configuration locks.lock locks.pauses locks.status mutexes providers
-providers.base registry registry.decorators registry.jobs registry.names schedules
-schedules.cron schedules.state signals
+locks.configuration locks.lock locks.patterns locks.pauses locks.status mutexes
+providers providers.base registry registry.decorators registry.jobs registry.names
+schedules schedules.cron schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """
 admin apps checks history history.recording history.retention history.texts models
-models.console models.records models.runs
+models.records models.runs
+execution.operators
+providers.database providers.database.acquisition providers.database.checks
+providers.database.provider providers.database.reading providers.database.statements
 registry.commands registry.discovery registry.migrate sql sql.compiling
 sql.connections sql.errors sql.fields webhooks
 """
 """Those that every process of a project needs beside these."""
-LOCK = """
-providers.database providers.database.acquisition providers.database.checks
-providers.database.provider providers.database.reading providers.database.statements
-"""
-"""What the first lock needs beside these."""
 UNUSED = {"celery", "django_crontab", "fractions", "sqlite3", "statistics"}
 """What nobody should load who has no use for it."""
 
@@ -129,29 +124,33 @@ def test_setup_loads_little() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_first_lock_loads_little() -> None:
-    """The first lock loads its provider and the history, and nothing of the console."""
+    """The first lock loads nothing of ours that the process has not loaded before."""
     settings = connection.settings_dict
     address = {key: settings[key] for key in ("ENGINE", *ADDRESS)}
     own, others = loaded(SETUP + HOLD, address)
-    assert own == ours(APP) | ours(JOB) | ours(LOCK)
+    assert own == ours(APP) | ours(JOB)
     used = {"sqlite3", "fractions", "statistics"}  # by Django, if that is the store
     assert UNUSED & others == (used if connection.vendor == "sqlite" else set())
     assert LockRun.objects.get().name == "first"
 
 
-def test_site_has_the_console() -> None:
-    """The admins which the site has are the console's, and so are this door's."""
-    assert isinstance(site.get_model_admin(LockRecord), LockRecordAdmin)
-    assert admin.LockRecordAdmin is LockRecordAdmin
-    with pytest.raises(AttributeError, match="'django_shedlock.admin' has no attribu"):
-        _ = admin.Lock  # type: ignore[attr-defined]
-
-
-def test_console_is_loaded_with_its_pages() -> None:
-    """The site's addresses load the admin's classes, and what these show."""
-    urls = "from django.contrib import admin\nadmin.site.urls\n"
-    own, _ = loaded(SETUP + urls, {"ENGINE": "django.db.backends.dummy"})
-    assert own > ours(JOB) | ours(APP) | ours("console.admin.locks console.admin.rows")
+@pytest.mark.parametrize("is_first", [True, False])
+def test_console_replaces_the_plain_admin(is_first: bool) -> None:
+    """The site has the console's pages, in whatever order the apps stand."""
+    apps = ["django_shedlock", "django_shedlock.console"][:: -1 if is_first else 1]
+    code = SETUP.replace(
+        '[*apps, "django_shedlock", *sys.argv[2:]]', "[*apps, *sys.argv[2:]]"
+    )
+    show = (
+        "from django.contrib.admin import site\n"
+        "print(*(type(each).__module__ for each in site._registry.values()))\n"
+    )
+    database = json.dumps({"ENGINE": "django.db.backends.dummy"})
+    found = python("-c", code + show, database, *apps).stdout.split()
+    own = {each for each in found if each.startswith("django_shedlock")}
+    assert own == {
+        f"django_shedlock.console.admin.{each}" for each in ("locks", "past")
+    }
 
 
 def test_import_does_nothing() -> None:

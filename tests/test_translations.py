@@ -23,6 +23,9 @@ from tests.support.operators import ALL, CHANGE, LIST, RUNS, ask, operator
 from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "django_shedlock"
+CONSOLE = PACKAGE / "console"
+FOLDERS = (PACKAGE, CONSOLE)
+"""Each app with texts has catalogs of its own."""
 LANGUAGES = ("en", "de")
 NONSENSE = "Unsinn"
 UTF8 = "Content-Type: text/plain; charset=UTF-8\\n"
@@ -50,7 +53,8 @@ def messages(path: Path) -> set[tuple[str, str]]:
 
 def test_languages() -> None:
     """The catalogs are English and German."""
-    assert {path.name for path in (PACKAGE / "locale").iterdir()} == set(LANGUAGES)
+    for folder in FOLDERS:
+        assert {path.name for path in (folder / "locale").iterdir()} == set(LANGUAGES)
 
 
 @needs_gettext
@@ -59,17 +63,21 @@ def test_catalogs_have_what_the_code_says(tmp_path: Path) -> None:
     copy = tmp_path / "django_shedlock"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-m", "django", "makemessages", "--no-obsolete"]
+    copies = (copy, copy / "console")
     for language in LANGUAGES:
-        source = catalog(copy, language)
-        header = source.read_text(encoding="utf-8").split("\n\n")[0]
-        source.write_text(header, encoding="utf-8")
+        for folder in copies:
+            source = catalog(folder, language)
+            header = source.read_text(encoding="utf-8").split("\n\n")[0]
+            source.write_text(header, encoding="utf-8")
         command += ["--locale", language]
     # As a translator runs it: our settings can't be imported from there.
     ours = {"DJANGO_SETTINGS_MODULE"}
     environment = {k: v for k, v in os.environ.items() if k not in ours}
     subprocess.run(command, cwd=copy, env=environment, check=True, capture_output=True)
     for language in LANGUAGES:
-        assert messages(catalog(copy, language)) == messages(catalog(PACKAGE, language))
+        for found, folder in zip(copies, FOLDERS, strict=True):
+            known = messages(catalog(folder, language))
+            assert messages(catalog(found, language)) == known
 
 
 def test_no_message_hides_in_an_f_string() -> None:
@@ -81,10 +89,13 @@ def test_no_message_hides_in_an_f_string() -> None:
 
 
 @needs_gettext
+@pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_catalog_is_complete_and_compiled(language: str, tmp_path: Path) -> None:
+def test_catalog_is_complete_and_compiled(
+    language: str, folder: Path, tmp_path: Path
+) -> None:
     """Everything is translated, nothing is fuzzy, and the compiled file is of today."""
-    source = catalog(PACKAGE, language)
+    source = catalog(folder, language)
     compiled = tmp_path / "django.mo"
     command = ["msgfmt", "--check-format", "--statistics", "-o", compiled, source]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -99,10 +110,11 @@ def translated(compiled: Path) -> list[object]:
     return [translations._catalog, translations.info()]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_short_messages_have_a_context(language: str) -> None:
+def test_short_messages_have_a_context(language: str, folder: Path) -> None:
     """One or two words may mean something else in another app's catalog."""
-    without = [m for c, m in messages(catalog(PACKAGE, language)) if c != "shedlock"]
+    without = [m for c, m in messages(catalog(folder, language)) if c != "shedlock"]
     assert without
     assert short(without) == []
 
@@ -116,7 +128,7 @@ def test_another_catalog_changes_no_word_of_ours(tmp_path: Path) -> None:
     take("job")
     add_run("job", RunOutcome.FAILED)
     # Django's own pages have this one, too.
-    words = {m for _, m in messages(catalog(PACKAGE, "de"))} - {"Home"}
+    words = {m for f in FOLDERS for _, m in messages(catalog(f, "de"))} - {"Home"}
     entries = "".join(f'msgid "{m}"\nmsgstr "{NONSENSE}"\n\n' for m in short(words))
     source = catalog(tmp_path, "de")
     source.parent.mkdir(parents=True)

@@ -19,14 +19,16 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_shedlock import execute
+from django_shedlock.console.models import LockAction
 from django_shedlock.locks.status import LockState
-from django_shedlock.models import LockAction, LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.testing import force_release
 
 pytestmark = [pytest.mark.each_store, pytest.mark.django_db(transaction=True)]
 
 KEPT = Path(__file__).parent / "support" / "first_release"
+APPS = ("shedlock_console", "django_shedlock")
 TABLES = ("shedlock", "shedlock_action", "shedlock_notice", "shedlock_run")
 HOLDER = "web-1:4711:9f86d081884c7d65"
 FORMER = "web-1:4711:1f2e3d4c5b6a7988"
@@ -79,7 +81,8 @@ ROWS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def first_release() -> Iterator[None]:
     """Make the tables as the first release did, by its own SQL."""
-    call_command("migrate", "django_shedlock", "zero", verbosity=0)
+    for app in APPS:
+        call_command("migrate", app, "zero", verbosity=0)
     text = (KEPT / f"{connection.vendor}.sql").read_text(encoding="utf-8")
     try:
         with connection.cursor() as cursor:
@@ -87,11 +90,13 @@ def first_release() -> Iterator[None]:
                 if statement.strip() not in {"", "BEGIN", "COMMIT"}:
                     cursor.execute(statement)
         recorder = MigrationRecorder(connection)
-        recorder.record_applied("django_shedlock", "0001_initial")
+        for app in APPS:
+            recorder.record_applied(app, "0001_initial")
         yield
     finally:  # the other tests of this process need the tables
-        call_command("migrate", "django_shedlock", "zero", verbosity=0)
-        call_command("migrate", "django_shedlock", verbosity=0)
+        for app in APPS:
+            call_command("migrate", app, "zero", verbosity=0)
+            call_command("migrate", app, verbosity=0)
 
 
 def write_as_then() -> None:
@@ -144,8 +149,9 @@ def rows() -> dict[str, list[Any]]:
 def test_first_migration_is_that_of_the_first_release() -> None:
     """It is not edited any more: what changes a table is a migration of its own."""
     kept = shape()
-    call_command("migrate", "django_shedlock", "zero", verbosity=0)
-    call_command("migrate", "django_shedlock", "0001", verbosity=0)
+    for app in APPS:
+        call_command("migrate", app, "zero", verbosity=0)
+        call_command("migrate", app, "0001", verbosity=0)
     assert shape() == kept
 
 

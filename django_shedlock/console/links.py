@@ -1,6 +1,5 @@
-"""Where operators go from a text: to a command line, or to a lock's page."""
+"""Where operators go from a text: to a page of the documentation, or of a lock."""
 
-import shlex
 from contextlib import suppress
 from urllib.parse import urlencode
 
@@ -11,17 +10,14 @@ from django.urls import NoReverseMatch, reverse
 
 from django_shedlock import conf
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 
-PROGRAM = "python manage.py shedlock"
-RUNBOOK = "https://django-shedlock.readthedocs.io/en/latest/howto/runbook.html"
+RUNBOOK_URL = "https://django-shedlock.readthedocs.io/en/latest/howto/runbook.html"
 
 
-def command(provider: LockProvider, subcommand: str, *words: str) -> str:
-    """Return the line for a shell that calls this subcommand with these words."""
-    chosen = () if provider.alias == "default" else ("--provider", provider.alias)
-    return f"{PROGRAM} {shlex.join([*chosen, subcommand, *words])}"
+def has_catch_up() -> bool:
+    """Return whether the project has the app that runs overdue and requested jobs."""
+    return apps.is_installed("django_shedlock.beat")
 
 
 def page_of_lock(alias: str, name: str) -> str:

@@ -57,6 +57,8 @@ DEFERRED_BODY_FLAGS = (
     inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 )
 GENERATOR_ADVICE = "Lock a function that uses up the generator, or use hold() in it."
+UNSURROUNDED = nullcontext()
+"""What is around a body without integrations: it costs no call of this package."""
 INTERRUPTED_RELEASE_SECONDS = 1.0
 """For so long a caller that was interrupted waits for the release of its lock."""
 

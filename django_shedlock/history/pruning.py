@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from django_shedlock.history.retention import PRUNING_BATCH_SIZE, delete_batch
-from django_shedlock.locks.configuration import full_name
-from django_shedlock.models import LockAction, LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.discovery import import_jobs, named_jobs
 from django_shedlock.registry.jobs import registered_jobs
@@ -33,31 +32,6 @@ def prune_runs(
     deleted = 0
     while batch := delete_batch(runs, using):
         deleted += batch
-    return deleted
-
-
-def prune_actions(
-    using: str,
-    older_than: timedelta,
-    provider: str | None = None,
-    *,
-    dry_run: bool = False,
-) -> int:
-    """
-    Delete actions of operators that began longer ago than that; return how many.
-
-    Otherwise see prune_runs().
-    """
-    old = LockAction.objects.using(using).prunable(older_than)
-    if provider is not None:
-        old = old.filter(provider=provider)
-    if dry_run:
-        return run_here(old.count, using)
-    deleted = 0
-    oldest = old.order_by("pk").values_list("pk", flat=True)
-    while keys := read_here(oldest[:PRUNING_BATCH_SIZE], using):
-        rows = LockAction.objects.using(using).filter(pk__in=keys)
-        deleted += run_here(rows.delete, using)[0]
     return deleted
 
 

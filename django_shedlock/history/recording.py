@@ -11,11 +11,13 @@ from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Case, CharField, When
 
+from django_shedlock import conf
+from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError, message_of
 from django_shedlock.history.retention import prune_some
 from django_shedlock.history.texts import fitting, scrubbed, texts
 from django_shedlock.locks.lock import Lock, split_identity
-from django_shedlock.locks.status import AbandonedRun, RunOutcome
+from django_shedlock.locks.status import AbandonedRun, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
@@ -60,6 +62,17 @@ def write_abandoned(provider: LockProvider, name: str, run: AbandonedRun) -> Non
         "ended": run.ended_at,
     }
     _write(provider, name, insert_abandoned, values)
+
+
+def record_forced_release(*, action: Any, before: LockStatus, **kwargs: Any) -> None:
+    """Record the run that a forced release accounted for, unless it has a row."""
+    if before.job.open_run is None or not conf.HISTORY.value:
+        return
+    is_last = before.job.open_run == before.locked_by
+    ended_at = min(aware(before.lock_until), aware(before.clock))
+    started_at = aware(before.locked_at) if is_last else None
+    run = AbandonedRun(before.job.open_run, started_at, ended_at)
+    write_abandoned(action.provider, action.name, run)
 
 
 def record_loss(*, lock: Lock, **kwargs: Any) -> None:

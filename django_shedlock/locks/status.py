@@ -182,7 +182,7 @@ class LockStatus:
             _logged.add(self.name)
             logger.warning(
                 "The record of lock %r can't be read: %s. Correct or delete it; "
-                "`python manage.py shedlock check` says where it is.",
+                "`python manage.py shedlock show` says where it is.",
                 self.name,
                 reason,
             )

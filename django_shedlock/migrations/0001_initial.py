@@ -27,97 +27,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="Notice",
-            fields=[
-                (
-                    "provider",
-                    django_shedlock.sql.fields.LockNameField(
-                        max_length=100,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="provider",
-                    ),
-                ),
-                ("told", models.TextField(default="[]", verbose_name="told")),
-                ("version", models.BigIntegerField(default=0, verbose_name="version")),
-                (
-                    "claimed_at",
-                    django_shedlock.sql.fields.UTCDateTimeField(
-                        null=True, verbose_name="claimed at"
-                    ),
-                ),
-            ],
-            options={
-                "verbose_name": "notice",
-                "verbose_name_plural": "notices",
-                "db_table": "shedlock_notice",
-                "default_permissions": (),
-            },
-        ),
-        migrations.CreateModel(
-            name="LockAction",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                (
-                    "name",
-                    django_shedlock.sql.fields.LockNameField(
-                        max_length=255, verbose_name="name"
-                    ),
-                ),
-                ("provider", models.CharField(max_length=100, verbose_name="provider")),
-                ("kind", models.CharField(max_length=20, verbose_name="action")),
-                (
-                    "operator",
-                    models.CharField(
-                        blank=True, max_length=255, verbose_name="operator"
-                    ),
-                ),
-                ("reason", models.TextField(blank=True, verbose_name="reason")),
-                (
-                    "locked_by",
-                    models.CharField(
-                        blank=True, max_length=255, verbose_name="locked by"
-                    ),
-                ),
-                (
-                    "began",
-                    django_shedlock.sql.fields.UTCDateTimeField(verbose_name="began"),
-                ),
-                (
-                    "ended",
-                    django_shedlock.sql.fields.UTCDateTimeField(verbose_name="ended"),
-                ),
-                ("result", models.CharField(max_length=20, verbose_name="result")),
-                ("detail", models.TextField(blank=True, verbose_name="detail")),
-                ("facts", models.TextField(blank=True, verbose_name="acknowledged")),
-                (
-                    "until",
-                    django_shedlock.sql.fields.UTCDateTimeField(
-                        null=True, verbose_name="until"
-                    ),
-                ),
-            ],
-            options={
-                "verbose_name": "operator's action",
-                "verbose_name_plural": "operators' actions",
-                "db_table": "shedlock_action",
-                "default_permissions": ("view",),
-                "indexes": [
-                    models.Index(
-                        fields=["name", "provider", "id"], name="shedlock_action_name"
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name="LockRecord",
             fields=[
                 (
@@ -301,10 +210,6 @@ class Migration(migrations.Migration):
                 "db_table": conf.TABLE.value,
                 "permissions": [
                     ("release_lockrecord", "Can release lock"),
-                    ("extend_lockrecord", "Can extend lock"),
-                    ("pause_lockrecord", "Can pause and resume job of lock"),
-                    ("acknowledge_lockrecord", "Can acknowledge findings of lock"),
-                    ("run_lockrecord", "Can run job of lock"),
                 ],
                 "default_permissions": ("view",),
                 "constraints": [

@@ -1,14 +1,6 @@
-"""The tables of locks, of their runs, and of what operators did."""
+"""The tables of locks and of their runs."""
 
-from django_shedlock.models.console import (
-    ActionKind,
-    ActionResult,
-    LockAction,
-    LockActionQuerySet,
-    Notice,
-)
 from django_shedlock.models.records import LockRecord, LockRecordQuerySet
 from django_shedlock.models.runs import LockRun, LockRunQuerySet
 
-__all__ = ["ActionKind", "ActionResult", "LockAction", "LockActionQuerySet"]
-__all__ += ["LockRecord", "LockRecordQuerySet", "LockRun", "LockRunQuerySet", "Notice"]
+__all__ = ["LockRecord", "LockRecordQuerySet", "LockRun", "LockRunQuerySet"]

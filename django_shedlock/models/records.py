@@ -281,10 +281,6 @@ class LockRecord(models.Model):
         ]
         permissions: ClassVar[list[tuple[str, Any]]] = [
             ("release_lockrecord", "Can release lock"),
-            ("extend_lockrecord", "Can extend lock"),
-            ("pause_lockrecord", "Can pause and resume job of lock"),
-            ("acknowledge_lockrecord", "Can acknowledge findings of lock"),
-            ("run_lockrecord", "Can run job of lock"),
         ]
 
     def __str__(self) -> str:

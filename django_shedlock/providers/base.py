@@ -1,12 +1,10 @@
 """The contract of every provider."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from operator import attrgetter
 
 from django.core.checks import CheckMessage
@@ -17,16 +15,9 @@ from django_shedlock.durations import format_duration
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.patterns import matches_any
 from django_shedlock.locks.status import LockHolder, LockState, LockStatus
 from django_shedlock.schedules.cron import Schedule
-
-WILDCARD = re.compile(r"\*|\?|\[!?]?[^]]*]?")
-"""What a pattern has instead of characters, as the ``*`` in ``"import:*"``."""
-
-
-def matches_any(name: str, patterns: Collection[str]) -> bool:
-    """Return whether the name is one of the patterns, as "a[b]" may, or matches one."""
-    return name in patterns or any(fnmatchcase(name, each) for each in patterns)
 
 
 @dataclass(frozen=True)

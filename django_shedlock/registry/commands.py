@@ -19,8 +19,10 @@ from django_shedlock.registry.decorators import scheduler_lock
 from django_shedlock.registry.jobs import decorated_job, registered_jobs
 from django_shedlock.registry.migrate import before_first_migrate
 
-NEVER_LOCKED = {"check", "crontab", "dbshell", "runserver", "shedlock", "shell"}
-NEVER_LOCKED |= {"test", "testserver"}
+NEVER_LOCKED_COMMANDS = {
+    *("check", "crontab", "dbshell", "runserver", "shedlock", "shell"),
+    *("test", "testserver"),
+}
 """They serve a person, or start the jobs themselves."""
 
 _locked: dict[tuple[type[BaseCommand], str], type[BaseCommand]] = {}
@@ -48,7 +50,7 @@ def lock_command(command: BaseCommand, name: str) -> BaseCommand:
     lock can't work.
     """
     kind = type(command)
-    if name in NEVER_LOCKED or decorated_job(kind) is not None:
+    if name in NEVER_LOCKED_COMMANDS or decorated_job(kind) is not None:
         return command
     if (kind, name) not in _locked:
         options: Any = conf.COMMANDS.value[name]
@@ -99,7 +101,7 @@ def import_commands() -> Iterator[CheckMessage]:
     apps = management.get_commands()
     for name in conf.COMMANDS.value:
         try:
-            if name in NEVER_LOCKED:
+            if name in NEVER_LOCKED_COMMANDS:
                 problem = "this command has no business under a lock"
                 hint = "Remove it. A job that it starts has a lock of its own."
             elif name not in apps:

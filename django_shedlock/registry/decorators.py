@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 CommandT = TypeVar("CommandT", bound=type[BaseCommand])
 
-WAYS_TO_ENQUEUE = ("enqueue", "delay", "send", "schedule", "call_local", "defer")
+ENQUEUE_METHODS = ("enqueue", "delay", "send", "schedule", "call_local", "defer")
 """Of tasks of django.tasks and RQ, Celery, Dramatiq, Huey, djhuey, Procrastinate."""
 
 
@@ -124,7 +124,7 @@ def _lock(
     elif is_command and not issubclass(target, BaseCommand):
         problem = "this class is no BaseCommand. Decorate a method"
     elif not is_command and any(
-        callable(getattr(target, way, None)) for way in WAYS_TO_ENQUEUE
+        callable(getattr(target, way, None)) for way in ENQUEUE_METHODS
     ):
         problem = (
             "it is a task of a queue, whose worker would run it without the lock; put "

@@ -21,12 +21,8 @@ from django_shedlock.registry.commands import import_commands
 from django_shedlock.registry.jobs import Job, registered_jobs
 from django_shedlock.signals import logger
 
-DECORATOR = "scheduler_lock"
-"""The code of a module that decorates a job has this name."""
-PACKAGE = Path(__file__).parents[1]
-COMMANDS = Path("management", "commands")
-LEFT_OUT = {"__main__", "conftest", "migrations"}
-"""Modules and packages that are not searched: only their users import them."""
+UNSEARCHED_MODULES = {"__main__", "conftest", "migrations"}
+"""They are modules and packages that only their users import."""
 
 
 def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[Job]:
@@ -125,24 +121,27 @@ def import_jobs(level: int = logging.DEBUG) -> list[CheckMessage]:
 def decorated_modules() -> Iterator[str]:
     """Return the apps' modules and management commands that name the decorator."""
     roots = {Path(app.path).resolve() for app in apps.get_app_configs()}
+    folder = Path("management", "commands")
     for app in apps.get_app_configs():
         # Django finds commands even in folders that are no packages.
-        commands = Path(app.path, COMMANDS)
+        commands = Path(app.path, folder)
         seen = roots | {commands.resolve()}
-        yield from _decorated(commands, ".".join([app.name, *COMMANDS.parts]), seen)
+        yield from _decorated(commands, ".".join([app.name, *folder.parts]), seen)
         yield from _decorated(Path(app.path), app.name, seen)
 
 
 def _decorated(folder: Path, package: str, seen: set[Path]) -> Iterator[str]:
+    def is_link(module: pkgutil.ModuleInfo) -> bool:
+        return (folder / module.name).is_symlink()
+
     # A link may lead to a folder that is searched anyway, under its own name.
-    modules = pkgutil.iter_modules([str(folder)])
-    for module in sorted(modules, key=lambda each: (folder / each.name).is_symlink()):
+    for module in sorted(pkgutil.iter_modules([str(folder)]), key=is_link):
         path, name = folder / module.name, f"{package}.{module.name}"
         # Packages in a folder of tests are tests, too.
         is_test = module.name.startswith("test") or (
             module.ispkg and folder.name in ("test", "tests")
         )
-        if is_test or module.name in LEFT_OUT or path.resolve() in seen:
+        if is_test or module.name in UNSEARCHED_MODULES or path.resolve() in seen:
             continue
         source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
         if _names_decorator(source):
@@ -153,9 +152,10 @@ def _decorated(folder: Path, package: str, seen: set[Path]) -> Iterator[str]:
 
 
 def _names_decorator(source: Path) -> bool:
+    decorator = "scheduler_lock"
     try:
         code = source.read_bytes()
-        if DECORATOR.encode() not in code:
+        if decorator.encode() not in code:
             return False
         with warnings.catch_warnings():  # importing gives them again
             warnings.simplefilter("ignore")
@@ -167,20 +167,20 @@ def _names_decorator(source: Path) -> bool:
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=found) | ast.Attribute(attr=found) | ast.alias(name=found):
-                if found == DECORATOR:
+                if found == decorator:
                     return True
     return False
 
 
 def _reason(error: BaseException) -> str:
     # A text, since the error would keep alive the jobs that the module did make.
-    text = described(error)
+    text, package = described(error), Path(__file__).parents[1]
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<frozen importlib")
         and frame.filename != importlib.__file__
-        and not Path(frame.filename).is_relative_to(PACKAGE)
+        and not Path(frame.filename).is_relative_to(package)
     ]
     if own:
         last = [frame for frame in own if frame.filename == own[0].filename][-1]

@@ -4,24 +4,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from heapq import merge
 from itertools import dropwhile, groupby, pairwise, takewhile, tee
 from operator import itemgetter
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from django.utils.functional import cached_property
 
-A_DAY = timedelta(days=1)
-"""No zone ever changed its clock twice within a day, or by more than a day."""
-FIRST = datetime(100, 1, 1, tzinfo=UTC)
-LAST = datetime(9900, 1, 1, tzinfo=UTC)
-"""Between these two Python's calendar has room for a search in every zone."""
-BEGINNING = datetime(2000, 12, 31, 23, 59, tzinfo=UTC)
-END = datetime(2057, 1, 1, tzinfo=UTC)
-"""Two ticks may be 28 years apart: then weekdays and leap years repeat."""
+ONE_DAY = timedelta(days=1)
+SIMULATION_START = datetime(2000, 12, 31, 23, 59, tzinfo=UTC)
 
 SHORTHANDS = {
     "@hourly": "0 * * * *",
@@ -32,13 +26,14 @@ SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-LONGEST_EXPRESSION = 200
+EXPRESSION_MAX_LENGTH = 200
 """Maximum length: the time zone shares the column."""
-MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
-WEEKDAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
-VALUE = f"[0-9]{{1,9}}|{MONTHS}|{WEEKDAYS}"
-PART = re.compile(
-    rf"(\*|(?P<first>{VALUE})-(?P<last>{VALUE}))(/[0-9]{{1,9}})?|{VALUE}",
+MONTH_NAMES = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
+WEEKDAY_NAMES = "SUN|MON|TUE|WED|THU|FRI|SAT"
+FIELD_VALUE_PATTERN = f"[0-9]{{1,9}}|{MONTH_NAMES}|{WEEKDAY_NAMES}"
+FIELD_PART_PATTERN = re.compile(
+    rf"(\*|(?P<first>{FIELD_VALUE_PATTERN})-(?P<last>{FIELD_VALUE_PATTERN}))"
+    rf"(/[0-9]{{1,9}})?|{FIELD_VALUE_PATTERN}",
     re.ASCII | re.IGNORECASE,
 )
 """What stands between commas; cronsim would read more."""
@@ -57,20 +52,24 @@ class Schedule:
     expression: str
     time_zone: str | None = None
 
+    # Python's calendar has room before and after them for a search in every zone.
+    earliest_moment: ClassVar[datetime] = datetime(100, 1, 1, tzinfo=UTC)
+    latest_moment: ClassVar[datetime] = datetime(9900, 1, 1, tzinfo=UTC)
+
     def __post_init__(self) -> None:
         if not isinstance(self.expression, str):
             raise ValueError(f"{self.expression!r} is no text")
         expression = " ".join(re.split("[ \t]+", self.expression.strip(" \t")))
         object.__setattr__(self, "expression", expression)
-        if len(expression) > LONGEST_EXPRESSION:
+        if len(expression) > EXPRESSION_MAX_LENGTH:
             raise ValueError(
                 f"{expression!r} has {len(expression)} characters; at most "
-                f"{LONGEST_EXPRESSION} are allowed"
+                f"{EXPRESSION_MAX_LENGTH} are allowed"
             )
         if expression.startswith("@") and expression not in SHORTHANDS:
             known = ", ".join(SHORTHANDS)
             raise ValueError(f"{expression!r} has no interval; there are {known}")
-        _simulate(self._fields, BEGINNING)
+        _simulate(self._fields, SIMULATION_START)
         if self.time_zone is not None:
             _ = self._zone
 
@@ -85,11 +84,12 @@ class Schedule:
         """
         Return the ticks after the aware ``moment``, in UTC, the oldest first.
 
-        A moment that is not between ``FIRST`` and ``LAST`` counts as the nearer one.
+        A moment before ``earliest_moment``, or after ``latest_moment``, counts as that.
         """
-        moment = min(max(moment, FIRST), LAST).astimezone(UTC)
-        # No later than any time that the zone's clock shows from the moment on.
-        start = min(self._shown(moment), self._shown(moment + A_DAY) - A_DAY)
+        moment = self._within_calendar(moment)
+        # No later than any time that the zone's clock shows from the moment on: no zone
+        # ever changed its clock twice within a day, or by more than a day.
+        start = min(self._shown(moment), self._shown(moment + ONE_DAY) - ONE_DAY)
         return dropwhile(moment.__ge__, self._ticks(start))
 
     def ticks_until(self, moment: datetime) -> Iterator[datetime]:
@@ -98,9 +98,9 @@ class Schedule:
 
         See ticks_after().
         """
-        moment = min(max(moment, FIRST), LAST).astimezone(UTC)
+        moment = self._within_calendar(moment)
         # No earlier than any time that the zone's clock shows up to the moment.
-        start = max(self._shown(moment), self._shown(moment - A_DAY) + A_DAY)
+        start = max(self._shown(moment), self._shown(moment - ONE_DAY) + ONE_DAY)
         # cronsim begins before its start, but would keep microseconds.
         start = start.replace(microsecond=0) + timedelta(seconds=1)
         return dropwhile(moment.__lt__, self._ticks(start, reverse=True))
@@ -126,8 +126,8 @@ class Schedule:
         if shortest_gap is None:
             raise ValueError(f"{self.expression!r} has no two ticks")
         # Each day with a tick has the same times.
-        ticks = _simulate([minute, hour, "*", "*", "*"], BEGINNING)
-        times = list(takewhile(lambda tick: tick <= BEGINNING + A_DAY, ticks))
+        ticks = _simulate([minute, hour, "*", "*", "*"], SIMULATION_START)
+        times = list(takewhile((SIMULATION_START + ONE_DAY).__ge__, ticks))
         over_night = shortest_gap - (times[-1] - times[0])
         within_a_day = [after - before for before, after in pairwise(times)]
         return min([over_night, *within_a_day])
@@ -149,10 +149,14 @@ class Schedule:
 
     @property
     def _meaning(self) -> tuple[object, ...]:
-        cron = _simulate(self._fields, BEGINNING)
+        cron = _simulate(self._fields, SIMULATION_START)
         weekdays = {day % 7 for day in cast(set[int], cron.weekdays)}
         fields = (cron.minutes, cron.hours, cron.days, cron.months, weekdays)
         return (*fields, cron.day_and, self._follows_the_clock)
+
+    def _within_calendar(self, moment: datetime) -> datetime:
+        bounded = min(max(moment, self.earliest_moment), self.latest_moment)
+        return bounded.astimezone(UTC)
 
     # Note [Days on which the clocks change]
     # cronsim counts the times of a clock that never changes, so all hosts see the same
@@ -168,8 +172,7 @@ class Schedule:
         times = _simulate(self._fields, start, reverse=reverse)
         if self._follows_the_clock:
             first, again = tee(times)
-            shown = filter(None, map(partial(self._instant, 0), first))
-            shown_again = filter(None, map(partial(self._instant, 1), again))
+            shown, shown_again = self._instants(first, 0), self._instants(again, 1)
             instants: Iterator[datetime] = merge(shown, shown_again, reverse=reverse)
         else:
             instants = map(self._first, times)
@@ -179,6 +182,11 @@ class Schedule:
         while (instant := self._instant(0, time)) is None:
             time += timedelta(minutes=1)
         return instant
+
+    def _instants(self, times: Iterable[datetime], fold: int) -> Iterator[datetime]:
+        for time in times:
+            if (instant := self._instant(fold, time)) is not None:
+                yield instant
 
     def _instant(self, fold: int, time: datetime) -> datetime | None:
         instant = time.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
@@ -202,7 +210,7 @@ def _parse(expression: str) -> Sequence[str]:
         )
     for parts in fields:
         for index, part in enumerate(parts):
-            match = PART.fullmatch(part)
+            match = FIELD_PART_PATTERN.fullmatch(part)
             if match is None:
                 raise ValueError(
                     f"{expression!r} is no cron expression: {part!r} is none of *, "
@@ -226,18 +234,22 @@ def _parse(expression: str) -> Sequence[str]:
 def _value(text: str) -> int:
     if text.isdecimal():
         return int(text)
-    names, lowest = (WEEKDAYS, 0) if text.upper() in WEEKDAYS else (MONTHS, 1)
+    names, lowest = (
+        (WEEKDAY_NAMES, 0) if text.upper() in WEEKDAY_NAMES else (MONTH_NAMES, 1)
+    )
     return names.split("|").index(text.upper()) + lowest
 
 
 @lru_cache(maxsize=1000)
 def _shortest_gap(day: str, month: str, weekday: str) -> timedelta | None:
     # This may go through decades, so it is kept for all schedules on the same days.
-    ticks = _simulate(["0", "0", day, month, weekday], BEGINNING)
+    ticks = _simulate(["0", "0", day, month, weekday], SIMULATION_START)
+    # Two ticks may be 28 years apart: then weekdays and leap years repeat.
+    end = datetime(2057, 1, 1, tzinfo=UTC)
     shortest = None
-    for before, after in pairwise(takewhile(lambda tick: tick < END, ticks)):
+    for before, after in pairwise(takewhile(end.__gt__, ticks)):
         shortest = min(shortest or after - before, after - before)
-        if shortest == A_DAY:
+        if shortest == ONE_DAY:
             break
     return shortest
 

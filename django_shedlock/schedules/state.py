@@ -10,10 +10,8 @@ from typing import Self
 from django_shedlock.clocks import aware
 from django_shedlock.schedules.cron import Schedule
 
-EARLIEST = timedelta(minutes=1)
+EARLY_START_LIMIT = timedelta(minutes=1)
 """The longest time before its tick at which a scheduler may start a job."""
-FUTURE = 2 * EARLIEST
-"""The store's clock may have been set back so far, or by less than an interval."""
 
 
 class Trigger(StrEnum):
@@ -179,7 +177,8 @@ class ScheduleState:
     # A tick that is too far ahead was written when the store's clock was wrong. It must
     # not prevent the next ticks from running.
     def _without_future(self, now: datetime, following: datetime) -> Self:
-        latest = max(now + FUTURE, following)
+        # The store's clock may be set back by so much, or by less than an interval.
+        latest = max(now + 2 * EARLY_START_LIMIT, following)
         tick, caught_up = (
             None if moment is not None and moment > latest else moment
             for moment in (self.tick, self.caught_up)
@@ -195,7 +194,7 @@ class ScheduleState:
 def _of_scheduler(
     now: datetime, past: datetime, following: datetime
 ) -> tuple[datetime, datetime]:
-    early = following - min((following - past) / 4, EARLIEST)
+    early = following - min((following - past) / 4, EARLY_START_LIMIT)
     return (following, following) if now >= early else (past, early)
 
 

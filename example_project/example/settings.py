@@ -55,6 +55,8 @@ INSTALLED_APPS = [
     "django_shedlock.contrib.crontab",
     "django_crontab",
     "django_shedlock",
+    "django_shedlock.console",
+    "django_shedlock.beat",
     "example",
 ]
 MIDDLEWARE = [

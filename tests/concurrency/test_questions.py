@@ -55,7 +55,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
     found, start = Noted(), threading.Thread.start
 
     def note(thread: threading.Thread) -> None:
-        found.background.append(thread.name)
+        found.threads.append(thread.name)
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", note)

@@ -174,7 +174,7 @@ def test_missing_celery_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, None),
         ({"eta": "2026-06-01T12:00:00+00:00"}, "2026-06-01T12:00:00+00:00"),
-        ({apps.ASKED_AT: "of the first message"}, "of the first message"),
+        ({apps.ASKED_AT_HEADER: "of the first message"}, "of the first message"),
     ],
     ids=["now", "at its eta", "a retry"],
 )
@@ -184,7 +184,7 @@ def test_message_says_when_it_was_asked_for(
     """The instant is written once, so a retry or a late delivery is for its tick."""
     before = datetime.now(UTC)
     before_task_publish.send("task", headers=headers)
-    said = headers[apps.ASKED_AT]
+    said = headers[apps.ASKED_AT_HEADER]
     if expected is None:
         assert before <= datetime.fromisoformat(said) <= datetime.now(UTC)
     else:
@@ -196,9 +196,9 @@ def test_message_says_when_it_was_asked_for(
     [
         None,
         {},
-        {apps.ASKED_AT: "soon"},
-        {apps.ASKED_AT: 7},
-        {apps.ASKED_AT: "2026-06-01T12:00:00"},
+        {apps.ASKED_AT_HEADER: "soon"},
+        {apps.ASKED_AT_HEADER: 7},
+        {apps.ASKED_AT_HEADER: "2026-06-01T12:00:00"},
     ],
 )
 def test_message_that_does_not_say_it(headers: Any) -> None:
@@ -217,7 +217,7 @@ def test_late_message_runs_its_own_tick(app: Celery) -> None:
         ticks.append(current_lock().tick)
 
     newest, yesterday = islice(daily.ticks_until(datetime.now(UTC)), 2)
-    late = {apps.ASKED_AT: (yesterday + timedelta(hours=1)).isoformat()}
+    late = {apps.ASKED_AT_HEADER: (yesterday + timedelta(hours=1)).isoformat()}
     for headers in (late, late, {}):
         assert task.apply(headers=headers).successful()
     assert ticks == [yesterday, newest]

@@ -18,8 +18,8 @@ APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host that does not tell its time zone yet."""
-    monkeypatch.setattr(checks, "LOCALTIME", tmp_path / "localtime")
-    monkeypatch.setattr(entries, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(checks, "SYSTEM_ZONE_FILE", tmp_path / "localtime")
+    monkeypatch.setattr(entries, "SYSTEM_ZONE_FILE", tmp_path / "localtime")
     return tmp_path
 
 

@@ -296,8 +296,8 @@ def test_w014_time_zone_that_the_host_does_not_name(
 ) -> None:
     """W014 finds that cron counts in another zone than the app."""
     (tmp_path / "localtime").write_bytes(zone_file("Asia/Tokyo"))
-    monkeypatch.setattr(checks, "LOCALTIME", tmp_path / "localtime")
-    monkeypatch.setattr(entries, "LOCALTIME", tmp_path / "localtime")
+    monkeypatch.setattr(checks, "SYSTEM_ZONE_FILE", tmp_path / "localtime")
+    monkeypatch.setattr(entries, "SYSTEM_ZONE_FILE", tmp_path / "localtime")
     assert messages(INSTALLED_APPS=ZERO_EDIT) == []
     with override_settings(SHEDLOCK_CRONTAB_TIME_ZONE=""):
         [message] = messages(INSTALLED_APPS=ZERO_EDIT)

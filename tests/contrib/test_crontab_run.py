@@ -35,7 +35,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SQLITE = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 JOBS = "tests.support.crontabs"
 NIGHTLY = daily_far_from_now()
-APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
+APPS = [
+    "django_shedlock",
+    "django_shedlock.beat",
+    "django_shedlock.contrib.crontab",
+    "django_crontab",
+]
 
 
 in_utc = partial(override_settings, SHEDLOCK_CRONTAB_TIME_ZONE="UTC")

@@ -27,7 +27,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 JOBS = "tests.support.crontabs"
 CALL = "django.core.management.call_command"
-APPS = ["django_shedlock", "django_shedlock.contrib.crontab", "django_crontab"]
+APPS = [
+    "django_shedlock",
+    "django_shedlock.beat",
+    "django_shedlock.contrib.crontab",
+    "django_crontab",
+]
 SIX = datetime(2026, 6, 1, 6, tzinfo=UTC)
 A_DAY = timedelta(days=1)
 AN_HOUR = timedelta(hours=1)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from django_shedlock import LockLost, checks, execute, hold, scheduler_lock, webhooks
-from django_shedlock.contrib import slug_of
 from django_shedlock.contrib.pings import apps
+from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
 from tests.support.installed import installed
@@ -38,7 +38,7 @@ import django
 django.setup()
 from django_shedlock import hold
 from django_shedlock.contrib.pings import apps
-apps.AT_EXIT = float(sys.argv[2])
+apps.EXIT_TIMEOUT_SECONDS = float(sys.argv[2])
 with hold("nightly"):
     pass
 """
@@ -259,8 +259,8 @@ def test_pings_that_wait_have_a_bound(
     web: Web, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker whose service is away for days needs no more memory."""
-    monkeypatch.setattr(apps, "MOST_WAITING", 3)
-    monkeypatch.setattr(apps, "AT_EXIT", PATIENCE)
+    monkeypatch.setattr(apps, "WAITING_PINGS_LIMIT", 3)
+    monkeypatch.setattr(apps, "EXIT_TIMEOUT_SECONDS", PATIENCE)
     web.answers.clear()
     run("nightly")
     run("nightly")

@@ -23,14 +23,18 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock import execute, scheduler_lock
-from django_shedlock.contrib.prometheus.views import MetricsView, StoreCollector
+from django_shedlock.contrib.prometheus.views import (
+    STORE_METRICS,
+    MetricsView,
+    StoreCollector,
+)
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql.fields import DatabaseNow
-from django_shedlock.testing import MEMORY_PROVIDERS, force_release, held_elsewhere
+from django_shedlock.testing import MEMORY_PROVIDERS
 from tests.support.jobs import only_jobs_of
 from tests.support.lateness import (
     DAY,
@@ -207,6 +211,17 @@ def test_store_tells_the_time_since_the_last_loss() -> None:
         values = stored()
     assert 180 <= values["shedlock_since_loss_seconds", "import"] < 240
     assert ("shedlock_since_loss_seconds", "never") not in values
+
+
+def test_each_metric_has_a_value_for_a_lock_that_has_everything() -> None:
+    """A row of the table without a value would be a metric that is always empty."""
+    with pytest.raises(ZeroDivisionError):
+        execute(lambda: 1 / 0, "job")
+    run_job("job")
+    LockRecord.objects.update(lost_at=DatabaseNow() - MINUTE)
+    be_overdue("job")
+    found = {name for name, _ in stored()}
+    assert set(STORE_METRICS) <= found
 
 
 def test_what_never_was_has_no_value() -> None:
@@ -513,8 +528,7 @@ from django.conf import settings
 from django_shedlock.testing import MEMORY_PROVIDERS
 
 settings.configure(
-    INSTALLED_APPS=["django_shedlock", "django_shedlock.contrib.prometheus"],
-    SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS,
+    INSTALLED_APPS=["django_shedlock"], SHEDLOCK_PROVIDERS=MEMORY_PROVIDERS
 )
 django.setup()
 

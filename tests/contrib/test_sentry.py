@@ -148,7 +148,7 @@ def test_extension_keeps_the_check_in_open(
     with hold("nightly", schedule=YEARLY) as lock:
         lock.extend()
         assert sentry.take() == [("nightly", "in_progress")]
-        monkeypatch.setattr(apps, "PAUSE", 0)
+        monkeypatch.setattr(apps, "CHECK_IN_INTERVAL_SECONDS", 0)
         lock.extend()
         assert "monitor_config" not in sentry.sent[0]
         assert sentry.take() == [("nightly", "in_progress")]

@@ -22,7 +22,7 @@ from django_shedlock.checks import check_jobs
 from django_shedlock.contrib.crontab.entries import CrontabEntry
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
-from django_shedlock.registry.commands import NEVER_LOCKED
+from django_shedlock.registry.commands import NEVER_LOCKED_COMMANDS
 from django_shedlock.registry.jobs import decorated_job, registered_jobs
 from django_shedlock.testing import held_elsewhere
 from tests.support.commands import run
@@ -83,7 +83,7 @@ class Command(BaseCommand, metaclass=Typed):
     def handle(room):
         ran.append(room)
 """
-APPS = ["django_shedlock", "others"]
+APPS = ["django_shedlock", "django_shedlock.beat", "others"]
 LOCKED: dict[str, Any] = {"SHEDLOCK_COMMANDS": {"sweep": {"lock_at_most_for": "10m"}}}
 
 
@@ -252,7 +252,7 @@ def test_sound_entries_have_nothing_to_say() -> None:
         assert check_jobs() == []
 
 
-@pytest.mark.parametrize("name", sorted(NEVER_LOCKED - {"crontab"}))
+@pytest.mark.parametrize("name", sorted(NEVER_LOCKED_COMMANDS - {"crontab"}))
 def test_never_locked_commands_exist(name: str) -> None:
     """And they stay as they are, also before anybody has run the check."""
     with override_settings(

@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand
 from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, assert_locked, scheduler_lock
-from django_shedlock.registry.decorators import WAYS_TO_ENQUEUE
+from django_shedlock.registry.decorators import ENQUEUE_METHODS
 from django_shedlock.registry.jobs import decorated_job
 from django_shedlock.testing import held_elsewhere, is_held, locked_in_memory
 from tests.support.waiting import PATIENCE
@@ -368,7 +368,7 @@ def test_wrapper_of_a_generator_function_is_judged_by_what_it_returns() -> None:
     assert scheduler_lock("job")(uses_up)() == [1]
 
 
-@pytest.mark.parametrize("way", WAYS_TO_ENQUEUE)
+@pytest.mark.parametrize("way", ENQUEUE_METHODS)
 def test_function_with_an_attribute_of_that_name_is_no_task(way: str) -> None:
     """A scheduler may note on the function itself when it is to run."""
 
@@ -379,7 +379,7 @@ def test_function_with_an_attribute_of_that_name_is_no_task(way: str) -> None:
     assert scheduler_lock("noted")(job)() == "done"
 
 
-@pytest.mark.parametrize("way", WAYS_TO_ENQUEUE)
+@pytest.mark.parametrize("way", ENQUEUE_METHODS)
 def test_task_of_a_queue_is_refused(way: str) -> None:
     """A lock around a task is none in the worker; the right order is told."""
 

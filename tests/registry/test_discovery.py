@@ -65,7 +65,7 @@ def test_only_modules_with_the_mark_are_imported(
     assert f"{PACKAGES}.jobs.plain" not in sys.modules
 
 
-@override_settings(INSTALLED_APPS=["django_shedlock", PACKAGES])
+@override_settings(INSTALLED_APPS=["django_shedlock", "django_shedlock.beat", PACKAGES])
 def test_jobs_of_packages_are_known() -> None:
     """They are started by name, registered, and keep their records."""
     assert "has run" in run("trigger", "packages.task")
@@ -321,7 +321,9 @@ def test_script_that_ends_the_process_ends_no_other(
     assert "Could not import loose_app.script to look for jobs." in caplog.text
 
 
-@override_settings(INSTALLED_APPS=["django_shedlock", "tests.apps.broken"])
+@override_settings(
+    INSTALLED_APPS=["django_shedlock", "django_shedlock.beat", "tests.apps.broken"]
+)
 @pytest.mark.parametrize(
     "command", [["catch-up"], ["prune", "--unused-for", "1d"], ["trigger", "nothing"]]
 )

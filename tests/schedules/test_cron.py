@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from django_shedlock.durations import format_duration
 from django_shedlock.schedules import cron
-from django_shedlock.schedules.cron import LONGEST_EXPRESSION, Schedule
+from django_shedlock.schedules.cron import EXPRESSION_MAX_LENGTH, Schedule
 from django_shedlock.schedules.state import parse_known
 from tests.support.debian_cron import (
     looks_at_clock,
@@ -275,7 +275,7 @@ def test_too_long_expression_is_refused() -> None:
     assert Schedule(f"{minutes} 0 * * *").interval == timedelta(minutes=1)
     with pytest.raises(ValueError, match="at most 200 are allowed"):
         Schedule(f"{minutes} {','.join(map(str, range(24)))} * * *")
-    assert LONGEST_EXPRESSION + 1 + max(map(len, available_timezones())) <= 255
+    assert EXPRESSION_MAX_LENGTH + 1 + max(map(len, available_timezones())) <= 255
 
 
 @pytest.mark.parametrize(

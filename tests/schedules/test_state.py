@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_shedlock.schedules.cron import Schedule
-from django_shedlock.schedules.state import EARLIEST, ScheduleState, Start, Trigger
+from django_shedlock.schedules.state import (
+    EARLY_START_LIMIT,
+    ScheduleState,
+    Start,
+    Trigger,
+)
 
 GRACE = timedelta(minutes=5)
 SECOND = timedelta(seconds=1)
@@ -468,7 +473,7 @@ def test_retry_of_a_message_is_for_its_own_tick() -> None:
 
 def test_message_of_a_wrong_clock_is_decided_by_the_stores() -> None:
     """One that comes from the future would keep the ticks to come from being run."""
-    asked_at = at(10) + EARLIEST + SECOND
+    asked_at = at(10) + EARLY_START_LIMIT + SECOND
     decision = hourly(tick=9).decide(*start(asked_at=at(20)), at(10))
     assert decision.tick == at(10)
     ahead = hourly(tick=9).decide(*start(asked_at=asked_at), at(10))

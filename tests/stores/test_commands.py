@@ -11,9 +11,10 @@ import pytest
 from django.db import OperationalError, connection
 
 from django_shedlock import execute
-from django_shedlock.console.operators import EXTEND, RELEASE, OperatorAction
+from django_shedlock.console.models import LockAction
+from django_shedlock.console.operators import EXTEND, RELEASE, AuditedAction
 from django_shedlock.locks.status import LockState, RunOutcome
-from django_shedlock.models import LockAction, LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from tests.support.commands import call
 from tests.support.lateness import HOUR
@@ -81,7 +82,7 @@ def test_list_of_findings_of_free_locks(store: str) -> None:
 def test_show(store: str) -> None:
     """A lock that is named is shown with its state, its runs and what was done."""
     take("job")
-    asked = OperatorAction(get_provider(), "job", reason="a slow day")
+    asked = AuditedAction(get_provider(), "job", reason="a slow day")
     assert EXTEND.carry_out(asked, lock_at_most_for=HOUR)
     add_run("job")
     status, printed, _ = call("show", "job")
@@ -203,7 +204,7 @@ def test_no_history_without_a_database(
     settings.SHEDLOCK_PROVIDERS = {"default": {**entry, "OPTIONS": options}}
     execute(lambda: None, "job")
     take("job")
-    asked = OperatorAction(get_provider(), "job", reason="pod is gone")
+    asked = AuditedAction(get_provider(), "job", reason="pod is gone")
     assert RELEASE.carry_out(asked, running=True)
     assert LockRun.objects.count() == LockAction.objects.count() == 0
     assert "because: 'pod is gone'" in caplog.text

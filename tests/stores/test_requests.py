@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from django_shedlock import scheduler_lock
-from django_shedlock.console.operators import RUN, OperatorAction
-from django_shedlock.models import ActionResult
+from django_shedlock.console.models import ActionResult
+from django_shedlock.console.operators import RUN, AuditedAction
 from django_shedlock.providers import get_provider
-from django_shedlock.registry.catch_up import last_catch_up
+from django_shedlock.registry.requests import last_catch_up
 from tests.support.commands import call
 from tests.support.locks import status_of
 
@@ -53,5 +53,5 @@ def test_request_is_withdrawn(store: str) -> None:
 
 
 def ask(name: str) -> Any:
-    asked = OperatorAction(get_provider(), name, operator="ada", reason="at once")
+    asked = AuditedAction(get_provider(), name, operator="ada", reason="at once")
     return RUN.carry_out(asked)

@@ -18,9 +18,9 @@ from unittest.mock import patch
 from django.test import override_settings
 
 from django_shedlock import current_lock, scheduler_lock
-from django_shedlock.console.cli import beat
+from django_shedlock.beat import cli as beat
+from django_shedlock.beat.forks import Forks
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.processes.forks import Forks
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.clocks import store_clock
 from tests.support.jobs import only_jobs_of
@@ -107,7 +107,10 @@ def _prepare(folder: Path, body: Callable[[Path], None]) -> None:
     process.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     wait = Forks.wait
     patches: list[Any] = [
-        override_settings(INSTALLED_APPS=["django_shedlock"], SHEDLOCK_GRACE="0s"),
+        override_settings(
+            INSTALLED_APPS=["django_shedlock", "django_shedlock.beat"],
+            SHEDLOCK_GRACE="0s",
+        ),
         only_jobs_of(),
         store_clock(now),
         patch.object(beat, "uptime", lambda: now().timestamp()),

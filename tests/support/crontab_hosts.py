@@ -25,6 +25,7 @@ RARELY = "0 0 29 2 *"
 SETTINGS = {
     "INSTALLED_APPS": [
         "django_shedlock",
+        "django_shedlock.beat",
         "django_shedlock.contrib.crontab",
         "django_crontab",
     ],

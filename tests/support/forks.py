@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from django_shedlock.beat.forks import Forks
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
-from django_shedlock.processes.forks import Forks
 from django_shedlock.providers.base import LockProvider
 from tests.support.locks import configure, status_of, take_from, try_from
 from tests.support.waiting import PATIENCE, wait_for

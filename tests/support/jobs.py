@@ -51,7 +51,7 @@ def app_in(folder: Path) -> Iterator[Path]:
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     try:
-        with override_settings(INSTALLED_APPS=["loose_app"]):
+        with override_settings(INSTALLED_APPS=["loose_app", "django_shedlock.beat"]):
             yield app
     finally:
         sys.path.remove(str(folder))

@@ -1,8 +1,12 @@
-"""The tests' settings with one app and no address, so that a process starts sooner."""
+"""The tests' settings without Django's apps and addresses, to start sooner."""
 
 from tests.settings import *  # noqa: F403
 
-INSTALLED_APPS = ["django_shedlock"]
+INSTALLED_APPS = [
+    "django_shedlock",
+    "django_shedlock.console",
+    "django_shedlock.beat",
+]
 ROOT_URLCONF = __name__
 
 urlpatterns: list[object] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import F
 
-from django_shedlock.models import Notice
+from django_shedlock.console.models import Notice
 
 
 def told() -> list[dict[str, Any]]:

@@ -42,10 +42,10 @@ TIERS = {
 FOLDERS = {
     EACH_STORE: (
         *("concurrency/", "history/", "locks/", "providers/"),
-        *("test_cost.py", "test_fields.py", "test_models.py", "test_weaknesses.py"),
+        *("test_cost.py", "sql/", "test_models.py", "test_weaknesses.py"),
         # What reads the history for people, and what operators did.
         *("console/admin/test_runs.py", "console/cli/test_history.py"),
-        *("console/admin/test_trail.py", "console/operators/test_trail.py"),
+        *("console/admin/test_trail.py", "console/operators/test_audit.py"),
         "console/monitoring/",
     ),
     SLOW: (

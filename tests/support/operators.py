@@ -14,8 +14,8 @@ CHANGE = "admin:django_shedlock_lockrecord_change"
 DELETE = "admin:django_shedlock_lockrecord_delete"
 RUNS = "admin:django_shedlock_lockrun_changelist"
 RUN = "admin:django_shedlock_lockrun_change"
-ACTIONS = "admin:django_shedlock_lockaction_changelist"
-ACTION = "admin:django_shedlock_lockaction_change"
+ACTIONS = "admin:shedlock_console_lockaction_changelist"
+ACTION = "admin:shedlock_console_lockaction_change"
 HOSTILE = "<script>alert('n')</script>"
 ALL = (
     "view_lockrecord",

@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.models import ActionKind, ActionResult, LockAction, LockRecord
+from django_shedlock.models import LockRecord
 from django_shedlock.schedules.state import Trigger
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.last_runs import follow_history

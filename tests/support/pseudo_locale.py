@@ -13,7 +13,11 @@ from django.test import override_settings
 
 from tests.support.paths import ROOT
 
-ENGLISH = ROOT / "django_shedlock" / "locale" / "en" / "LC_MESSAGES" / "django.po"
+PACKAGE = ROOT / "django_shedlock"
+ENGLISH = [
+    folder / "locale" / "en" / "LC_MESSAGES" / "django.po"
+    for folder in (PACKAGE, PACKAGE / "console")
+]
 LANGUAGE, LOCALE = "ar-xb", "ar_XB"
 """What Unicode calls English texts that run from right to left."""
 ALPHABET = "ابتثجحخدذرزسشصضطظعغفقكلمنه"
@@ -33,12 +37,16 @@ def turned(text: str) -> str:
 @contextmanager
 def right_to_left(folder: Path) -> Iterator[None]:
     """Make the language in this folder from the English catalog, and speak it."""
-    joined = re.sub(r'"\n"', "", ENGLISH.read_text(encoding="utf-8"))
-    header, entries = joined.split("\n\n", maxsplit=1)
-    entries = TRANSLATION.sub(lambda found: f'{found[1]} "{turned(found[2])}"', entries)
     source = folder / LOCALE / "LC_MESSAGES" / "django.po"
     source.parent.mkdir(parents=True)
-    source.write_text(f"{header}\n\n{entries}", encoding="utf-8")
+    header, known = "", {}
+    for catalog in ENGLISH:
+        joined = re.sub(r'"\n"', "", catalog.read_text(encoding="utf-8"))
+        header, *entries = joined.strip().split("\n\n")
+        known |= {entry.partition("msgstr")[0]: entry for entry in entries}
+    text = "\n\n".join(known.values())
+    text = TRANSLATION.sub(lambda found: f'{found[1]} "{turned(found[2])}"', text)
+    source.write_text(f"{header}\n\n{text}\n", encoding="utf-8")
     compiled = source.with_suffix(".mo")
     subprocess.run(["msgfmt", "--check-format", "-o", compiled, source], check=True)
     with override_settings(

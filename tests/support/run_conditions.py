@@ -16,7 +16,7 @@ from typing import Any
 from django.db import connection
 from django.db.backends.signals import connection_created
 
-from django_shedlock.console.cli import run
+from django_shedlock.cli import run
 from django_shedlock.processes import child
 from django_shedlock.processes import run as wrapper
 from django_shedlock.processes.child import Child

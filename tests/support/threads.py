@@ -23,7 +23,7 @@ def threads_named(name: str) -> set[threading.Thread]:
 
 
 @contextmanager
-def running_threads(count: int, work: Callable[[], None]) -> Iterator[None]:
+def running_threads(count: int, work: Callable[[], object]) -> Iterator[None]:
     """Run ``work`` in that many threads beside the body; fail if one of them does."""
     failures: list[BaseException] = []
 
@@ -46,7 +46,7 @@ def running_threads(count: int, work: Callable[[], None]) -> Iterator[None]:
         raise failures[0]
 
 
-def run_threads(count: int, work: Callable[[], None]) -> None:
+def run_threads(count: int, work: Callable[[], object]) -> None:
     """Run ``work`` in that many threads, and fail if one of them does."""
     with running_threads(count, work):
         pass

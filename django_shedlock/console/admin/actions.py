@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import django
@@ -17,20 +18,20 @@ from django.utils.translation import gettext, gettext_lazy, pgettext, pgettext_l
 from django_shedlock.console.admin.base import ConsoleAdmin, Told, has_nul
 from django_shedlock.console.admin.filters import admin_provider, query_of, subtitle_of
 from django_shedlock.console.admin.labels import holder, instant
-from django_shedlock.console.operators import ACTIONS, OperatorAction, performing
+from django_shedlock.console.models import ActionResult
+from django_shedlock.console.operators import ACTIONS, AuditedAction
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.durations import parse_duration
 from django_shedlock.exceptions import ShedLockError
+from django_shedlock.execution.operators import condition
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState
-from django_shedlock.models import ActionResult, LockRecord
+from django_shedlock.models import LockRecord
 
-TEMPLATE = "admin/django_shedlock/lockrecord/confirmation.html"
-CONFIRMED = "confirmed"
-HOLDER = "locked_by"
-LONGEST_LEASE = timedelta(days=365)
-MOST_LOCKS = 200
+CONFIRMED_FIELD = "confirmed"
+HOLDER_FIELD = "locked_by"
+SELECTED_LOCK_LIMIT = 200
 """Nobody reads a longer page, and Django refuses forms with a thousand fields."""
 
 
@@ -53,7 +54,7 @@ class DurationField(forms.CharField):
             duration = parse_duration(text)
         except (ValueError, OverflowError):
             duration = ZERO
-        if not ZERO < duration <= LONGEST_LEASE:
+        if not ZERO < duration <= timedelta(days=365):
             raise forms.ValidationError(
                 gettext("Enter a duration of at most a year, such as 30m or 1h30m.")
             )
@@ -100,8 +101,8 @@ class OperatorActions(ConsoleAdmin):
         """Return the actions that the user may do, by name; dangerous ones last."""
         return {
             action.name: action
-            for action in sorted(ACTIONS.values(), key=lambda each: each.is_dangerous)
-            if request.user.has_perm(f"django_shedlock.{action.permission}")
+            for action in sorted(ACTIONS.values(), key=attrgetter("is_dangerous"))
+            if request.user.has_perm(action.permission)
         }
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
@@ -126,7 +127,7 @@ class OperatorActions(ConsoleAdmin):
         if request.method == "POST" and has_nul(request):
             wrong = gettext("Nothing was done: a posted text has a NUL character.")
         elif name in known and name not in self.offered(request):
-            permission = f"{self.opts.app_label}.{known[name].permission}"
+            permission = known[name].permission
             wrong = gettext(
                 "Nothing was done: “%(action)s” needs the permission %(permission)s, "
                 "which you don't have."
@@ -134,11 +135,11 @@ class OperatorActions(ConsoleAdmin):
         if wrong:
             self.message_user(request, wrong, messages.ERROR)
             return back
-        if CONFIRMED not in request.POST or name not in self.get_actions(request):
+        if CONFIRMED_FIELD not in request.POST or name not in self.get_actions(request):
             return None
         action = known[name]
         names = request.POST.getlist(ACTION_CHECKBOX_NAME)
-        seen = dict(zip(names, request.POST.getlist(HOLDER), strict=False))
+        seen = dict(zip(names, request.POST.getlist(HOLDER_FIELD), strict=False))
         # Without the list's filters, but with the limits of a subclass's queryset.
         found: dict[str, Any] = self.get_queryset(request).in_bulk(list(seen))
         provider, operator = admin_provider(request), request.user.get_username()
@@ -157,7 +158,7 @@ class OperatorActions(ConsoleAdmin):
                 told.append((ActionResult.REFUSED, name, text))
                 continue
             reason = form.cleaned_data["reason"]
-            asked = OperatorAction(provider, name, locked_by, operator, reason)
+            asked = AuditedAction(provider, name, locked_by, operator, reason)
             try:
                 answer = action.carry_out(asked, record.status, **form.options)
             except ShedLockError as error:
@@ -176,8 +177,8 @@ class OperatorActions(ConsoleAdmin):
         self, request: HttpRequest, chosen: Any, action: Action, form: Any = None
     ) -> HttpResponse | None:
         """Ask for a reason and a confirmation; ``None`` leads back to the list."""
-        records = list(chosen[: MOST_LOCKS + 1])
-        if len(records) > MOST_LOCKS:
+        records = list(chosen[: SELECTED_LOCK_LIMIT + 1])
+        if len(records) > SELECTED_LOCK_LIMIT:
             text = gettext("Select fewer locks at a time.")
             self.message_user(request, text, messages.WARNING)
             return None
@@ -188,7 +189,7 @@ class OperatorActions(ConsoleAdmin):
         for record in records:
             why = obstacles.get(record.name)
             if record.state not in action.states:
-                why = performing.condition(record.status)
+                why = condition(record.status)
             if why:
                 others.append((record, why))
                 continue
@@ -214,7 +215,8 @@ class OperatorActions(ConsoleAdmin):
             "others": others,
             "back": request.get_full_path(),
             "checkbox_name": ACTION_CHECKBOX_NAME,
-            "holder_name": HOLDER,
-            "confirmed_name": CONFIRMED,
+            "holder_name": HOLDER_FIELD,
+            "confirmed_name": CONFIRMED_FIELD,
         }
-        return TemplateResponse(request, TEMPLATE, context)
+        page = "admin/shedlock_console/lockrecord/confirmation.html"
+        return TemplateResponse(request, page, context)

@@ -19,8 +19,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from django_shedlock.console.admin import filters, labels
+from django_shedlock.console.models import ActionResult, LockAction
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.sql.errors import describe
 
 if TYPE_CHECKING:  # in Django itself they take no parameters
@@ -29,20 +30,8 @@ if TYPE_CHECKING:  # in Django itself they take no parameters
 else:
     AnyModelAdmin, AnyPaginator = ModelAdmin, Paginator
 
-FEW_LOCKS = 3
-"""Of more locks there is one message, which has the names of these."""
-LEVELS = {
-    ActionResult.REFUSED: messages.WARNING,
-    ActionResult.STARTED: messages.ERROR,
-    ActionResult.FAILED: messages.ERROR,
-}
 Told = tuple[ActionResult, str, str]
 """The result of an action on a lock, the lock's name, and the sentence about it."""
-LEADS: dict[Any, Any] = {
-    LockRun: pgettext_lazy("shedlock", "Runs"),
-    LockAction: pgettext_lazy("shedlock", "Operators' actions"),
-}
-"""What is known of a lock's past, instead of Django's log."""
 
 
 def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,7 +49,7 @@ def tells_failure(view: Callable[..., Any]) -> Callable[..., Any]:
                 "database": filters.admin_provider(request).using,
                 "error": describe(error) if isinstance(error, Error) else str(error),
             }
-            page = "admin/django_shedlock/unreachable.html"
+            page = "admin/shedlock_console/unreachable.html"
             return TemplateResponse(request, page, context, status=503)
 
     return wrapped
@@ -80,12 +69,15 @@ class ConsoleAdmin(AnyModelAdmin):
     """
 
     list_per_page = 50
+    named_lock_limit = 3
+    """Of more locks there is one message, which has the names of these."""
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
+    change_form_template: ClassVar[Any] = "admin/shedlock_console/change_form.html"
 
     class Media:
         css: ClassVar[Any] = {
-            "all": [f"django_shedlock/{e}.css" for e in ("console", "list", "lock")]
+            "all": [f"shedlock_console/{e}.css" for e in ("console", "list", "lock")]
         }
 
     @tells_failure
@@ -101,8 +93,15 @@ class ConsoleAdmin(AnyModelAdmin):
 
     def tell(self, request: HttpRequest, label: Any, told: Sequence[Told]) -> None:
         """Give the operator a message for each of a few locks, or one for many."""
-        levels = [LEVELS.get(result, messages.SUCCESS) for result, _, _ in told]
-        if len(told) <= FEW_LOCKS:
+        level_of_result = {
+            ActionResult.REFUSED: messages.WARNING,
+            ActionResult.STARTED: messages.ERROR,
+            ActionResult.FAILED: messages.ERROR,
+        }
+        levels = [
+            level_of_result.get(result, messages.SUCCESS) for result, _, _ in told
+        ]
+        if len(told) <= self.named_lock_limit:
             for level, (_, _, text) in zip(levels, told, strict=True):
                 self.message_user(request, text, level)
             return
@@ -114,7 +113,9 @@ class ConsoleAdmin(AnyModelAdmin):
                 % {
                     "count": len(names),
                     "result": result.label,
-                    "names": ", ".join([*names[:FEW_LOCKS], "…"][: len(names)]),
+                    "names": ", ".join(
+                        [*names[: self.named_lock_limit], "…"][: len(names)]
+                    ),
                 }
             )
         worst = max(levels)
@@ -129,8 +130,12 @@ class ConsoleAdmin(AnyModelAdmin):
             query["provider"] = getattr(
                 row, "provider", filters.admin_provider(request).alias
             )
+        titles: dict[Any, Any] = {
+            LockRun: pgettext_lazy("shedlock", "Runs"),
+            LockAction: pgettext_lazy("shedlock", "Operators' actions"),
+        }
         site, found = self.admin_site, []
-        for model, title in LEADS.items():
+        for model, title in titles.items():
             app, name = model._meta.app_label, model._meta.model_name
             may_view = request.user.has_perm(f"{app}.view_{name}")
             if may_view and site.is_registered(model):
@@ -216,8 +221,8 @@ def with_parts(
     """
     is_refresh = "X-Shedlock-Refresh" in request.headers
     if is_refresh and isinstance(response, TemplateResponse):
-        response.template_name = "admin/django_shedlock/parts.html"
+        response.template_name = "admin/shedlock_console/parts.html"
         context = response.context_data or {}
-        templates = [f"admin/django_shedlock/lockrecord/{part}.html" for part in parts]
+        templates = [f"admin/shedlock_console/lockrecord/{part}.html" for part in parts]
         response.context_data = {**context, "shedlock_parts": templates}
     return response

@@ -11,26 +11,21 @@ from typing import Any
 from django.utils.translation import gettext, ngettext, pgettext
 
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.admin.labels import OUTCOMES, STATES, instant, length
+from django_shedlock.console.admin.labels import (
+    OUTCOME_LABELS,
+    STATE_LABELS,
+    instant,
+    length,
+)
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.schedules.state import BY_SCHEDULER, ScheduleState, Start, Trigger
 
-SLOTS = 30
-"""Bars and gaps that have room in a chart."""
-WIDTH = 100 / SLOTS
-BAR_WIDTH = 0.75 * WIDTH
-LEAST = 2.0
-"""The shortest bar, in percent, can still be seen."""
-MARGIN = 25
-"""A bar that is further from the left edge, in percent, has no date there."""
-USUALLY = 0.95
-"""The share of runs for which a chart is scaled; those far above it are cut."""
-FAR = 3
-"""A chart whose longest bar exceeds this many times the others' scale is cut."""
-MOST_TICKS = 30
-"""The ticks of a gap are counted up to this number."""
+CHART_SLOT_COUNT = 30
+BAR_MIN_PERCENT = 2.0
+"""A bar of this height can still be seen."""
+GAP_TICK_LIMIT = 30
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class Bar:
     @classmethod
     def of_row(cls, row: LockRun) -> "Bar":
         """Return the bar of a run that is over."""
-        label = OUTCOMES.get(row.outcome, row.outcome)
+        label = OUTCOME_LABELS.get(row.outcome, row.outcome)
         began = row.started or row.ended
         return cls(row.outcome, label, began, row.duration, row.trigger, row)
 
@@ -63,7 +58,7 @@ class Bar:
         if not is_running and not (status.state is LockState.EXPIRED and is_holders):
             return None
         duration = status.held_for if is_running else None
-        return cls(status.state, STATES[status.state], status.locked_at, duration)
+        return cls(status.state, STATE_LABELS[status.state], status.locked_at, duration)
 
     @property
     def is_running(self) -> bool:
@@ -119,20 +114,26 @@ def make_chart(
     the ``usual`` duration is. ``dates`` are when the last run began, and the oldest one
     if its bar is near the left edge.
     """
-    found, usual = _bars(newest_first, status)[:SLOTS], status.job.usual_duration
+    found = _bars(newest_first, status)[:CHART_SLOT_COUNT]
+    usual = status.job.usual_duration
     durations = sorted(bar.duration for bar in found if bar.duration)
     longest = scale = durations[-1] if durations else ZERO
     if durations:
-        most = durations[int(USUALLY * (len(durations) - 1))]
-        scale = most if longest > FAR * most else longest
+        # The bars of a few runs that took much longer than all others are cut.
+        most = durations[int(0.95 * (len(durations) - 1))]
+        scale = most if longest > 3 * most else longest
         scale = max(scale, usual or ZERO)
-    lefts = (WIDTH * (SLOTS - 1 - index) for index in range(SLOTS))
+    slot_width = 100 / CHART_SLOT_COUNT
+    bar_width = 0.75 * slot_width
+    lefts = (
+        slot_width * (CHART_SLOT_COUNT - 1 - index) for index in range(CHART_SLOT_COUNT)
+    )
     marks = [
-        replace(mark, left=left, middle=left + BAR_WIDTH / 2)
+        replace(mark, left=left, middle=left + bar_width / 2)
         for left, mark in zip(lefts, _marks(found, scale, status, grace), strict=False)
     ][::-1]
     placed = [(mark, mark.bar) for mark in marks if mark.bar]
-    is_full = bool(placed) and placed[0][0].left < MARGIN
+    is_full = bool(placed) and placed[0][0].left < 25
     dated = [placed[0], placed[-1]] if is_full else placed[-1:]
     return {
         "marks": marks,
@@ -145,7 +146,7 @@ def make_chart(
         "has_bad_end": any(bar.is_bad for _, bar in placed),
         "has_gap": len(placed) < len(marks),
         "has_cut": any(mark.is_cut for mark, _ in placed),
-        "bar_width": BAR_WIDTH,
+        "bar_width": bar_width,
     }
 
 
@@ -170,14 +171,14 @@ def _marks(
             began = aware(bar.began)
             tick = ScheduleState().decide(start, schedule, ZERO, began).tick
             missed = takewhile(end.__gt__, schedule.ticks_after(tick))
-            if ticks := sum(1 for _ in islice(missed, MOST_TICKS)):
+            if ticks := sum(1 for _ in islice(missed, GAP_TICK_LIMIT)):
                 yield _gap(ticks, bar)
             end = tick
         yield _placed(bar, scale)
 
 
 def _gap(ticks: int, older: Bar) -> Mark:
-    is_all = ticks < MOST_TICKS
+    is_all = ticks < GAP_TICK_LIMIT
     text = gettext("%(ticks)s ticks or more without a run after %(date)s")
     if is_all:
         text = ngettext(
@@ -193,7 +194,7 @@ def _placed(bar: Bar, scale: timedelta) -> Mark:
     share = 1.0
     if bar.duration is not None:
         share = bar.duration / scale if scale else 0.0
-    height = min(max(LEAST, round(share * 100, 1)), 100.0)
+    height = min(max(BAR_MIN_PERCENT, round(share * 100, 1)), 100.0)
     return Mark(bar.title, bar, height, top=100 - height, is_cut=share > 1)
 
 

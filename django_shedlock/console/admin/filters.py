@@ -11,20 +11,19 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import pgettext, pgettext_lazy
 
-from django_shedlock.console.admin.labels import KINDS, OUTCOMES, STATES
+from django_shedlock.console.admin.labels import (
+    FINDING_LABELS,
+    OUTCOME_LABELS,
+    STATE_LABELS,
+)
 from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 
-PROVIDER = "provider"
+PROVIDER_PARAMETER = "provider"
 """The parameter of an address that names the provider."""
-OF_LIST = "_changelist_filters"
-"""Django's parameter for the filters of the list from which a page was opened."""
-ANY = "any"
-"""The choice of all locks that need attention."""
-RECENT = 1000
-"""Number of rows searched for hosts: searching all of them would take long."""
+ANY_FINDING = "any"
 
 
 def providers() -> Iterator[LockProvider]:
@@ -51,8 +50,10 @@ def chosen_alias(request: HttpRequest, offered: Collection[str]) -> str | None:
 
     Return ``None`` if it names none of them, and only one is in a database.
     """
-    of_list = parse_qs(request.GET.get(OF_LIST, "")).get(PROVIDER, [""])
-    wanted = request.GET.get(PROVIDER, of_list[-1])
+    # Django's parameter for the filters of the list from which a page was opened.
+    list_filters = request.GET.get("_changelist_filters", "")
+    of_list = parse_qs(list_filters).get(PROVIDER_PARAMETER, [""])
+    wanted = request.GET.get(PROVIDER_PARAMETER, of_list[-1])
     known = list(database_providers())
     return wanted if wanted in offered else known[0] if len(known) > 1 else None
 
@@ -74,7 +75,7 @@ def history_database(request: HttpRequest) -> str:
 def query_of(alias: str, **parameters: str) -> str:
     """Return the query of an address about this provider's locks; it may be empty."""
     if alias in list(database_providers())[1:]:
-        parameters[PROVIDER] = alias
+        parameters[PROVIDER_PARAMETER] = alias
     return f"?{urlencode(parameters)}" if parameters else ""
 
 
@@ -98,7 +99,7 @@ def names_of(attention: Attention, choice: str) -> list[str]:
     return [
         name
         for name, findings in attention.findings.items()
-        if choice == ANY or any(finding.kind == choice for finding in findings)
+        if choice == ANY_FINDING or any(finding.kind == choice for finding in findings)
     ]
 
 
@@ -106,7 +107,7 @@ class ProviderFilter(admin.SimpleListFilter):
     """Says which provider's rows the list shows, and offers the others."""
 
     title: Any = pgettext_lazy("shedlock", "provider")
-    parameter_name: Any = PROVIDER
+    parameter_name: Any = PROVIDER_PARAMETER
     offered: Callable[[], Mapping[str, Any]] = staticmethod(database_providers)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
@@ -124,7 +125,9 @@ class ProviderFilter(admin.SimpleListFilter):
         for alias, _ in self.lookup_choices:
             yield {
                 "selected": alias == self.chosen,
-                "query_string": changelist.get_query_string({PROVIDER: alias}, ["p"]),
+                "query_string": changelist.get_query_string(
+                    {PROVIDER_PARAMETER: alias}, ["p"]
+                ),
                 "display": alias,
             }
 
@@ -175,7 +178,7 @@ class StateFilter(ChoiceFilter):
 
     title: Any = pgettext_lazy("shedlock", "state")
     parameter_name: Any = "state"
-    labels: Any = STATES
+    labels: Any = STATE_LABELS
 
 
 class LastOutcomeFilter(ChoiceFilter):
@@ -183,7 +186,7 @@ class LastOutcomeFilter(ChoiceFilter):
 
     title: Any = pgettext_lazy("shedlock", "last run")
     parameter_name: Any = "last"
-    labels: Any = OUTCOMES
+    labels: Any = OUTCOME_LABELS
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         return rows.filter(outcome=choice)
@@ -194,7 +197,7 @@ class AttentionFilter(ChoiceFilter):
 
     title: Any = pgettext_lazy("shedlock", "attention")
     parameter_name: Any = "attention"
-    labels: Any = {ANY: pgettext_lazy("shedlock", "any"), **KINDS}
+    labels: Any = {ANY_FINDING: pgettext_lazy("shedlock", "any"), **FINDING_LABELS}
 
     def chosen(self, request: HttpRequest, rows: Any, choice: str) -> Any:
         return rows.filter(pk__in=names_of(attention_of(request), choice))
@@ -203,9 +206,12 @@ class AttentionFilter(ChoiceFilter):
 class RecentFilter(ChoiceFilter):
     """Filters by a column; offers the values of the newest rows."""
 
+    row_limit = 1000
+    """A search in all rows would take long."""
+
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
         rows = model_admin.get_queryset(request).order_by("-pk")
-        recent = rows.values_list(self.parameter_name, flat=True)[:RECENT]
+        recent = rows.values_list(self.parameter_name, flat=True)[: self.row_limit]
         found = set(recent) - {""}
         # The chosen one stays on offer, even if no recent row has it.
         if chosen := self.value():

@@ -19,26 +19,17 @@ from django_shedlock.durations import format_measured, rough_length
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.schedules.state import Trigger
 
-NOTHING = mark_safe('<span class="shedlock-nothing">-</span>')
-"""An empty cell; a phone shows none."""
-COMMAND = re.compile(
+EMPTY_CELL = mark_safe('<span class="shedlock-nothing">-</span>')
+"""A phone shows none."""
+COMMAND_CALL_PATTERN = re.compile(
     r'django\.core\.management\.call_command\("(?P<name>[\w-]+)"(, )?(?P<options>.*)\)',
     re.DOTALL,
 )
 """How an entry of ``CRONJOBS`` calls a command."""
-EXCERPT = 120
+LISTED_MESSAGE_MAX_LENGTH = 120
 """Characters of an exception's message in a list."""
 
-DISTANCE = (
-    '<span class="shedlock-nowrap">{}</span> <span class="shedlock-nowrap '
-    'shedlock-quiet"><time datetime="{}" title="{}" dir="ltr">{}</time></span>'
-)
-METER = (
-    '<meter class="shedlock-lease" min="0" max="100" high="80" value="{percent}" '
-    'aria-label="{text}">{percent} %</meter>'
-)
-
-STATES = {
+STATE_LABELS = {
     LockState.EXPIRED: pgettext_lazy("shedlock", "expired"),
     LockState.RUNNING: pgettext_lazy("shedlock", "running"),
     LockState.PAUSED: pgettext_lazy("shedlock", "paused"),
@@ -47,7 +38,7 @@ STATES = {
 }
 """In the order of their urgency."""
 
-OUTCOMES: dict[str, Any] = {
+OUTCOME_LABELS: dict[str, Any] = {
     RunOutcome.FAILED: pgettext_lazy("shedlock", "failed"),
     RunOutcome.LOST: pgettext_lazy("shedlock", "lost"),
     RunOutcome.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
@@ -55,7 +46,7 @@ OUTCOMES: dict[str, Any] = {
 }
 """In the order of their urgency."""
 
-TRIGGERS = {
+TRIGGER_LABELS = {
     Trigger.SCHEDULER: pgettext_lazy("shedlock", "scheduler"),
     Trigger.RETRY: pgettext_lazy("shedlock", "retry"),
     Trigger.CATCH_UP: pgettext_lazy("shedlock", "catch-up"),
@@ -63,7 +54,7 @@ TRIGGERS = {
 }
 """What starts runs."""
 
-KINDS: dict[str, Any] = {
+FINDING_LABELS: dict[str, Any] = {
     kind: kind.label
     for kind in Kind
     if kind not in {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
@@ -73,7 +64,7 @@ KINDS: dict[str, Any] = {
 
 def shown(cell: str, **context: Any) -> SafeString:
     """Return the cell's template rendered with these values."""
-    html = render_to_string(f"admin/django_shedlock/cells/{cell}.html", context)
+    html = render_to_string(f"admin/shedlock_console/cells/{cell}.html", context)
     return mark_safe(html.strip())  # noqa: S308
 
 
@@ -81,13 +72,21 @@ def column(
     description: Any, show: Callable[[Any], Any], ordering: str | None = None
 ) -> Callable[[Any, Any], Any]:
     """Return a column of an admin that shows this for each row."""
-    display = admin.display(description=description, ordering=ordering)
-    return display(lambda self, row: show(row))
+
+    @admin.display(description=description, ordering=ordering)
+    def cell(self: Any, row: Any) -> Any:
+        return show(row)
+
+    return cell
 
 
 def instant_column(field: str, description: Any) -> Callable[[Any, Any], Any]:
     """Return a column of an admin that shows this instant of each row."""
-    return column(description, lambda row: instant(getattr(row, field)))
+
+    def show(row: Any) -> SafeString:
+        return instant(getattr(row, field))
+
+    return column(description, show)
 
 
 def text_column(model: Any, field: str, cell: str = "text", most: int = 0) -> Any:
@@ -96,7 +95,7 @@ def text_column(model: Any, field: str, cell: str = "text", most: int = 0) -> An
     def show(row: Any) -> SafeString:
         text = getattr(row, field)
         text = Truncator(text).chars(most) if most else text
-        return shown(cell, text=text) if text else NOTHING
+        return shown(cell, text=text) if text else EMPTY_CELL
 
     return column(model._meta.get_field(field).verbose_name, show)
 
@@ -109,19 +108,19 @@ def badge(kind: str, label: str) -> SafeString:
 
 def state_badge(state: str) -> SafeString:
     """Return the state's label in its colour."""
-    return badge(state, str(STATES[LockState(state)]))
+    return badge(state, str(STATE_LABELS[LockState(state)]))
 
 
 def outcome_badge(outcome: str) -> SafeString:
     """Return the outcome's label in its colour."""
     # What another version has written is shown as it is.
-    return badge(outcome, str(OUTCOMES.get(outcome, outcome)))
+    return badge(outcome, str(OUTCOME_LABELS.get(outcome, outcome)))
 
 
 def lock_name(name: str) -> SafeString:
     """Return the name, without the call around a command of an entry of CRONJOBS."""
     namespace, _, entry = name.partition("cron:")
-    command, short = COMMAND.fullmatch(entry), name
+    command, short = COMMAND_CALL_PATTERN.fullmatch(entry), name
     if command is not None and f".{namespace}".endswith("."):
         options = f"({command['options']})" if command["options"] else ""
         short = f"{namespace}cron:{command['name']}{options}"
@@ -166,7 +165,7 @@ def local(moment: datetime) -> datetime:
 def instant(moment: datetime | None) -> SafeString:
     """Return the instant to the second, in the user's zone, as findings tell it."""
     if moment is None:
-        return NOTHING
+        return EMPTY_CELL
     day, _, time = local_text(moment).partition(" ")
     html = '<time datetime="{}" dir="ltr">{} {}</time>'
     return format_html(html, local(moment).isoformat(), isolated(day), isolated(time))
@@ -181,7 +180,11 @@ def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeSt
     whole, here = local_text(moment), local(moment)
     day, _, time = here.isoformat("T", "minutes").partition("T")
     short = time if duration < timedelta(days=1) else day
-    return format_html(DISTANCE, distance, here.isoformat(), whole, short)
+    html = (
+        '<span class="shedlock-nowrap">{}</span> <span class="shedlock-nowrap '
+        'shedlock-quiet"><time datetime="{}" title="{}" dir="ltr">{}</time></span>'
+    )
+    return format_html(html, distance, here.isoformat(), whole, short)
 
 
 def ago(age: timedelta, moment: datetime) -> SafeString:
@@ -192,28 +195,37 @@ def ago(age: timedelta, moment: datetime) -> SafeString:
 
 def length(duration: timedelta | None) -> str:
     """Return how long a run took, if that is known."""
-    return NOTHING if duration is None else format_measured(duration)
+    return EMPTY_CELL if duration is None else format_measured(duration)
 
 
 def lease_meter(used: float) -> SafeString:
     """Return a bar for the part of a lease that is used, 0 to 1."""
     percent = {"percent": round(100 * used)}
     text = gettext("%(percent)s %% of the lease is used") % percent
-    return format_html(METER, text=text, **percent)
+    html = (
+        '<meter class="shedlock-lease" min="0" max="100" high="80" value="{percent}" '
+        'aria-label="{text}">{percent} %</meter>'
+    )
+    return format_html(html, text=text, **percent)
 
 
 def started_by(run: Any) -> SafeString:
     """Return what started the run and, if a person did, who."""
     if not run.trigger:
-        return NOTHING
+        return EMPTY_CELL
     is_usual = run.trigger == Trigger.SCHEDULER and not run.operator
-    label = TRIGGERS.get(run.trigger, run.trigger)
+    label = TRIGGER_LABELS.get(run.trigger, run.trigger)
     return shown("cause", run=run, label=label, is_usual=is_usual)
 
 
 def excerpt(run: Any) -> SafeString:
     """Return the exception's type and the beginning of its message."""
     if not run.exception_type:
-        return NOTHING
+        return EMPTY_CELL
     short = run.exception_type.rpartition(".")[2]
-    return shown("exception", run=run, short=short, is_cut=len(run.excerpt) == EXCERPT)
+    return shown(
+        "exception",
+        run=run,
+        short=short,
+        is_cut=len(run.excerpt) == LISTED_MESSAGE_MAX_LENGTH,
+    )

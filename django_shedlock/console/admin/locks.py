@@ -17,26 +17,18 @@ from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
 from django_shedlock.console.admin.past import LockRunAdmin, last_runs, trail_of
+from django_shedlock.console.models import ActionKind, LockAction
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.requests import request_of
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.status import LockState, LockStatus
-from django_shedlock.models import LockAction, LockRecord, LockRecordQuerySet, LockRun
-from django_shedlock.models.console import ActionKind
+from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.discovery import known_jobs
 
-TEMPLATES = "admin/django_shedlock/lockrecord"
-CURE = "shedlock_cure"
+CURE_FIELD = "shedlock_cure"
 """The buttons of a row: their value is an action and the name of its lock."""
-SELECT = "Select this object for an action - {}"
-"""Django's own text, which it has translated."""
-CHECKBOX = (
-    '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">'
-)
-SHOWN_RUNS = 30
-"""Number of runs on a lock's page."""
 
 
 class LockRecordAdmin(OperatorActions):
@@ -63,20 +55,25 @@ class LockRecordAdmin(OperatorActions):
     )
     search_fields: ClassVar[Any] = ("name", "locked_by")
     search_help_text: ClassVar[Any] = gettext_lazy("Search by lock or holder")
-    change_list_template: ClassVar[Any] = f"{TEMPLATES}/change_list.html"
-    change_form_template: ClassVar[Any] = f"{TEMPLATES}/change_form.html"
+    change_list_template: ClassVar[Any] = (
+        "admin/shedlock_console/lockrecord/change_list.html"
+    )
+    change_form_template: ClassVar[Any] = (
+        "admin/shedlock_console/lockrecord/change_form.html"
+    )
+    page_run_limit = 30
 
     class Media:
-        js: Any = ("django_shedlock/refresh.js", "django_shedlock/selection.js")
+        js: Any = ("shedlock_console/refresh.js", "shedlock_console/selection.js")
 
     shown_name: Any = labels.column(
         pgettext_lazy("shedlock", "name"),
-        lambda record: labels.lock_name(record.name),
+        rows.name,
         "name",
     )
     current_state: Any = labels.column(
         pgettext_lazy("shedlock", "state"),
-        lambda record: labels.state_badge(record.state),
+        rows.state,
         "urgency",
     )
     worker: Any = labels.column(
@@ -98,8 +95,13 @@ class LockRecordAdmin(OperatorActions):
     @wraps(ModelAdmin.action_checkbox)
     def action_checkbox(self, record: Any) -> SafeString:  # type: ignore[override]
         """Return what Django does, for a tenth of the time."""
-        label = format_html(gettext(SELECT), record)
-        return format_html(CHECKBOX, ACTION_CHECKBOX_NAME, record.pk, label)
+        text = "Select this object for an action - {}"  # Django has translated it
+        label = format_html(gettext(text), record)
+        html = (
+            '<input type="checkbox" name="{}" value="{}" class="action-select" '
+            'aria-label="{}">'
+        )
+        return format_html(html, ACTION_CHECKBOX_NAME, record.pk, label)
 
     def get_ordering(self, request: HttpRequest) -> Any:
         """Return the order: Django's check lets ``ordering`` name no annotation."""
@@ -114,9 +116,9 @@ class LockRecordAdmin(OperatorActions):
 
     @tells_failure
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        if CURE in request.POST:  # as if its action was chosen for its lock alone
+        if CURE_FIELD in request.POST:  # as if its action was chosen for its lock alone
             fields = request.POST.copy()
-            fields["action"], _, name = str(fields[CURE]).partition(" ")
+            fields["action"], _, name = str(fields[CURE_FIELD]).partition(" ")
             fields.setlist(ACTION_CHECKBOX_NAME, [name])
             fields["select_across"] = "0"
             request.POST = fields  # type: ignore[assignment]
@@ -154,7 +156,7 @@ class LockRecordAdmin(OperatorActions):
         provider, state = filters.admin_provider(request), LockState(obj.state)
         status: LockStatus = obj.status
         runs = last_runs(request, obj.name) if self._shows_runs(request) else None
-        may_view_trail = request.user.has_perm("django_shedlock.view_lockaction")
+        may_view_trail = request.user.has_perm("shedlock_console.view_lockaction")
         asked = request_of(status)
         try:
             search = Search(acknowledged=True)
@@ -182,7 +184,7 @@ class LockRecordAdmin(OperatorActions):
             "shedlock_trail": trail_of(request, obj.name) if may_view_trail else None,
         }
         if runs is not None:
-            recent = runs[:SHOWN_RUNS]
+            recent = runs[: self.page_run_limit]
             context |= {
                 "shedlock_runs": LockRunAdmin.cells(recent, LockRunAdmin.of_lock),
                 "shedlock_chart": make_chart(recent, status, Search().grace),

@@ -13,19 +13,13 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
 from django_shedlock.console.admin.labels import column, instant_column, text_column
-from django_shedlock.models import LockAction, LockRun, LockRunQuerySet
-from django_shedlock.models.console import ActionKind, ActionResult
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
+from django_shedlock.models import LockRun, LockRunQuerySet
 
-MIDNIGHT: Any = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
-AT_THE_ENDS = 100
-"""Number of oldest and newest rows whose dates are read: see ``SpannedRunQuerySet``."""
-COUNTED = 100
-"""Number of runs from which the success rate and usual durations are computed."""
-SHOWN = 5
-"""Number of actions on a lock's page."""
-EXCERPT = 200
-"""Characters of a reason, or of a detail, in a list of actions."""
-KINDS, RESULTS = dict(ActionKind.choices), dict(ActionResult.choices)
+STATISTICS_RUN_LIMIT = 100
+TRAIL_ACTION_LIMIT = 5
+LISTED_TEXT_MAX_LENGTH = 200
+ACTION_LABELS, RESULT_LABELS = dict(ActionKind.choices), dict(ActionResult.choices)
 
 
 class SpannedRunQuerySet(LockRunQuerySet):
@@ -36,6 +30,8 @@ class SpannedRunQuerySet(LockRunQuerySet):
     on MySQL needs tables of time zones. Rows are written as runs end, but for abandoned
     ones, which ended earlier. So a few of the oldest and of the newest rows are enough.
     """
+
+    rows_at_each_end = 100
 
     def aggregate(self, *args: Any, **expressions: Any) -> dict[str, Any]:
         if expressions.keys() == {"first", "last"}:
@@ -48,9 +44,10 @@ class SpannedRunQuerySet(LockRunQuerySet):
             return []
         found, begin = [], labels.local(first)
         firsts = {"year": {"month": 1, "day": 1}, "month": {"day": 1}}
-        part: Any = firsts.get(kind, {})
+        part: Any = {**firsts.get(kind, {})}
         step = timedelta(days={"year": 366, "month": 31, "day": 1}[kind])
-        while (begin := begin.replace(**part, **MIDNIGHT)) <= labels.local(last):
+        part |= {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
+        while (begin := begin.replace(**part)) <= labels.local(last):
             found.append(begin)
             begin += step
         return found
@@ -58,21 +55,36 @@ class SpannedRunQuerySet(LockRunQuerySet):
     @cached_property
     def _span(self) -> dict[str, datetime | None]:
         ended = self.order_by("pk").values_list("ended", flat=True)
-        oldest, newest = ended[:AT_THE_ENDS], ended.reverse()[:AT_THE_ENDS]
+        few = self.rows_at_each_end
+        oldest, newest = ended[:few], ended.reverse()[:few]
         return {"first": min(oldest, default=None), "last": max(newest, default=None)}
 
 
 def shown(runs: LockRunQuerySet) -> LockRunQuerySet:
     """Add what lists show of each run; leave long texts to its own page."""
-    found = runs.annotate(excerpt=Left("exception_message", labels.EXCERPT))
+    found = runs.annotate(
+        excerpt=Left("exception_message", labels.LISTED_MESSAGE_MAX_LENGTH)
+    )
     return found.defer("exception_message", "exception_traceback")
 
 
 def last_runs(request: HttpRequest, name: str) -> Sequence[Any]:
-    """Return the newest runs of the lock, at most ``COUNTED``, the newest first."""
+    """Return at most ``STATISTICS_RUN_LIMIT`` runs of the lock, the newest first."""
     provider = filters.admin_provider(request)
     runs = LockRun.objects.using(provider.using).of_lock(name, provider.alias)
-    return list(shown(runs).order_by("-pk")[:COUNTED])
+    return list(shown(runs).order_by("-pk")[:STATISTICS_RUN_LIMIT])
+
+
+def _outcome_of(run: LockRun) -> str:
+    return labels.outcome_badge(run.outcome)
+
+
+def _duration_of(run: LockRun) -> str:
+    return labels.length(run.duration)
+
+
+def _worker_of(run: LockRun) -> str:
+    return labels.holder(run.locked_by, run.host, run.pid)
 
 
 class LockRunAdmin(LargeTableAdmin):
@@ -90,7 +102,7 @@ class LockRunAdmin(LargeTableAdmin):
     of_lock: tuple[str, ...] = tuple(each for each in list_display if each != "lock")
     """The columns on a lock's page."""
     list_display_links: Any = ("ended_at",)
-    by_outcome: Any = filters.ChoiceFilter.of(LockRun, "outcome", labels.OUTCOMES)
+    by_outcome: Any = filters.ChoiceFilter.of(LockRun, "outcome", labels.OUTCOME_LABELS)
     by_host: Any = filters.RecentFilter.of(LockRun, "host")
     list_filter: ClassVar[Any] = (
         filters.HistoryFilter,
@@ -104,7 +116,7 @@ class LockRunAdmin(LargeTableAdmin):
         "Search by lock, exception or holder"
     )
     change_list_template: ClassVar[Any] = (
-        "admin/django_shedlock/lockrun/change_list.html"
+        "admin/shedlock_console/lockrun/change_list.html"
     )
     first: tuple[str, ...] = (
         "lock",
@@ -131,14 +143,12 @@ class LockRunAdmin(LargeTableAdmin):
     lock_lost_at: Any = instant_column("lost_at", pgettext_lazy("shedlock", "lost at"))
     how_it_ended: Any = column(
         pgettext_lazy("shedlock", "outcome"),
-        lambda run: labels.outcome_badge(run.outcome),
+        _outcome_of,
     )
-    took: Any = column(
-        pgettext_lazy("shedlock", "duration"), lambda run: labels.length(run.duration)
-    )
+    took: Any = column(pgettext_lazy("shedlock", "duration"), _duration_of)
     worker: Any = column(
         pgettext_lazy("shedlock", "host"),
-        lambda run: labels.holder(run.locked_by, run.host, run.pid),
+        _worker_of,
     )
     cause: Any = column(pgettext_lazy("shedlock", "started by"), labels.started_by)
     why: Any = text_column(LockRun, "reason")
@@ -165,7 +175,17 @@ def trail_of(request: HttpRequest, name: str) -> Sequence[dict[str, Any]]:
     provider = filters.admin_provider(request)
     actions = LockAction.objects.using(provider.using).of_lock(name, provider.alias)
     columns = ("began_at", "shown_kind", "shown_result")
-    return LockActionAdmin.cells(actions.order_by("-pk")[:SHOWN], columns)
+    return LockActionAdmin.cells(actions.order_by("-pk")[:TRAIL_ACTION_LIMIT], columns)
+
+
+# What another version has written is shown as it is.
+def _kind_of(action: LockAction) -> Any:
+    return ACTION_LABELS.get(action.kind, action.kind)
+
+
+def _result_of(action: LockAction) -> str:
+    label = str(RESULT_LABELS.get(action.result, action.result))
+    return labels.badge(action.result, label)
 
 
 class LockActionAdmin(LargeTableAdmin):
@@ -183,13 +203,13 @@ class LockActionAdmin(LargeTableAdmin):
     list_display_links: Any = ("began_at",)
     list_filter: ClassVar[Any] = (
         filters.HistoryFilter,
-        filters.ChoiceFilter.of(LockAction, "kind", KINDS),
-        filters.ChoiceFilter.of(LockAction, "result", RESULTS),
+        filters.ChoiceFilter.of(LockAction, "kind", ACTION_LABELS),
+        filters.ChoiceFilter.of(LockAction, "result", RESULT_LABELS),
         filters.RecentFilter.of(LockAction, "operator"),
     )
     search_fields: ClassVar[Any] = ("name", "operator", "reason")
     search_help_text: ClassVar[Any] = gettext_lazy("Search by lock, operator or reason")
-    change_list_template: ClassVar[Any] = "admin/django_shedlock/wide_list.html"
+    change_list_template: ClassVar[Any] = "admin/shedlock_console/wide_list.html"
     fields: ClassVar[Any] = (
         "lock",
         "shown_kind",
@@ -206,20 +226,19 @@ class LockActionAdmin(LargeTableAdmin):
 
     began_at: Any = instant_column("began", pgettext_lazy("shedlock", "when"))
     ended_at: Any = instant_column("ended", pgettext_lazy("shedlock", "ended"))
-    # What another version has written is shown as it is.
     shown_kind: Any = column(
         pgettext_lazy("shedlock", "action"),
-        lambda action: KINDS.get(action.kind, action.kind),
+        _kind_of,
     )
     shown_result: Any = column(
         pgettext_lazy("shedlock", "result"),
-        lambda action: labels.badge(
-            action.result, str(RESULTS.get(action.result, action.result))
-        ),
+        _result_of,
     )
-    shown_operator: Any = text_column(LockAction, "operator", most=EXCERPT)
-    shown_reason: Any = text_column(LockAction, "reason", most=EXCERPT)
-    shown_detail: Any = text_column(LockAction, "detail", most=EXCERPT)
+    shown_operator: Any = text_column(
+        LockAction, "operator", most=LISTED_TEXT_MAX_LENGTH
+    )
+    shown_reason: Any = text_column(LockAction, "reason", most=LISTED_TEXT_MAX_LENGTH)
+    shown_detail: Any = text_column(LockAction, "detail", most=LISTED_TEXT_MAX_LENGTH)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LockAction]:
         return LockAction.objects.using(filters.history_database(request))

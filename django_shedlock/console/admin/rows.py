@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from types import MethodType
 from typing import Any
 
 from django.contrib.admin.templatetags.admin_list import results
@@ -17,6 +16,7 @@ from django.utils.translation import pgettext
 
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
+from django_shedlock.console.models import ActionKind
 from django_shedlock.console.monitoring.findings import Finding, Kind, is_unusual
 from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.console.monitoring.traces import traces_of
@@ -26,15 +26,8 @@ from django_shedlock.durations import format_seconds, rough_length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState, LockStatus
-from django_shedlock.models import ActionKind, LockRun
+from django_shedlock.models import LockRun
 from django_shedlock.providers.database import DatabaseLockProvider
-
-INSTANTS = (
-    *("locked_at", "lock_until", "lock_at_least_until"),
-    *("heartbeat_at", "released_at", "tick", "due_at"),
-)
-MAY_RUN = {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
-"""Findings of a job that may still run: then a run now is no help."""
 
 
 class LockList(ChangeList):
@@ -47,7 +40,7 @@ class LockList(ChangeList):
         ranks: dict[int, list[str]] = {}
         for name, (first, *_) in self.attention.findings.items():
             ranks.setdefault(first.kind.rank, []).append(name)
-        states = enumerate(labels.STATES, start=len(Kind))
+        states = enumerate(labels.STATE_LABELS, start=len(Kind))
         urgency = Case(
             *(When(pk__in=names, then=Value(rank)) for rank, names in ranks.items()),
             *(When(state=state.value, then=Value(rank)) for rank, state in states),
@@ -55,9 +48,11 @@ class LockList(ChangeList):
         )
         self.root_queryset = self.locks.annotate(urgency=urgency)
         self.chosen: QuerySet[Any] = super().get_queryset(request, *arguments)
-        total = MethodType(lambda _: sum(row[-1] for row in self.tally if row[2]), self)
-        self.chosen.count = total  # type: ignore[method-assign]
+        self.chosen.count = self._count_chosen  # type: ignore[method-assign]
         return self.chosen
+
+    def _count_chosen(self) -> int:
+        return sum(row[-1] for row in self.tally if row[2])
 
     @cached_property
     def tally(self) -> list[tuple[str, str, int, int]]:
@@ -82,13 +77,14 @@ class LockList(ChangeList):
         for state, _, _, locks in self.tally:
             in_state[state] += locks
         known = {name for _, name, *_ in self.tally}
+        kinds = {filters.ANY_FINDING: "", **labels.FINDING_LABELS}
         attention = [
             (str(kind), label, len(known & {*filters.names_of(self.attention, kind)}))
-            for kind, label in {filters.ANY: "", **labels.KINDS}.items()
+            for kind, label in kinds.items()
         ]
         states = [
             (state.value, label, in_state[state])
-            for state, label in labels.STATES.items()
+            for state, label in labels.STATE_LABELS.items()
             if state is not LockState.EXPIRED  # which needs attention, so is counted
         ]
         return {
@@ -114,7 +110,8 @@ class LockList(ChangeList):
             findings = found.get(record.pk, [])
             kinds = {finding.kind for finding in findings}
             helpful = {each.kind for each in offered if each.cures & kinds}
-            if kinds & MAY_RUN:
+            # If the job may still run, a run now is no help.
+            if kinds & {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}:
                 helpful -= {ActionKind.RUN}
             asked = request_of(record.status)
             helpful |= {ActionKind.WITHDRAW} if asked else set()
@@ -150,10 +147,20 @@ def keys_of(provider: DatabaseLockProvider, runs: Collection[str]) -> dict[str, 
     return dict(rows.values_list("locked_by", "pk"))
 
 
+def name(record: Any) -> SafeString:
+    """Return the lock's name, shortened if it is an entry of ``CRONJOBS``."""
+    return labels.lock_name(record.name)
+
+
+def state(record: Any) -> SafeString:
+    """Return the lock's state in its colour."""
+    return labels.state_badge(record.state)
+
+
 def worker(record: Any) -> SafeString:
     """Return where the lock was acquired last; of a pause, who and why."""
     if not record.locked_by:
-        return labels.NOTHING
+        return labels.EMPTY_CELL
     pause = record.status.pause
     if pause is not None:
         return labels.shown("pause", pause=pause, locked_by=record.locked_by)
@@ -163,7 +170,7 @@ def worker(record: Any) -> SafeString:
 def since(record: Any) -> SafeString:
     """Return how long ago the lock was acquired, and when."""
     if not record.locked_by:
-        return labels.NOTHING
+        return labels.EMPTY_CELL
     age = record.lock_until - record.locked_at - record.remaining
     return labels.ago(age, record.locked_at)
 
@@ -171,7 +178,7 @@ def since(record: Any) -> SafeString:
 def lease(record: Any) -> SafeString:
     """Return how much of the lease is used, and how long the lock stays held."""
     if not LockState(record.state).is_held:
-        return labels.NOTHING
+        return labels.EMPTY_CELL
     if record.status.is_endless:
         return labels.filled_in(pgettext("shedlock", "until it is resumed"))
     text = pgettext("shedlock", "%(remaining)s left")
@@ -185,7 +192,7 @@ def last_run(record: Any) -> SafeString:
     """Return how the last run ended, and how long it took."""
     job = record.status.job
     if job.outcome is None:
-        return labels.NOTHING
+        return labels.EMPTY_CELL
     badge, duration = labels.outcome_badge(job.outcome), job.last_duration
     if duration is None:
         return badge
@@ -196,7 +203,7 @@ def next_expected(record: Any) -> SafeString:
     """Return how far away the next tick is, and when it is."""
     status = record.status
     if status.next_tick is None:
-        return labels.NOTHING
+        return labels.EMPTY_CELL
     until = status.next_tick - aware(status.clock)
     text = pgettext("shedlock", "in %(time)s")
     ahead = labels.filled_in(text, time=rough_length(until))
@@ -212,8 +219,12 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     """
     status, job = record.status, record.status.job
     late = status.overdue_since(Search().grace)
+    instants = (
+        *("locked_at", "lock_until", "lock_at_least_until"),
+        *("heartbeat_at", "released_at", "tick", "due_at"),
+    )
     facts: dict[str, Any] = {
-        "instants": {each: labels.instant(getattr(record, each)) for each in INSTANTS},
+        "instants": {each: labels.instant(getattr(record, each)) for each in instants},
         "state": labels.state_badge(status.state),
         "left": labels.isolated(format_seconds(status.remaining)),
         "holder": worker(record),

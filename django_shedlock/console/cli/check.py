@@ -14,8 +14,9 @@ from django.core import mail
 from django.core.management.base import CommandError
 
 from django_shedlock import conf
-from django_shedlock.console.cli import base, terminal
-from django_shedlock.console.links import PROGRAM
+from django_shedlock.cli import base, json_output, terminal
+from django_shedlock.cli.base import PROGRAM
+from django_shedlock.console.cli.findings import finding_line
 from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
@@ -23,13 +24,12 @@ from django_shedlock.locks.configuration import default_duration
 from django_shedlock.registry.discovery import known_jobs
 from django_shedlock.webhooks import is_address, post
 
-STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
-LONGEST_NAME = 60
-"""Of a lock in the subject of a mail."""
-MOST_MAILED = 100
-"""Findings in one mail."""
-LONGEST_POST = 2000
-"""Characters, with escapes: Discord refuses more, and Rocket.Chat more than 5000."""
+SEVERITY_STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
+NAMES_MAX_WIDTH = 60
+MAIL_FINDING_LIMIT = 100
+"""New ones in one mail, and as many that are gone."""
+POST_MAX_LENGTH = 2000
+"""With escapes: Discord refuses more, and Rocket.Chat more than 5000."""
 
 
 class Check(base.Subcommand):
@@ -113,21 +113,27 @@ class Check(base.Subcommand):
             rows = [
                 {"severity": each.kind.severity} | each.as_dict() for each in findings
             ]
-            terminal.write_json(self.stdout, rows)
+            json_output.write_json(self.stdout, rows)
         elif verbosity:
-            lines = [terminal.finding_line(self.style, each) for each in findings]
+            lines = [finding_line(self.style, each) for each in findings]
             lines = lines or ["No findings."]
             if known:
-                names = terminal.shortened(", ".join(known), LONGEST_NAME)
+                names = terminal.shortened(", ".join(known), NAMES_MAX_WIDTH)
                 names = terminal.printable(names)
                 lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
             self.write("\n".join(lines))
-        report = partial(self._report, search, aliases, findings)
-        are_told = [report(mail.mail_admins)] if mail_admins else []
+        are_told = []
+        if mail_admins:
+            told = self._report(search, aliases, findings, mail.mail_admins)
+            are_told.append(told)
         if webhook:
-            are_told.append(report(partial(_post, webhook), webhook=webhook))
-        status = max((STATUSES[found.kind.severity] for found in findings), default=0)
-        if status >= STATUSES[Severity(fail_on)]:
+            tell = partial(_post, webhook)
+            told = self._report(search, aliases, findings, tell, webhook=webhook)
+            are_told.append(told)
+        status = max(
+            (SEVERITY_STATUSES[found.kind.severity] for found in findings), default=0
+        )
+        if status >= SEVERITY_STATUSES[Severity(fail_on)]:
             sys.exit(status)
         if not all(are_told):
             sys.exit(base.ExitStatus.NOT_TOLD)
@@ -167,7 +173,7 @@ def _address(text: str) -> str:
 def _post(address: str, subject: str, text: str) -> None:
     # A name could call all people of the channel, as <!here> does, or @here.
     text = escape(f"{subject}\n\n{text}", quote=False).replace("@", "@\u200b")
-    post(address, json={"text": text[:LONGEST_POST]})
+    post(address, json={"text": text[:POST_MAX_LENGTH]})
 
 
 def _composed(changes: Changes) -> tuple[str, str]:
@@ -176,18 +182,18 @@ def _composed(changes: Changes) -> tuple[str, str]:
     names = dict.fromkeys(
         each.lock or each.provider for each in (*changes.new, *changes.gone)
     )
-    first = terminal.shortened(terminal.printable(next(iter(names))), LONGEST_NAME)
+    first = terminal.shortened(terminal.printable(next(iter(names))), NAMES_MAX_WIDTH)
     others = " and others" if len(names) > 1 else ""
     parts = []
     for title, findings in (("New", changes.new), ("Gone", changes.gone)):
         parts += [f"{title}:"] * bool(findings)
-        for each in findings[:MOST_MAILED]:
+        for each in findings[:MAIL_FINDING_LIMIT]:
             text = terminal.printable(str(each))
             job = known_jobs(each.provider).get(each.lock) if each.lock else None
             text += f" Runbook: {job.runbook}" if job and job.runbook else ""
             links = "".join(f"\n  {link}" for link in (each.link, each.help) if link)
             parts.append(f"* {each.kind.severity.upper()} {text}{links}")
-        if (left := len(findings) - MOST_MAILED) > 0:
+        if (left := len(findings) - MAIL_FINDING_LIMIT) > 0:
             parts.append(f"* {left} more: see `{PROGRAM} check`.")
     subject = f"shedlock: {', '.join(counts)}: {first}{others}"
     return subject, "\n\n".join(parts) + "\n"

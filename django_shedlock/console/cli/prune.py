@@ -1,94 +1,52 @@
-"""``manage.py shedlock prune``."""
+"""``manage.py shedlock prune``, which also deletes old rows of the audit log."""
 
-from argparse import ArgumentParser
 from datetime import timedelta
-from typing import Any
 
-from django_shedlock import conf
-from django_shedlock.console.cli import base
-from django_shedlock.exceptions import InvalidLockConfiguration
-from django_shedlock.history.pruning import prune_actions, prune_locks, prune_runs
-from django_shedlock.history.retention import retention
-from django_shedlock.locks.configuration import ZERO
-from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.cli.prune import Prune
+from django_shedlock.console.models import LockAction
+from django_shedlock.history.retention import PRUNING_BATCH_SIZE
+from django_shedlock.sql.connections import read_here, run_here
 
 
-class Prune(base.Subcommand):
-    """Deletes old rows."""
+class PruneWithActions(Prune):
+    """Deletes old rows, also those of the audit log."""
 
-    name = "prune"
     help = "delete old runs and actions and, with --unused-for, records of unused locks"
 
-    @classmethod
-    def add_arguments(cls, parser: ArgumentParser) -> None:
-        base.add_duration(
-            parser,
-            "--older-than",
-            "delete runs and operators' actions that ended longer ago than this; "
-            "SHEDLOCK_HISTORY_RETENTION by default",
-        )
-        base.add_duration(
-            parser,
-            "--unused-for",
-            "also delete records of locks whose last lease ended longer ago than "
-            "this, but not of decorated jobs with fixed names",
-        )
-        base.add_switch(
-            parser,
-            "--all-providers",
-            "in the databases of all providers, also runs of providers that are "
-            "no longer in SHEDLOCK_PROVIDERS",
-        )
-        base.add_switch(parser, "--dry-run", "delete nothing, and say how much")
-
-    def handle(self, alias: str | None, **options: Any) -> None:
-        if options["all_providers"]:
-            if alias is not None:
-                raise base.WrongCall("Give --provider or --all-providers, not both.")
-            found = {get_provider(each).history_database for each in provider_aliases()}
-            databases = sorted(each for each in found if each is not None)
-            for using in databases:
-                where = f"Database {using!r}: " if len(databases) > 1 else ""
-                self.run(using, None, where=where, **options)
-            return
-        provider = get_provider(alias or "default")
-        is_database = isinstance(provider, DatabaseLockProvider)
-        if options["unused_for"] is not None and not is_database:
-            # The records in the database of its history are another provider's.
-            raise base.WrongCall(
-                f"The provider {provider.alias!r} has no records of locks in a "
-                "database. Leave --unused-for out."
-            )
-        self.run(base.history_database(provider), provider.alias, **options)
-
-    def run(
+    def prune_more(
         self,
         using: str,
+        older_than: timedelta,
         provider: str | None,
         *,
-        older_than: timedelta | None,
-        unused_for: timedelta | None,
+        done: str,
         dry_run: bool,
-        where: str = "",
-        **options: Any,
     ) -> None:
-        if older_than is None:
-            older_than = retention()
-        if older_than is None:
-            raise base.WrongCall(
-                f"{conf.HISTORY_RETENTION.name} is None: give --older-than."
-            )
-        if older_than < ZERO:
-            raise InvalidLockConfiguration(
-                f"{conf.HISTORY_RETENTION.name} must not be negative."
-            )
-        done = f"{where}{'Would delete' if dry_run else 'Deleted'}"
-        if unused_for is not None:
-            locks = prune_locks(using, unused_for, dry_run=dry_run)
-            self.stdout.write(f"{done} records of unused locks: {locks}.")
-        runs = prune_runs(using, older_than, provider, dry_run=dry_run)
-        self.stdout.write(f"{done} runs: {runs}.")
         actions = prune_actions(using, older_than, provider, dry_run=dry_run)
         if actions:
             self.stdout.write(f"{done} actions of operators: {actions}.")
+
+
+def prune_actions(
+    using: str,
+    older_than: timedelta,
+    provider: str | None = None,
+    *,
+    dry_run: bool = False,
+) -> int:
+    """
+    Delete actions of operators that began longer ago than that; return how many.
+
+    Otherwise see prune_runs().
+    """
+    old = LockAction.objects.using(using).prunable(older_than)
+    if provider is not None:
+        old = old.filter(provider=provider)
+    if dry_run:
+        return run_here(old.count, using)
+    deleted = 0
+    oldest = old.order_by("pk").values_list("pk", flat=True)
+    while keys := read_here(oldest[:PRUNING_BATCH_SIZE], using):
+        rows = LockAction.objects.using(using).filter(pk__in=keys)
+        deleted += run_here(rows.delete, using)[0]
+    return deleted

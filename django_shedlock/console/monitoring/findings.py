@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from django.db.models import TextChoices
 from django.utils.translation import gettext_noop as _
 from django.utils.translation import pgettext_lazy
 
+from django_shedlock.cli.base import command
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.links import RUNBOOK, command, page_of_lock
+from django_shedlock.console.links import RUNBOOK_URL, has_catch_up, page_of_lock
 from django_shedlock.console.monitoring.sentences import Said, say, together
 from django_shedlock.console.monitoring.traces import (
     Evidence,
@@ -24,12 +26,9 @@ from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
 
-SHORT_RUN = timedelta(minutes=1)
-"""A job that has run for less than this needs no look."""
-UNUSUAL = 3
-"""A job that runs this many times longer than usual may be stuck."""
-LONG_PAUSE = timedelta(days=1)
-"""Whoever paused a job without an end has perhaps forgotten it after this time."""
+SHORT_RUN_DURATION = timedelta(minutes=1)
+UNUSUAL_DURATION_FACTOR = 3
+FORGOTTEN_PAUSE_AGE = timedelta(days=1)
 
 
 class Severity(StrEnum):
@@ -99,7 +98,7 @@ class Finding:
     @property
     def help(self) -> str:
         """The address of what such a finding means, and what to do."""
-        return f"{RUNBOOK}#{self.kind}"
+        return f"{RUNBOOK_URL}#{self.kind}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return what programs get to read."""
@@ -119,7 +118,7 @@ def is_unusual(status: LockStatus) -> bool:
     if usual is None or status.state is not LockState.RUNNING:
         return False
     longest = usual if last is None else max(usual, last)
-    return status.held_for > max(SHORT_RUN, UNUSUAL * longest)
+    return status.held_for > max(SHORT_RUN_DURATION, UNUSUAL_DURATION_FACTOR * longest)
 
 
 def findings_of(
@@ -167,7 +166,7 @@ def findings_of(
         )
         for kind, sentence, words, what in filter(None, told)
     )
-    return sorted(found, key=lambda each: each.kind.rank)
+    return sorted(found, key=attrgetter("kind.rank"))
 
 
 Told = tuple[Kind, Said, list[str], str]
@@ -207,7 +206,7 @@ def _overdue(
         text = _("Its last run may still go on in process %(process)s.")
         sentence = together(sentence, say(text, process=process))
         words = ["show", status.name]
-    elif status.may_catch_up(grace):
+    elif status.may_catch_up(grace) and has_catch_up():
         words = ["catch-up"] + ["--include-expired", status.name] * is_expired
     return Kind.OVERDUE, sentence, words, newest.astimezone(UTC).isoformat()
 
@@ -270,7 +269,9 @@ def _long(
 
 
 def _paused(status: LockStatus) -> Told | None:
-    if not status.is_endless or status.held_for <= LONG_PAUSE or not status.pause:
+    if not status.is_endless or not status.pause:
+        return None
+    if status.held_for <= FORGOTTEN_PAUSE_AGE:
         return None
     sentence = say(
         _(

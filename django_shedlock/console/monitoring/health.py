@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -28,16 +27,8 @@ from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.signals import logger
 
-PERMISSION = "django_shedlock.view_lockrecord"
-KEEP_FOR = timedelta(seconds=5)
-DEADLINE = timedelta(seconds=5)
-MOST = 1000
-"""Maximum number of findings of a provider in an answer."""
-PATIENCE = 60.0
-"""Seconds until a check that has not ended is begun again, as its connection may be
-dead, and its store alive."""
-MOST_UNDER_WAY = 10
-"""Maximum number of threads for one check."""
+ANSWER_FINDING_LIMIT = 1000
+"""For each provider."""
 
 
 class MonitoringView(View):
@@ -67,7 +58,8 @@ class MonitoringView(View):
             return True
         user: Any = getattr(self.request, "user", None)
         try:
-            return bool(user and user.is_staff and user.has_perm(PERMISSION))
+            permission = "django_shedlock.view_lockrecord"
+            return bool(user and user.is_staff and user.has_perm(permission))
         except Error:  # the database of users may be down, too
             return False
 
@@ -97,8 +89,13 @@ class Checks:
 
     However many callers wait for a check, it runs once at a time. While its store
     hangs, one thread waits for it, and each minute another one, up to
-    ``MOST_UNDER_WAY``.
+    ``thread_limit``.
     """
+
+    retry_seconds: float = 60.0
+    """A check that has not ended is begun again: its connection may be dead."""
+    thread_limit: int = 10
+    """For one check."""
 
     def __init__(self) -> None:
         self.forget()
@@ -119,21 +116,23 @@ class Checks:
             begun = [
                 each for each in self._under_way.get(key, ()) if not each[1].done()
             ]
-            has_time = begun and time.monotonic() - begun[-1][0] <= PATIENCE
-            if not has_time and len(begun) < MOST_UNDER_WAY:
-                future = run_in_background(partial(_run, check))
-                begun.append((time.monotonic(), future))
+            has_time = begun and time.monotonic() - begun[-1][0] <= self.retry_seconds
+            if not has_time and len(begun) < self.thread_limit:
+                begun.append((time.monotonic(), _begin(check)))
             self._under_way[key] = begun
             return begun[-1]
 
 
-def _run(check: Callable[[], Verdict]) -> Verdict:
-    try:
-        return check()
-    except BaseException as error:
-        raise RuntimeError(f"The check ended by {error!r}.") from None
-    finally:
-        caches.close_all()
+def _begin(check: Callable[[], Verdict]) -> Future[Verdict]:
+    def run() -> Verdict:
+        try:
+            return check()
+        except BaseException as error:
+            raise RuntimeError(f"The check ended by {error!r}.") from None
+        finally:
+            caches.close_all()
+
+    return run_in_background(run)
 
 
 checks: Checks = renewed_in_child(Checks())
@@ -151,10 +150,10 @@ class HealthCheck:
 
     grace: Duration | None = None
     held_for: Duration | None = None
-    ignored: Sequence[str] = field(default=(), repr=False)
+    ignored: Sequence[str] = ()
     clock_tolerance: Duration = CLOCK_TOLERANCE
-    keep_for: Duration = KEEP_FOR
-    deadline: Duration = DEADLINE
+    keep_for: Duration = timedelta(seconds=5)
+    deadline: Duration = timedelta(seconds=5)
 
     def verdict(self, aliases: Sequence[str]) -> Verdict:
         """
@@ -174,15 +173,21 @@ class HealthCheck:
             # Only this thread sees what was written in it, as in a TestCase.
             verdicts = [_look(search, alias, ZERO) for alias in aliases]
         else:
-            begun = []
-            for alias in aliases:
-                check = partial(_look, search, alias, keep_for)
-                begun.append((alias, *checks.begin((search, alias, keep_for), check)))
+            begun = [(each, *_begin_look(search, each, keep_for)) for each in aliases]
             verdicts = [_wait(*each, deadline) for each in begun]
         return Verdict(
             [found for verdict in verdicts for found in verdict.findings],
             min((verdict.at for verdict in verdicts), default=time.time()),
         )
+
+
+def _begin_look(
+    search: Search, alias: str, keep_for: timedelta
+) -> tuple[float, Future[Verdict]]:
+    def look() -> Verdict:
+        return _look(search, alias, keep_for)
+
+    return checks.begin((search, alias, keep_for), look)
 
 
 def _look(search: Search, alias: str, keep_for: timedelta) -> Verdict:
@@ -192,7 +197,7 @@ def _look(search: Search, alias: str, keep_for: timedelta) -> Verdict:
     with suppress(Exception):
         if keep_for and (kept := caches["default"].get(key)):
             return Verdict(*kept)
-    verdict = Verdict(search.verdict([alias])[:MOST], time.time())
+    verdict = Verdict(search.verdict([alias])[:ANSWER_FINDING_LIMIT], time.time())
     for found in verdict.findings:
         if found.kind is Kind.UNREACHABLE:
             logger.warning("Could not check the locks: %s", found)

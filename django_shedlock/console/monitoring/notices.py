@@ -12,11 +12,11 @@ from django.core.cache import cache
 from django.db import Error
 
 from django_shedlock.clocks import aware
+from django_shedlock.console.models import Notice
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.models import Notice
+from django_shedlock.locks.patterns import matches_any
 from django_shedlock.providers import get_provider
-from django_shedlock.providers.base import matches_any
 from django_shedlock.signals import logger
 from django_shedlock.sql.connections import run_here
 from django_shedlock.sql.fields import DatabaseNow

@@ -4,18 +4,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_noop as _
 
 from django_shedlock import conf
+from django_shedlock.cli.base import PROGRAM
 from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
-from django_shedlock.console.links import PROGRAM
 from django_shedlock.console.monitoring.findings import Finding, Kind, findings_of
 from django_shedlock.console.monitoring.sentences import say
 from django_shedlock.console.monitoring.traces import (
-    LONG_HISTORY,
+    LONG_HISTORY_AGE,
     Evidence,
     actions_of,
     history_is_outgrown,
@@ -30,8 +29,7 @@ from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 from django_shedlock.registry.discovery import known_jobs
 
-MOST = 10_000
-"""Maximum number of locks whose findings are reported."""
+SEARCH_LOCK_LIMIT = 10_000
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,14 @@ class Attention:
 
     findings: dict[str, list[Finding]]
     is_complete: bool = True
+
+
+def _default_grace() -> timedelta:
+    return default_duration(conf.GRACE)
+
+
+def _is_minor(finding: Finding) -> bool:
+    return finding.kind is not Kind.UNREACHABLE
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Search:
     The store is asked for the locks that may need attention, and only these are read.
     """
 
-    grace: timedelta = field(default_factory=partial(default_duration, conf.GRACE))
+    grace: timedelta = field(default_factory=_default_grace)
     held_for: timedelta | None = None
     ignored: tuple[str, ...] = ()
     clock_tolerance: timedelta = CLOCK_TOLERANCE
@@ -81,9 +87,11 @@ class Search:
                 found += self.findings(get_provider(alias))
             except Exception as error:  # whatever wrong settings, or a store, raise
                 found.append(Finding(Kind.UNREACHABLE, alias, None, str(error)))
-        return sorted(found, key=lambda each: each.kind is not Kind.UNREACHABLE)
+        return sorted(found, key=_is_minor)
 
-    def findings(self, provider: LockProvider, limit: int = MOST) -> Iterator[Finding]:
+    def findings(
+        self, provider: LockProvider, limit: int = SEARCH_LOCK_LIMIT
+    ) -> Iterator[Finding]:
         """Look at the provider's store, its clock, its history, and at its locks."""
         alias = provider.alias
         try:
@@ -106,7 +114,7 @@ class Search:
             sentence = say(text, time=format_duration(abs(difference)))
             yield Finding(Kind.CLOCK, alias, None, sentence)
         if is_outgrown:
-            time = format_duration(LONG_HISTORY)
+            time = format_duration(LONG_HISTORY_AGE)
             text = _(
                 "With %(setting)s = None the history grows for ever, and has runs that "
                 "are older than %(time)s: give the setting a duration, or prune them."
@@ -154,7 +162,11 @@ class Search:
         )
         statuses = list(provider.statuses(query))
         found = self._found(provider, statuses)
-        urgent = sorted(found, key=lambda name: (found[name][0].kind.rank, name))
+
+        def urgency(name: str) -> tuple[int, str]:
+            return found[name][0].kind.rank, name
+
+        urgent = sorted(found, key=urgency)
         chosen = {name: found[name] for name in urgent[:limit]}
         return Attention(chosen, len(statuses) <= limit)
 
@@ -192,7 +204,7 @@ def aliases_to_search() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedLocks:
     """Some locks, how many there are in each state, and how many are left out."""
 
     locks: Sequence[LockStatus]
@@ -204,7 +216,7 @@ class Selection:
         return max(0, sum(self.states.values()) - len(self.locks))
 
 
-def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
+def select(provider: LockProvider, grace: timedelta, most: int) -> SelectedLocks:
     """
     Return all locks, or the ``most`` important ones if there are more.
 
@@ -225,4 +237,4 @@ def select(provider: LockProvider, grace: timedelta, most: int) -> Selection:
         known = known_jobs(provider.alias).keys() - {status.name for status in read}
         jobs = sorted(known)[: most - len(read)]
         read += provider.statuses(LockQuery(names=jobs))
-    return Selection(read, {state: states[state] for state in LockState})
+    return SelectedLocks(read, {state: states[state] for state in LockState})

@@ -11,18 +11,13 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_noop as _
 
 from django_shedlock.clocks import local_text
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.console.monitoring.sentences import Said, say
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.history.retention import retention
 from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.status import LockStatus, RunOutcome
-from django_shedlock.models import (
-    ActionKind,
-    ActionResult,
-    LockAction,
-    LockRun,
-    LockRunQuerySet,
-)
+from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.reading import batches
@@ -34,13 +29,9 @@ from django_shedlock.sql.fields import StatementNow
 T = TypeVar("T")
 
 
-LONGEST_MESSAGE = 200
-"""Characters of an exception's message in a finding."""
-TICK = "overdue "
-"""With what the fact of an overdue tick begins."""
-LONG_HISTORY = timedelta(days=365)
+LONG_HISTORY_AGE = timedelta(days=365)
 """A history that deletes nothing is reported when its oldest run is older."""
-BAD = {outcome.value: outcome for outcome in RunOutcome if outcome.is_bad}
+BAD_OUTCOMES = {outcome.value: outcome for outcome in RunOutcome if outcome.is_bad}
 
 
 @dataclass(frozen=True)
@@ -91,7 +82,7 @@ class Trace:
 def traces_of(status: LockStatus) -> list[Trace]:
     """Return the last run if it ended badly, and the last loss if that is recent."""
     job, found = status.job, []
-    outcome, last_run = BAD.get(job.outcome or ""), job.last_run or ""
+    outcome, last_run = BAD_OUTCOMES.get(job.outcome or ""), job.last_run or ""
     if outcome is not None:
         lost_at = job.lost_at if job.lost_run == last_run else None
         found.append(Trace(last_run, outcome, lost_at, job.may_still_run))
@@ -124,7 +115,7 @@ class Evidence:
         row = self.rows.get(locked_by)
         text = "" if row is None else str(row.exception_message)
         line = text.strip().partition("\n")[0].rstrip(" .\r")
-        told = Truncator(line).chars(LONGEST_MESSAGE)
+        told = Truncator(line).chars(200)
         return say(_("It raised: %(text)s."), text=told) if told else ""
 
     def released(self, locked_by: str) -> Said | None:
@@ -147,7 +138,7 @@ class Evidence:
         for action in self.actions:
             for known in action.facts.splitlines():
                 # Of ticks that are overdue, the newest stands for those before it.
-                are_ticks = fact.startswith(TICK) and known.startswith(TICK)
+                are_ticks = is_tick(fact) and is_tick(known)
                 if known == fact or (are_ticks and known > fact):
                     text = _("by %(who)s at %(at)s: %(reason)s")
                     if action.until:
@@ -165,6 +156,11 @@ class Evidence:
         known = self.acknowledgement
         unknown = (by for kind, by in ran if not known(fact_of(kind, by)))
         return process_of(next(unknown, ""))
+
+
+def is_tick(fact: str) -> bool:
+    """Return whether it is the fact of an overdue tick."""
+    return fact.startswith("overdue ")
 
 
 def fact_of(kind: str, what: str) -> str:
@@ -224,8 +220,12 @@ def read_history(
     using = provider.history_database
     if using is None:
         return []
+
+    def read_runs() -> list[T]:
+        return read(LockRun.objects.using(using))
+
     try:
-        return run_here(lambda: read(LockRun.objects.using(using)), using)
+        return run_here(read_runs, using)
     except Error as error:
         if is_missing_table(error):
             return []
@@ -248,7 +248,7 @@ def history_is_outgrown(provider: LockProvider) -> bool:
         return False
 
     def read(runs: LockRunQuerySet) -> list[int]:
-        oldest = runs.older_than(LONG_HISTORY).order_by("ended")
+        oldest = runs.older_than(LONG_HISTORY_AGE).order_by("ended")
         return list(oldest.values_list("pk", flat=True)[:1])
 
     return bool(read_history(provider, read))

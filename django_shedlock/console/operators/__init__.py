@@ -1,4 +1,4 @@
-"""What operators do to the locks of others, and the trail of it."""
+"""What operators do to the locks of others, and the audit log."""
 
 from django_shedlock.console.operators.acting import Answer
 from django_shedlock.console.operators.actions import (
@@ -11,7 +11,7 @@ from django_shedlock.console.operators.actions import (
     RUN,
     WITHDRAW,
 )
-from django_shedlock.console.operators.trail import OperatorAction
+from django_shedlock.console.operators.audit import AuditedAction
 
 __all__ = ["ACKNOWLEDGE", "ACTIONS", "EXTEND", "PAUSE", "RELEASE", "RESUME", "RUN"]
-__all__ += ["WITHDRAW", "Answer", "OperatorAction"]
+__all__ += ["WITHDRAW", "Answer", "AuditedAction"]

@@ -11,12 +11,13 @@ from django.dispatch import Signal
 from django.utils.functional import Promise
 from django.utils.translation import override
 
+from django_shedlock.console.models import ActionKind, ActionResult
 from django_shedlock.console.operators import performing
-from django_shedlock.console.operators.trail import OperatorAction, write_action
+from django_shedlock.console.operators.audit import AuditedAction, write_action
 from django_shedlock.exceptions import LockProviderError, described
+from django_shedlock.execution.operators import condition
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import LockState, LockStatus
-from django_shedlock.models.console import ActionKind, ActionResult
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
 
@@ -27,8 +28,8 @@ class Answer:
     The result of an action: true if it was done.
 
     ``tell()`` says it in the active language, with the lock's state now; ``detail``
-    does so in English, for the trail. If ``result`` is ``STARTED``, the store's reply
-    was lost and nobody knows.
+    does so in English, for the audit log. If ``result`` is ``STARTED``, the store's
+    reply was lost and nobody knows.
     """
 
     result: ActionResult
@@ -42,7 +43,7 @@ class Answer:
 
     @property
     def detail(self) -> str:
-        """The text of the trail."""
+        """The text of the audit log."""
         with override("en"):
             return self.tell()
 
@@ -72,6 +73,13 @@ class Option:
     initial: str = ""
 
 
+def is_not_shown(
+    before: LockStatus | None, after: LockStatus | None, **options: Any
+) -> bool:
+    """Return that nobody knows: ``perform`` has looked at the lock already."""
+    return False
+
+
 @dataclass(frozen=True)
 class Action:
     """
@@ -97,12 +105,14 @@ class Action:
     """Returns what else an operator should know before confirming."""
     perform: Callable[..., bool] = bool
     """Is called with ``(asked, before, **options)``; returns whether it was done."""
-    is_shown: Callable[..., bool] = bool
+    is_shown: Callable[..., bool] = is_not_shown
     """Whether the lock, read after a lost reply, shows that it was done."""
     success: ActionResult = ActionResult.DONE
     """The result if it was done."""
     signal: Signal | None = None
-    makes: Callable[[OperatorAction], str] | None = None
+    is_audited: bool = False
+    """Whether a receiver writes the row of the audit log when it was done."""
+    makes: Callable[[AuditedAction], str] | None = None
     """Returns the identity of the acquisition that it makes."""
     facts: Callable[..., Sequence[str]] = lambda asked, before: ()
     """Returns the facts that it acknowledges: see ``Finding``."""
@@ -139,10 +149,10 @@ class Action:
         return performing.refused(text, name, locked_by, status)
 
     def carry_out(
-        self, asked: OperatorAction, seen: LockStatus | None = None, **options: Any
+        self, asked: AuditedAction, seen: LockStatus | None = None, **options: Any
     ) -> Answer:
         """
-        Do it to the acquisition that is meant, with a row of the trail and a signal.
+        Do it to the acquisition that is meant, with an audit row and a signal.
 
         ``seen`` is the lock, if it was read before. Raises ``LockProviderError`` if the
         store failed, or if the row of an acknowledgement can't be written.
@@ -170,7 +180,7 @@ class Action:
                 detail = described(error)
                 if not isinstance(error, LockProviderError):
                     with override("en"):  # interrupted, perhaps after it was done
-                        detail = f"{detail}; {performing.condition(look())}"
+                        detail = f"{detail}; {condition(look())}"
                 self._write(asked, ActionResult.FAILED, detail, began)
                 raise
             after = look()
@@ -188,10 +198,12 @@ class Action:
             return self.refusal(asked.name, meant, look())
 
         answer = Answer(result, tell, look)
-        was_written = self._write(asked, result, answer.detail, began)
+        was_written = (answer and self.is_audited) or self._write(
+            asked, result, answer.detail, began
+        )
         if answer and not was_written and self.kind is ActionKind.ACKNOWLEDGE:
             raise LockProviderError(
-                f"Lock {asked.name!r}: nothing is acknowledged, since the trail of "
+                f"Lock {asked.name!r}: nothing is acknowledged, since the audit log of "
                 "operators' actions can't be written."
             )
         if answer and self.signal:
@@ -203,7 +215,7 @@ class Action:
         return answer
 
     def _write(
-        self, asked: OperatorAction, result: ActionResult, detail: str, began: float
+        self, asked: AuditedAction, result: ActionResult, detail: str, began: float
     ) -> bool:
         took = timedelta(seconds=time.monotonic() - began)
         return write_action(asked, self.kind, result, detail, took=took)

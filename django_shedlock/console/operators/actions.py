@@ -3,15 +3,14 @@
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from django_shedlock import signals
-from django_shedlock.clocks import aware
+from django_shedlock.console.models import ActionKind, ActionResult
 from django_shedlock.console.monitoring.findings import Kind
-from django_shedlock.console.monitoring.traces import fact_of
 from django_shedlock.console.operators import performing, requests
 from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import LockState
-from django_shedlock.models.console import ActionKind, ActionResult
+from django_shedlock.registry.requests import MAY_START
 
 RUNNING, PAUSED, EXPIRED = LockState.RUNNING, LockState.PAUSED, LockState.EXPIRED
 KEPT, FREE = LockState.HELD_AT_LEAST, LockState.FREE
@@ -19,7 +18,7 @@ KEPT, FREE = LockState.HELD_AT_LEAST, LockState.FREE
 
 RELEASE = Action(
     kind=ActionKind.RELEASE,
-    permission="release_lockrecord",
+    permission="django_shedlock.release_lockrecord",
     # Of an expired lock nobody knows whether its job still runs.
     states=frozenset({RUNNING, KEPT, EXPIRED}),
     cures=frozenset({Kind.EXPIRED, Kind.LONG}),
@@ -29,20 +28,8 @@ RELEASE = Action(
     ),
     refused=gettext_lazy("Lock %(name)s is not released: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is released"),
-    perform=lambda asked, before, running=False: (
-        bool(before and (running or before.state is KEPT))
-        and performing.replaced(asked, before, ZERO)
-    ),
-    is_shown=lambda before, after, **options: (
-        before.state is not FREE and after.state is FREE
-    ),
-    signal=signals.lock_force_released,
-    # An operator who releases an expired lock has looked at it.
-    facts=lambda asked, before: (
-        (fact_of(Kind.EXPIRED, before.locked_by),)
-        if before and before.state is EXPIRED
-        else ()
-    ),
+    perform=performing.release,
+    is_audited=True,
     options=[
         Option(
             "running",
@@ -65,7 +52,7 @@ RELEASE = Action(
 )
 EXTEND = Action(
     kind=ActionKind.EXTEND,
-    permission="extend_lockrecord",
+    permission="shedlock_console.extend_lockrecord",
     states=frozenset({RUNNING, KEPT}),
     cures=frozenset({Kind.LONG}),
     question=gettext_lazy(
@@ -75,15 +62,8 @@ EXTEND = Action(
     refused=gettext_lazy("Lock %(name)s is not extended: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is extended"),
     done=performing.extended,
-    perform=lambda asked, before, lock_at_most_for: (
-        bool(before and before.state.is_held)
-        and asked.provider.replace(before, lock_at_most_for)
-    ),
-    is_shown=lambda before, after, lock_at_most_for: (
-        after.state.is_held
-        and aware(after.lock_until) >= aware(before.clock) + lock_at_most_for
-    ),
-    signal=signals.lock_force_extended,
+    perform=performing.extend,
+    is_audited=True,
     options=[
         Option(
             "lock_at_most_for",
@@ -98,7 +78,7 @@ EXTEND = Action(
 )
 PAUSE = Action(
     kind=ActionKind.PAUSE,
-    permission="pause_lockrecord",
+    permission="shedlock_console.pause_lockrecord",
     states=frozenset(LockState) - {RUNNING},
     question=gettext_lazy(
         "A paused job is skipped on all hosts, and is not overdue, until the pause "
@@ -143,7 +123,7 @@ PAUSE = Action(
 )
 RESUME = Action(
     kind=ActionKind.RESUME,
-    permission="pause_lockrecord",
+    permission="shedlock_console.pause_lockrecord",
     states=frozenset({PAUSED}),
     cures=frozenset({Kind.PAUSED}),
     question=gettext_lazy(
@@ -162,7 +142,7 @@ RESUME = Action(
 )
 ACKNOWLEDGE = Action(
     kind=ActionKind.ACKNOWLEDGE,
-    permission="acknowledge_lockrecord",
+    permission="shedlock_console.acknowledge_lockrecord",
     states=frozenset(LockState),
     cures=frozenset({Kind.OVERDUE, Kind.FAILED, Kind.LOST, Kind.ABANDONED}),
     question=gettext_lazy(
@@ -194,8 +174,8 @@ ACKNOWLEDGE = Action(
 )
 RUN = Action(
     kind=ActionKind.RUN,
-    permission="run_lockrecord",
-    states=requests.MAY_START,
+    permission="shedlock_console.run_lockrecord",
+    states=MAY_START,
     cures=frozenset({Kind.OVERDUE, Kind.FAILED}),
     question=gettext_lazy(
         "The job runs under its lock, even if its tick has been run, or if "
@@ -212,7 +192,7 @@ RUN = Action(
 )
 WITHDRAW = Action(
     kind=ActionKind.WITHDRAW,
-    permission="run_lockrecord",
+    permission="shedlock_console.run_lockrecord",
     states=frozenset(LockState),
     question=gettext_lazy("No catch-up and no beat will carry out the request."),
     refused=gettext_lazy("No request for lock %(name)s is withdrawn: %(why)s."),

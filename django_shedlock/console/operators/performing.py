@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext
@@ -11,8 +10,16 @@ from django.utils.translation import gettext
 from django_shedlock import conf
 from django_shedlock.clocks import Backoff, aware, local_text
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators.trail import OperatorAction
+from django_shedlock.console.operators.audit import AuditedAction
 from django_shedlock.durations import format_left
+from django_shedlock.execution.operators import (
+    condition,
+    details,
+    end_of_pause,
+    force_extend,
+    force_release,
+    reason_of_refusal,
+)
 from django_shedlock.history.recording import write_abandoned
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -24,8 +31,24 @@ Look = Callable[[], LockStatus | None]
 """Reads the lock as it is after the action; ``None`` if it can't be read."""
 
 
+def release(
+    asked: AuditedAction, before: LockStatus | None, *, running: bool = False
+) -> bool:
+    """Release the lock; if its job may run, only where ``running`` says so."""
+    if before is None or not (running or before.state is LockState.HELD_AT_LEAST):
+        return False
+    return force_release(asked, before)
+
+
+def extend(
+    asked: AuditedAction, before: LockStatus | None, *, lock_at_most_for: timedelta
+) -> bool:
+    """Extend the lease of the lock."""
+    return before is not None and force_extend(asked, lock_at_most_for, before)
+
+
 def replaced(
-    asked: OperatorAction,
+    asked: AuditedAction,
     before: LockStatus,
     lasting: timedelta,
     *,
@@ -46,13 +69,13 @@ def replaced(
     return True
 
 
-def _write(asked: OperatorAction, run: AbandonedRun) -> None:
+def _write(asked: AuditedAction, run: AbandonedRun) -> None:
     if conf.HISTORY.value:
         write_abandoned(asked.provider, asked.name, run)
 
 
 def pause(
-    asked: OperatorAction,
+    asked: AuditedAction,
     before: LockStatus | None,
     *,
     lasting: timedelta = FOREVER,
@@ -85,7 +108,7 @@ def pause(
     return True
 
 
-def of_findings(asked: OperatorAction, before: LockStatus | None) -> Sequence[str]:
+def of_findings(asked: AuditedAction, before: LockStatus | None) -> Sequence[str]:
     """Return the facts of all findings that the lock has now."""
     found = Search(acknowledged=True).of_locks(asked.provider, [asked.name])
     return [finding.fact for finding in found.get(asked.name, ())]
@@ -95,10 +118,7 @@ def refused(
     text: Promise | str, name: str, locked_by: str | None, after: LockStatus | None
 ) -> str:
     """Fill in ``text`` why the action on the acquisition ``locked_by`` was not done."""
-    why = condition(after)
-    if after is not None and locked_by not in {None, after.locked_by}:
-        since = gettext("somebody has acquired it since you looked; %(why)s")
-        why = since % {"why": why}
+    why = reason_of_refusal(locked_by, after)
     return str(text) % {"name": repr(name), "why": why}
 
 
@@ -114,25 +134,7 @@ def unknown(text: Promise | str, name: str, after: LockStatus | None) -> str:
     return told % {"outcome": outcome, "why": condition(after)}
 
 
-def condition(status: LockStatus | None) -> str:
-    """Say in what state the lock is, as the reason of a refusal."""
-    if status is None:
-        return gettext("it has no record")
-    told = {
-        LockState.RUNNING: gettext("its job is running as %(holder)s"),
-        LockState.PAUSED: gettext(
-            "%(operator)s paused it, because: %(reason)s; %(end)s"
-        ),
-        LockState.HELD_AT_LEAST: gettext("lock_at_least_for keeps it for %(left)s"),
-        LockState.EXPIRED: gettext(
-            "its lease is over, but its job may still be running as %(holder)s"
-        ),
-        LockState.FREE: gettext("nobody holds it"),
-    }
-    return told[status.state] % _facts(status)
-
-
-def released(asked: OperatorAction, before: LockStatus, look: Look) -> str:
+def released(asked: AuditedAction, before: LockStatus, look: Look) -> str:
     """Say that a lock is released; what it is now need not be read."""
     told = gettext("Lock %(name)s is released. %(holder)s held it.")
     if before.state.may_run:
@@ -140,7 +142,7 @@ def released(asked: OperatorAction, before: LockStatus, look: Look) -> str:
     return told % {"name": repr(asked.name), "holder": before.locked_by}
 
 
-def extended(asked: OperatorAction, before: LockStatus, look: Look) -> str:
+def extended(asked: AuditedAction, before: LockStatus, look: Look) -> str:
     """Say for how long an extended lock is held now."""
     after = look()
     if after is None or not after.state.is_held:
@@ -151,46 +153,29 @@ def extended(asked: OperatorAction, before: LockStatus, look: Look) -> str:
     return told % {"name": repr(asked.name), "left": format_left(after.remaining)}
 
 
-def paused(asked: OperatorAction, before: LockStatus | None, look: Look) -> str:
+def paused(asked: AuditedAction, before: LockStatus | None, look: Look) -> str:
     """Say how long a job is paused, and what the pause replaces."""
     after = look()
-    facts = {"name": repr(asked.name), "end": _end_of_pause(after) if after else ""}
+    facts = {"name": repr(asked.name), "end": end_of_pause(after) if after else ""}
     told = gettext("The job of lock %(name)s is paused %(end)s.") % facts
     if before and before.pause:
         text = gettext("This replaces the pause by %(operator)s, because: %(reason)s.")
-        return f"{told} {text % _facts(before)}"
+        return f"{told} {text % details(before)}"
     if before and before.state is LockState.EXPIRED:
         text = gettext("Its last run, as %(holder)s, may still go on.")
-        return f"{told} {text % _facts(before)}"
+        return f"{told} {text % details(before)}"
     return told
 
 
-def resumed(asked: OperatorAction, before: LockStatus, look: Look) -> str:
+def resumed(asked: AuditedAction, before: LockStatus, look: Look) -> str:
     """Say whose pause has ended, and whether a tick was missed."""
     text = gettext(
         "The job of lock %(name)s is resumed. %(operator)s had paused it, because: "
         "%(reason)s."
     )
-    told = text % {"name": repr(asked.name), **_facts(before)}
+    told = text % {"name": repr(asked.name), **details(before)}
     after = look()
     return f"{told} {_ticks(after)}" if after and after.schedule else told
-
-
-def _facts(status: LockStatus) -> dict[str, Any]:
-    pause = status.pause or Pause("", "")
-    return {
-        "holder": status.locked_by,
-        "operator": pause.operator,
-        "reason": pause.reason,
-        "end": _end_of_pause(status),
-        "left": format_left(status.remaining),
-    }
-
-
-def _end_of_pause(status: LockStatus) -> str:
-    if status.is_endless:
-        return gettext("until it is resumed")
-    return gettext("for %(left)s more") % {"left": format_left(status.remaining)}
 
 
 def _ticks(status: LockStatus) -> str:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:  # this module is imported where Celery is missing, too
     from celery import Task
     from celery.app.task import Context
 
-ASKED_AT = "shedlock_asked_at"
-"""The header with the time for which the task was requested."""
+ASKED_AT_HEADER = "shedlock_asked_at"
 
 # By request, not by task id: a redelivered message has the same id, and its first
 # attempt may still run in this process.
@@ -57,7 +56,7 @@ def stamp(*, headers: dict[str, Any], **kwargs: Any) -> None:
     So its tick is known even if it is delivered late, or twice. A retry keeps the time
     of the first message.
     """
-    headers.setdefault(ASKED_AT, headers.get("eta") or host_now().isoformat())
+    headers.setdefault(ASKED_AT_HEADER, headers.get("eta") or host_now().isoformat())
 
 
 def begin(*, task: "Task", **kwargs: Any) -> None:
@@ -78,6 +77,6 @@ def start_of(request: "Context") -> Start:
     is_retry = request.retries or is_redelivered
     asked_at = None
     with suppress(KeyError, TypeError, ValueError):  # another program wrote the header
-        moment = datetime.fromisoformat((request.headers or {})[ASKED_AT])
+        moment = datetime.fromisoformat((request.headers or {})[ASKED_AT_HEADER])
         asked_at = moment if timezone.is_aware(moment) else None
     return Start(Trigger.RETRY if is_retry else Trigger.SCHEDULER, asked_at)

@@ -21,9 +21,9 @@ from django_shedlock import conf
 from django_shedlock.checks import find_too_long, invalid_lock, shared_name
 from django_shedlock.clocks import host_now
 from django_shedlock.contrib.crontab.entries import (
-    APP,
-    FORMS,
-    LOCALTIME,
+    CRONTAB_APP,
+    ENTRY_FORMS,
+    SYSTEM_ZONE_FILE,
     CrontabEntry,
     cron_time_zone,
     is_time_zone,
@@ -35,8 +35,7 @@ from django_shedlock.providers import get_provider
 from django_shedlock.registry.names import signature_of
 from django_shedlock.schedules.cron import Schedule
 
-FIRST = f"Put {APP!r} before 'django_crontab' in INSTALLED_APPS"
-BREAKS_LINE = re.compile(r"#|(?<!\\)%")
+APP_ORDER_FIX = f"Put {CRONTAB_APP!r} before 'django_crontab' in INSTALLED_APPS"
 
 
 def check_crontab(**kwargs: Any) -> list[CheckMessage]:
@@ -59,9 +58,10 @@ def _check_settings() -> Iterator[CheckMessage]:
         hint = 'Give a name such as "Europe/Berlin", or leave the setting empty.'
         yield Error(text, hint=hint, id="shedlock.E001")
     if not locks_all_entries():
-        if apps.is_installed(APP):
-            text = f"{APP!r} has no effect, because it comes after 'django_crontab'."
-            yield Warning(text, hint=f"{FIRST}.", id="shedlock.W010")
+        if apps.is_installed(CRONTAB_APP):
+            text = f"{CRONTAB_APP!r} has no effect"
+            text += ", because it comes after 'django_crontab'."
+            yield Warning(text, hint=f"{APP_ORDER_FIX}.", id="shedlock.W010")
     elif not has_zone and _has_unnamed_zone():
         yield Warning(
             f"Ticks of CRONJOBS are counted in {cron_time_zone()!r}, but cron uses "
@@ -75,7 +75,7 @@ def _check_settings() -> Iterator[CheckMessage]:
 def _has_unnamed_zone() -> bool:
     """Return whether cron uses another time zone than ``cron_time_zone()``."""
     try:
-        with LOCALTIME.open("rb") as file:
+        with SYSTEM_ZONE_FILE.open("rb") as file:
             actual = ZoneInfo.from_file(file)
     except (OSError, ValueError, struct.error):
         actual = ZoneInfo("UTC")  # cron can't read it either, and counts in UTC
@@ -89,7 +89,7 @@ def _has_unnamed_zone() -> bool:
 
 
 def _check_line(where: str, text: str) -> Iterator[CheckMessage]:
-    if BREAKS_LINE.search(text):
+    if re.search(r"#|(?<!\\)%", text):
         yield Error(
             f"{where} has a % or #, which breaks the line of the crontab: {text!r}.",
             hint="cron ends the line at %, so write \\%. If the line has a #, "
@@ -107,8 +107,8 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
         if flaw := _flaw(job):
             yield Error(
                 f"The entry {job!r} of CRONJOBS can't run: {flaw}.",
-                hint=f"Write {FORMS}. The path leads to a function, and its arguments "
-                "are strings and numbers.",
+                hint=f"Write {ENTRY_FORMS}. The path leads to a function, and its "
+                "arguments are strings and numbers.",
                 id="shedlock.E006",
             )
             continue
@@ -143,7 +143,7 @@ def _flaw(job: Any) -> str | None:
         if is_command and entry.command is None:
             return f"there is no command {entry.args[0]!r}"
         if iscoroutinefunction(function) and not locks_all_entries():
-            return f"django-crontab never awaits a coroutine function. {FIRST}"
+            return f"django-crontab never awaits a coroutine function. {APP_ORDER_FIX}"
         with suppress(ValueError):  # some callables have no signature
             signature_of(function).bind(*entry.args, **entry.kwargs)
     except Exception as error:
@@ -158,7 +158,7 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
             yield Warning(
                 f"{entry} has no lock, so each host runs it.",
                 hint="Decorate its target, give a command an entry in "
-                f"SHEDLOCK_COMMANDS, or put {APP!r} before 'django_crontab' in "
+                f"SHEDLOCK_COMMANDS, or put {CRONTAB_APP!r} before 'django_crontab' in "
                 "INSTALLED_APPS.",
                 id="shedlock.W006",
             )

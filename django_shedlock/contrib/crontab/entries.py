@@ -23,20 +23,19 @@ from django_shedlock.registry.jobs import Job, call_target, decorated_job
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.signals import logger
 
-APP = "django_shedlock.contrib.crontab"
+CRONTAB_APP = "django_shedlock.contrib.crontab"
 """The app whose command ``crontab`` locks all entries."""
-FORMS = "(time, path), (time, path, suffix) or (time, path, [args], {kwargs}, suffix)"
-KINDS: tuple[Any, ...] = (str, str, (list, tuple), dict, (str, type(None)))
-LOCALTIME = Path("/etc/localtime")
-LONGEST_AT_LEAST = timedelta(minutes=1)
-"""Hosts whose clocks raise no warning start a tick within this time."""
+ENTRY_FORMS = (
+    "(time, path), (time, path, suffix) or (time, path, [args], {kwargs}, suffix)"
+)
+SYSTEM_ZONE_FILE = Path("/etc/localtime")
 
 
 def locks_all_entries() -> bool:
     """Return whether ``manage.py crontab`` is the command of this app."""
     names = [app.name for app in apps.get_app_configs()]
-    both = {APP, "django_crontab"} <= set(names)
-    return both and names.index(APP) < names.index("django_crontab")
+    both = {CRONTAB_APP, "django_crontab"} <= set(names)
+    return both and names.index(CRONTAB_APP) < names.index("django_crontab")
 
 
 def cron_time_zone() -> str:
@@ -49,7 +48,7 @@ def cron_time_zone() -> str:
     """
     names = [conf.CRONTAB_TIME_ZONE.value]
     with suppress(OSError):
-        linked = str(LOCALTIME.readlink()).partition("zoneinfo/")[2]
+        linked = str(SYSTEM_ZONE_FILE.readlink()).partition("zoneinfo/")[2]
         # These two folders repeat all zones, without and with leap seconds.
         names.append(linked.removeprefix("posix/").removeprefix("right/"))
     return next(filter(is_time_zone, names), "UTC")
@@ -84,9 +83,10 @@ class CrontabEntry:
         parts = list(line) if isinstance(line, list | tuple) else []
         if len(parts) == 3 and isinstance(parts[2], str):
             parts[2:2] = [(), {}]
-        has_length = 2 <= len(parts) <= len(KINDS)
-        if not has_length or not all(map(isinstance, parts, KINDS)):
-            raise ValueError(f"it has to be {FORMS}")
+        types: list[Any] = [str, str, (list, tuple), dict, (str, type(None))]
+        has_length = 2 <= len(parts) <= len(types)
+        if not has_length or not all(map(isinstance, parts, types)):
+            raise ValueError(f"it has to be {ENTRY_FORMS}")
         return cls(*parts)
 
     def __str__(self) -> str:
@@ -198,7 +198,8 @@ class CrontabEntry:
             at_most = max(at_most, at_least or ZERO)
         # Without ticks, it must be held until all other hosts have tried to start.
         if at_least is None and schedule is None:
-            at_least = min(interval / 2, LONGEST_AT_LEAST, at_most)
+            # If no warning was raised about their clocks, that is within a minute.
+            at_least = min(interval / 2, timedelta(minutes=1), at_most)
         durations = {"lock_at_most_for": at_most, "lock_at_least_for": at_least}
         options |= {**durations, "schedule": schedule}
         return Job(name, self.function, self.args, self.kwargs, options)

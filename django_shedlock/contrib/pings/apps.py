@@ -3,7 +3,6 @@
 import atexit
 from collections import defaultdict
 from fnmatch import fnmatchcase
-from functools import partial
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -14,18 +13,23 @@ from django.apps import AppConfig
 from django_shedlock import conf, signals
 from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
-from django_shedlock.contrib import at_end_of_child, slug_of
+from django_shedlock.contrib import at_end_of_child
+from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import is_success
 from django_shedlock.webhooks import post
 
-MOST_WAITING = 100
-"""Pings that may wait for one host; more are left out."""
-AT_EXIT = 5.0
-"""Seconds for which a process that ends waits for its pings at the most."""
+WAITING_PINGS_LIMIT = 100
+"""More pings for one host are left out."""
+EXIT_TIMEOUT_SECONDS = 5.0
 
-_hosts = defaultdict[str, Timetable](lambda: Timetable("pings", retries=False))
+
+def _make_timetable() -> Timetable:
+    return Timetable("pings", retries=False)
+
+
+_hosts = defaultdict[str, Timetable](_make_timetable)
 """What pings each host, in order: one that is away holds up no other."""
 _addresses: WeakKeyDictionary[Lock, str] = WeakKeyDictionary()
 """The address of each run that goes on and has one."""
@@ -71,8 +75,8 @@ def ping_end(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
 
 
 def flush() -> None:
-    """Wait until all pings are sent, for ``AT_EXIT`` seconds at the most."""
-    end = uptime() + AT_EXIT
+    """Wait until all pings are sent, for ``EXIT_TIMEOUT_SECONDS`` at the most."""
+    end = uptime() + EXIT_TIMEOUT_SECONDS
     for host in list(_hosts.values()):
         for ping in list(host.entries):
             host.wait_until_done(ping, max(0, end - uptime()))
@@ -80,13 +84,18 @@ def flush() -> None:
 
 def _ping(name: str, address: str, ending: str = "", text: str = "") -> None:
     parts = urlsplit(address)
-    if len(_hosts[parts.netloc].entries) >= MOST_WAITING:
-        signals.logger.warning("Lock %r: no ping, since %d wait.", name, MOST_WAITING)
+    if len(_hosts[parts.netloc].entries) >= WAITING_PINGS_LIMIT:
+        signals.logger.warning(
+            "Lock %r: no ping, since %d wait.", name, WAITING_PINGS_LIMIT
+        )
         return
     # Imported by the thread while the job forks, it would stay half of itself there.
     import_module("requests")
     path = parts.path.rstrip("/") + ending if ending else parts.path
-    send = partial(_send, name, parts._replace(path=path).geturl(), text)
+
+    def send() -> None:
+        _send(name, parts._replace(path=path).geturl(), text)
+
     _hosts[parts.netloc].add(object(), send)
     at_end_of_child(flush)
 

@@ -3,9 +3,6 @@
 from django_shedlock import conf
 from django_shedlock.signals import logger
 
-UNLABELLED = "(unlabelled)"
-"""The label of names for which ``SHEDLOCK_METRICS_LABEL`` fails."""
-
 
 def own_name(name: str) -> str:
     """Return the name itself: the default of ``SHEDLOCK_METRICS_LABEL``."""
@@ -18,4 +15,4 @@ def label_of(name: str) -> str:
         return str(conf.METRICS_LABEL.function(name))
     except Exception as error:  # whatever the project's function raises
         logger.warning("SHEDLOCK_METRICS_LABEL failed for lock %r: %s", name, error)
-        return UNLABELLED
+        return "(unlabelled)"

@@ -78,7 +78,7 @@ class StoreCollector(Collector):
                 logger.warning("The locks of provider %r: %s", alias, error)
                 found = {("shedlock_store_up",): [0]}
             for (name, *labels), values in sorted(found.items()):
-                combined = METRICS[name].combine(values)
+                combined = STORE_METRICS[name].combine(values)
                 families[name].add_metric([alias, *labels], combined)
         return families.values()
 
@@ -95,7 +95,7 @@ class Metric(NamedTuple):
     combine: Callable[[list[float]], float] = max
 
 
-METRICS = {
+STORE_METRICS = {
     "shedlock_store_up": Metric("Whether the locks can be read.", ()),
     "shedlock_locks": Metric("Locks in each state.", ("state",)),
     "shedlock_locks_left_out": Metric(
@@ -152,7 +152,7 @@ def _families() -> dict[str, GaugeMetricFamily]:
         name: GaugeMetricFamily(
             name, metric.documentation, labels=["provider", *metric.labels]
         )
-        for name, metric in METRICS.items()
+        for name, metric in STORE_METRICS.items()
     }
 
 

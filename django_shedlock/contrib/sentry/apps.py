@@ -11,7 +11,8 @@ from sentry_sdk.crons import MonitorStatus, capture_checkin
 
 from django_shedlock import signals
 from django_shedlock.clocks import uptime
-from django_shedlock.contrib import at_end_of_child, slug_of
+from django_shedlock.contrib import at_end_of_child
+from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import is_success
 from django_shedlock.schedules.cron import SHORTHANDS
@@ -19,9 +20,8 @@ from django_shedlock.schedules.cron import SHORTHANDS
 if TYPE_CHECKING:
     from sentry_sdk.types import MonitorConfig
 
-MINUTE = timedelta(minutes=1)
-PAUSE = 20.0
-"""Seconds between two check-ins of a run: Sentry drops more than a few a minute."""
+CHECK_IN_INTERVAL_SECONDS = 20.0
+"""Sentry drops more than a few check-ins a minute."""
 
 
 @dataclass
@@ -56,6 +56,7 @@ def check_in(*, lock: Lock, **kwargs: Any) -> None:
     if (schedule := lock.configuration.schedule) is None:
         return
     slug, now = slug_of(lock.name), uptime()
+    minute = timedelta(minutes=1)
     # It is late after the lock's grace, and runs too long after its lease.
     monitor: MonitorConfig = {
         "schedule": {
@@ -63,9 +64,9 @@ def check_in(*, lock: Lock, **kwargs: Any) -> None:
             "value": SHORTHANDS.get(schedule.expression, schedule.expression),
         },
         "timezone": str(schedule.time_zone),
-        "checkin_margin": max(1, -(-lock.configuration.grace // MINUTE)),
+        "checkin_margin": max(1, -(-lock.configuration.grace // minute)),
         # Sentry counts from the beginning of the minute.
-        "max_runtime": 1 - (-lock.configuration.lock_at_most_for // MINUTE),
+        "max_runtime": 1 - (-lock.configuration.lock_at_most_for // minute),
     }
     key = capture_checkin(slug, None, MonitorStatus.IN_PROGRESS, None, monitor)
     if key is not None:
@@ -76,7 +77,7 @@ def check_in(*, lock: Lock, **kwargs: Any) -> None:
 def keep_open(*, lock: Lock, **kwargs: Any) -> None:
     """Tell that the lease was extended: the time that Sentry allows begins anew."""
     found, now = _open.get(lock), uptime()
-    if found is not None and now - found.told_at >= PAUSE:
+    if found is not None and now - found.told_at >= CHECK_IN_INTERVAL_SECONDS:
         found.told_at = now
         capture_checkin(found.slug, found.key, MonitorStatus.IN_PROGRESS)
 

@@ -1,3 +1,3 @@
 """The door to ``manage.py shedlock``, where Django looks for it."""
 
-from django_shedlock.console.cli import Command as Command
+from django_shedlock.cli.command import Command as Command

@@ -71,7 +71,7 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
         LockRun._meta.db_table: "no run will be recorded",
     }
     missing = [table for table in effects if table not in tables]
-    if missing and not _is_being_migrated(using):
+    if missing and not is_being_migrated(using, LockRecord._meta.app_label):
         hint = f"Run `python manage.py migrate --database {using}`."
         for table in missing:
             text = f"The table {table!r} is missing in database {using!r}, so "
@@ -105,7 +105,8 @@ def _warnings(using: str) -> Iterator[CheckMessage]:
         )
 
 
-def _is_being_migrated(using: str) -> bool:
+def is_being_migrated(using: str, app_label: str) -> bool:
+    """Return whether this process is the ``migrate`` that makes the app's tables."""
     # Django checks before it migrates. If a router keeps the migration from making the
     # table, it is recorded as applied nevertheless: then the warning is right.
     if sys.argv[1:2] != ["migrate"]:
@@ -113,4 +114,4 @@ def _is_being_migrated(using: str) -> bool:
     from django.db.migrations.recorder import MigrationRecorder  # many modules
 
     applied = MigrationRecorder(connections[using]).applied_migrations()
-    return all(app != LockRecord._meta.app_label for app, _ in applied)
+    return all(app != app_label for app, _ in applied)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q, QuerySet
 
+from django_shedlock.locks.patterns import WILDCARD
 from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.models.records import (
@@ -17,7 +18,7 @@ from django_shedlock.models.records import (
     overdue,
     status_from_row,
 )
-from django_shedlock.providers.base import WILDCARD, LockQuery
+from django_shedlock.providers.base import LockQuery
 from django_shedlock.sql.compiling import Select, text
 from django_shedlock.sql.connections import read_here
 

@@ -14,10 +14,11 @@ from django.urls import reverse
 
 from django_shedlock import LockProviderError, signals
 from django_shedlock.console.admin import LockRecordAdmin, actions
-from django_shedlock.console.operators import OperatorAction
+from django_shedlock.console.models import ActionResult, LockAction
+from django_shedlock.console.operators import AuditedAction
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import LockState
-from django_shedlock.models import ActionResult, LockAction, LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
@@ -53,11 +54,11 @@ SIGNALS = [
 
 
 @pytest.fixture
-def told() -> Iterator[list[OperatorAction]]:
+def told() -> Iterator[list[AuditedAction]]:
     """Each action that the signals told of."""
-    heard: list[OperatorAction] = []
+    heard: list[AuditedAction] = []
 
-    def hear(*, action: OperatorAction, **kwargs: Any) -> None:
+    def hear(*, action: AuditedAction, **kwargs: Any) -> None:
         heard.append(action)
 
     for signal in SIGNALS:
@@ -85,7 +86,7 @@ def test_action_asks_first(chief: Client, action: str) -> None:
 
 
 def test_confirmed_release_frees_the_lock(
-    chief: Client, told: list[OperatorAction]
+    chief: Client, told: list[AuditedAction]
 ) -> None:
     """The lock is free; log and signal have who did it, whose lock it was, and why."""
     lock = take("billing")
@@ -105,7 +106,7 @@ def test_confirmed_release_frees_the_lock(
 
 
 def test_confirmed_extension_lengthens_the_lease(
-    chief: Client, told: list[OperatorAction]
+    chief: Client, told: list[AuditedAction]
 ) -> None:
     """The lease counts from now, and log and signal tell of it."""
     lock = take("billing")
@@ -177,7 +178,7 @@ def test_many_locks_are_told_of_in_one_message(chief: Client) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_holder_that_came_in_between_is_spared(
-    chief: Client, told: list[OperatorAction], action: str
+    chief: Client, told: list[AuditedAction], action: str
 ) -> None:
     """The confirmation is for the acquisition that the operator saw."""
     seen = take("billing")
@@ -380,7 +381,7 @@ class TestPermissions:
         self,
         chief: Client,
         monkeypatch: pytest.MonkeyPatch,
-        told: list[OperatorAction],
+        told: list[AuditedAction],
         action: str,
     ) -> None:
         """Where a project shows somebody some locks only, no others can be named."""
@@ -433,7 +434,7 @@ class TestPermissions:
 
     @pytest.mark.parametrize("action", [*ALL_ACTIONS, "delete_selected"])
     def test_forged_post_does_nothing(
-        self, viewer: Client, told: list[OperatorAction], action: str
+        self, viewer: Client, told: list[AuditedAction], action: str
     ) -> None:
         """An action that was not offered is not run."""
         locks = some_locks()
@@ -448,7 +449,7 @@ class TestPermissions:
 
     @pytest.mark.parametrize("action", ALL_ACTIONS)
     def test_each_action_needs_its_own(
-        self, told: list[OperatorAction], action: str
+        self, told: list[AuditedAction], action: str
     ) -> None:
         """All other permissions together don't allow it."""
         others = [name for name, own in OF_PERMISSION.items() if action not in own]
@@ -489,7 +490,7 @@ class TestPermissions:
 
     @pytest.mark.parametrize("action", ALL_ACTIONS)
     def test_get_does_nothing(
-        self, chief: Client, told: list[OperatorAction], action: str
+        self, chief: Client, told: list[AuditedAction], action: str
     ) -> None:
         """Following a link never changes a lock, nor runs its job."""
         for name, locked_by in some_locks().items():
@@ -522,7 +523,7 @@ def test_too_many_locks_at_a_time(
     chief: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More locks than fit on a page are refused before anybody gives a reason."""
-    monkeypatch.setattr(actions, "MOST_LOCKS", 2)
+    monkeypatch.setattr(actions, "SELECTED_LOCK_LIMIT", 2)
     for name in "abc":
         take(name)
     everything = {
@@ -557,7 +558,7 @@ class TestPause:
         assert said[before] in page
         assert 'name="lasting"' in page
 
-    def test_job_is_paused(self, chief: Client, told: list[OperatorAction]) -> None:
+    def test_job_is_paused(self, chief: Client, told: list[AuditedAction]) -> None:
         """Log, trail and signal have who did it, and why."""
         lock = take("billing")
         lock.release()
@@ -763,7 +764,7 @@ def test_selection_of_all_locks_is_not_loaded(
     chief: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of "select all" the database sends as many locks as are refused, and no more."""
-    monkeypatch.setattr(actions, "MOST_LOCKS", 2)
+    monkeypatch.setattr(actions, "SELECTED_LOCK_LIMIT", 2)
     times = dict.fromkeys(("locked_at", "lock_until"), datetime(1970, 1, 1, tzinfo=UTC))
     LockRecord.objects.bulk_create(
         LockRecord(name=f"job-{n}", locked_by="", **times) for n in range(9)

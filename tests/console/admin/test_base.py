@@ -13,9 +13,9 @@ from django.db import OperationalError, connection, connections
 from django.test import Client, override_settings
 from django.urls import reverse
 
+from django_shedlock.console.models import LockAction
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.status import LockState
-from django_shedlock.models import LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
@@ -136,7 +136,7 @@ class TestStoreIsAway:
         with patch.dict(connections["other"].settings_dict, to_locks.server_address):
             assert status_of(get_provider(), "job").state is LockState.RUNNING
             assert not LockAction.objects.using("other").exists()
-        assert "The trail of operators' actions lacks one on lock 'job'" in caplog.text
+        assert "The audit log lacks an action on lock 'job'" in caplog.text
 
 
 @pytest.mark.django_db
@@ -248,19 +248,26 @@ def test_missing_permission_is_named(is_confirmed: bool) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("page", ["lockrecord", "lockrun", "lockaction"])
-def test_history_is_that_of_the_lock(chief: Client, page: str) -> None:
+@pytest.mark.parametrize(
+    ("app", "page"),
+    [
+        ("django_shedlock", "lockrecord"),
+        ("django_shedlock", "lockrun"),
+        ("shedlock_console", "lockaction"),
+    ],
+)
+def test_history_is_that_of_the_lock(chief: Client, app: str, page: str) -> None:
     """Not Django's log, in which neither workers nor commands write."""
     take("billing")
     run, action = add_run("billing"), add_action("billing")
     add_action("cleanup")
     [key] = {"lockrun": [run.pk], "lockaction": [action.pk]}.get(page, ["billing"])
-    shown = chief.get(reverse(f"admin:django_shedlock_{page}_change", args=[key]))
+    shown = chief.get(reverse(f"admin:{app}_{page}_change", args=[key]))
     query = "?name__exact=billing"
     links = [reverse(RUNS) + query, reverse(ACTIONS) + query]
     html = shown.content.decode()
     assert re.findall(r'<a href="(.+?)" class="historylink">', html) == links
-    history = reverse(f"admin:django_shedlock_{page}_history", args=[key])
+    history = reverse(f"admin:{app}_{page}_history", args=[key])
     assert history not in html
     assert chief.get(history).headers["Location"] == links[1]
     trail = chief.get(links[1]).context["cl"].result_list

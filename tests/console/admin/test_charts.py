@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from django_shedlock.console.admin.charts import (
-    LEAST,
-    MOST_TICKS,
-    SLOTS,
+    BAR_MIN_PERCENT,
+    CHART_SLOT_COUNT,
+    GAP_TICK_LIMIT,
     Mark,
     make_chart,
     statistics_of,
@@ -111,16 +111,21 @@ def test_bars_are_as_high_as_the_runs_took_long() -> None:
 
 def test_a_bar_is_as_wide_in_each_chart() -> None:
     """One run does not fill the chart, and many do not become thinner."""
-    few, many = chart_of([run(1)]), chart_of([run(1)] * (SLOTS + 5))
+    few, many = chart_of([run(1)]), chart_of([run(1)] * (CHART_SLOT_COUNT + 5))
     assert few["bar_width"] == many["bar_width"]
-    assert len(bars(many)) == SLOTS
+    assert len(bars(many)) == CHART_SLOT_COUNT
     assert many["marks"][0].left == pytest.approx(0)
 
 
 def test_shortest_run_can_be_seen() -> None:
     """A run of no time at all has a bar, too."""
     chart = chart_of([run(0), run(0.0001), run(3600), run(3600)])
-    assert [bar.height for bar in bars(chart)] == [100, 100, LEAST, LEAST]
+    assert [bar.height for bar in bars(chart)] == [
+        100,
+        100,
+        BAR_MIN_PERCENT,
+        BAR_MIN_PERCENT,
+    ]
 
 
 def test_hung_run_leaves_the_others_their_height() -> None:
@@ -229,7 +234,7 @@ def test_usual_duration_is_a_line() -> None:
 
 def test_dates_stand_below_the_ends() -> None:
     """The oldest run has a date only if its bar is near the left edge."""
-    assert len(chart_of([run(1)] * SLOTS)["dates"]) == 2
+    assert len(chart_of([run(1)] * CHART_SLOT_COUNT)["dates"]) == 2
     assert len(chart_of([run(1)] * 3)["dates"]) == 1
 
 
@@ -286,9 +291,9 @@ def test_ticks_are_counted_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Schedule, "ticks_after", counted)
     chart = chart_until(NOON, [run(1, started=NOON - 9999 * HOUR)])
-    assert labels(chart) == ["bar", f"{MOST_TICKS}+"]
-    assert gaps(chart)[0].startswith(f"{MOST_TICKS} ticks or more without a run")
-    assert asked < 2 * MOST_TICKS
+    assert labels(chart) == ["bar", f"{GAP_TICK_LIMIT}+"]
+    assert gaps(chart)[0].startswith(f"{GAP_TICK_LIMIT} ticks or more without a run")
+    assert asked < 2 * GAP_TICK_LIMIT
 
 
 def test_no_gap_is_drawn_before_the_oldest_run() -> None:
@@ -300,7 +305,7 @@ def test_no_gap_is_drawn_before_the_oldest_run() -> None:
 def test_gaps_and_bars_share_the_slots() -> None:
     """There are never more of them than have room."""
     chart = chart_until(NOON, runs_at(*range(0, 24, 2)) * 3)
-    assert len(chart["marks"]) == SLOTS
+    assert len(chart["marks"]) == CHART_SLOT_COUNT
     assert any(mark.ticks for mark in chart["marks"])
 
 

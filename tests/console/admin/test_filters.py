@@ -21,7 +21,7 @@ from tests.support.operators import CHANGE, LIST, RUNS, confirm, operator
 pytestmark = pytest.mark.django_db(databases=["default", "other"], transaction=True)
 
 DATABASE = "django_shedlock.providers.database.DatabaseLockProvider"
-ACTIONS = "admin:django_shedlock_lockaction_changelist"
+ACTIONS = "admin:shedlock_console_lockaction_changelist"
 OTHER = "?provider=reports"
 
 

@@ -10,10 +10,10 @@ import pytest
 from django.utils.html import strip_tags
 
 from django_shedlock.console.admin.labels import (
-    KINDS,
-    NOTHING,
-    OUTCOMES,
-    STATES,
+    EMPTY_CELL,
+    FINDING_LABELS,
+    OUTCOME_LABELS,
+    STATE_LABELS,
     holder,
     instant,
     length,
@@ -32,8 +32,8 @@ MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
 
 def test_every_state_and_outcome_has_a_label_and_a_colour() -> None:
     """No state is shown by its bare value."""
-    assert set(STATES) == set(LockState)
-    assert set(OUTCOMES) == set(RunOutcome)
+    assert set(STATE_LABELS) == set(LockState)
+    assert set(OUTCOME_LABELS) == set(RunOutcome)
     assert 'class="shedlock-badge shedlock-held-at-least">held at least<' in (
         state_badge(LockState.HELD_AT_LEAST)
     )
@@ -51,7 +51,7 @@ def test_length(seconds: float, shown: str) -> None:
 
 def test_length_of_nothing() -> None:
     """A run that has not ended has no duration."""
-    assert length(None) == NOTHING
+    assert length(None) == EMPTY_CELL
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_instants_are_in_the_users_zone() -> None:
     """An instant is told as in findings, with its zone; a recent one by its time."""
     assert '<bdi dir="ltr">2026-03-02</bdi>' in instant(MOMENT)
     assert 'dir="ltr">09:00:01-06:00</bdi>' in instant(MOMENT)
-    assert instant(None) == NOTHING
+    assert instant(None) == EMPTY_CELL
     assert ">09:00-06:00<" in with_instant("", MOMENT, timedelta(hours=3))
     assert ">2026-03-02<" in with_instant("", MOMENT, timedelta(days=3))
 
@@ -86,7 +86,7 @@ def test_holder_without_a_process() -> None:
 def test_every_finding_of_a_lock_has_a_label() -> None:
     """The labels are in the order of urgency; the others concern no lock."""
     of_the_store = {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
-    assert list(KINDS) == [kind for kind in Kind if kind not in of_the_store]
+    assert list(FINDING_LABELS) == [kind for kind in Kind if kind not in of_the_store]
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,15 @@ from django.urls import reverse
 
 from django_shedlock import scheduler_lock
 from django_shedlock.clocks import local_text
+from django_shedlock.console.models import ActionKind
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators.requests import REQUEST_LIFETIME
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.models import ActionKind, LockRecord, LockRun
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.discovery import forget_jobs
+from django_shedlock.registry.requests import REQUEST_LIFETIME
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.jobs import only_jobs_of

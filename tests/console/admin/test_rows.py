@@ -22,15 +22,12 @@ from django.utils.html import escape
 from django.utils.translation import override
 
 from django_shedlock.console.admin import LockRecordAdmin
+from django_shedlock.console.models import ActionKind
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.monitoring.traces import fact_of
 from django_shedlock.locks.status import LockState, RunOutcome
-from django_shedlock.models import (
-    ActionKind,
-    LockRecord,
-    LockRecordQuerySet,
-)
+from django_shedlock.models import LockRecord, LockRecordQuerySet
 from django_shedlock.providers import get_provider
 from django_shedlock.sql.compiling import Select
 from tests.console.admin.test_locks import age, counters, names, told

@@ -17,8 +17,8 @@ from django.urls import reverse
 
 from django_shedlock.console.admin import filters, past
 from django_shedlock.console.admin.base import CappedPaginator
-from django_shedlock.console.admin.labels import EXCERPT, excerpt
-from django_shedlock.console.admin.past import COUNTED, last_runs
+from django_shedlock.console.admin.labels import LISTED_MESSAGE_MAX_LENGTH, excerpt
+from django_shedlock.console.admin.past import STATISTICS_RUN_LIMIT, last_runs
 from django_shedlock.history.recording import exception_columns
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
@@ -115,7 +115,7 @@ def test_chosen_host_is_offered_though_it_ran_nothing_lately(
     viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filter that is on can be seen, and taken off."""
-    monkeypatch.setattr(filters, "RECENT", 1)
+    monkeypatch.setattr(filters.RecentFilter, "row_limit", 1)
     add_run("a", locked_by="old:1:a")
     add_run("b", locked_by="new:1:a")
     page = viewer.get(reverse(RUNS), {"host": "old"})
@@ -377,8 +377,8 @@ def test_no_query_looks_at_all_runs(viewer: Client, page: str) -> None:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few runs be more than the filters and the counts look at."""
     monkeypatch.setattr(CappedPaginator, "most", 100)
-    monkeypatch.setattr(filters, "RECENT", 100)
-    monkeypatch.setattr(past, "COUNTED", 20)
+    monkeypatch.setattr(filters.RecentFilter, "row_limit", 100)
+    monkeypatch.setattr(past, "STATISTICS_RUN_LIMIT", 20)
 
 
 def addresses() -> list[str]:
@@ -448,15 +448,20 @@ def test_pages_are_no_more_work_with_many_runs(viewer: Client) -> None:
 
 def test_only_so_many_runs_are_read() -> None:
     """They come with one statement, the newest first, without their long texts."""
-    for number in range(COUNTED + 1):
-        add_run("job", exception_message=f"{number} {'x' * EXCERPT}")
+    for number in range(STATISTICS_RUN_LIMIT + 1):
+        add_run("job", exception_message=f"{number} {'x' * LISTED_MESSAGE_MAX_LENGTH}")
     add_run("other")
     with CaptureQueriesContext(connection) as queries:
         runs = last_runs(RequestFactory().get("/"), "job")
         shown = [excerpt(run) for run in runs]
     assert len(queries) == 1
-    assert len(runs) == len(shown) == COUNTED
-    assert runs[0].excerpt == f"{COUNTED} {'x' * EXCERPT}"[:EXCERPT]
+    assert len(runs) == len(shown) == STATISTICS_RUN_LIMIT
+    assert (
+        runs[0].excerpt
+        == f"{STATISTICS_RUN_LIMIT} {'x' * LISTED_MESSAGE_MAX_LENGTH}"[
+            :LISTED_MESSAGE_MAX_LENGTH
+        ]
+    )
     assert runs[0].get_deferred_fields() == {
         "exception_message",
         "exception_traceback",

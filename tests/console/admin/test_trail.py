@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_shedlock.console.admin.past import SHOWN
-from django_shedlock.models import ActionKind, ActionResult, LockAction
+from django_shedlock.console.admin.past import TRAIL_ACTION_LIMIT
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from tests.support.locks import take
 from tests.support.operators import (
     ACTION,
@@ -94,7 +94,7 @@ def test_trail_cannot_be_rewritten() -> None:
     client.login(username="root", password="x")
     action = add_action("a")
     before = LockAction.objects.values().get()
-    base = "admin:django_shedlock_lockaction"
+    base = "admin:shedlock_console_lockaction"
     assert client.get(reverse(f"{base}_add")).status_code == 403
     page = reverse(ACTION, args=[action.pk])
     assert client.post(page, {"result": "failed"}).status_code == 403
@@ -131,13 +131,15 @@ def test_hostile_texts_are_escaped(viewer: Client) -> None:
 def test_lock_page_has_the_last_actions(viewer: Client) -> None:
     """Only those on this lock, the newest first, and a link to all of them."""
     take("a")
-    for number in range(SHOWN + 1):
+    for number in range(TRAIL_ACTION_LIMIT + 1):
         add_action("a", reason=f"reason {number}.")
     add_action("other", reason="of another lock")
     add_action("a", reason="of another store", provider="second")
     response = viewer.get(reverse(CHANGE, args=["a"]))
     reasons = [line["row"].reason for line in response.context["shedlock_trail"]]
-    assert reasons == [f"reason {number}." for number in range(SHOWN, 0, -1)]
+    assert reasons == [
+        f"reason {number}." for number in range(TRAIL_ACTION_LIMIT, 0, -1)
+    ]
     page = response.content.decode()
     assert "of another" not in page
     assert f"{reverse(ACTIONS)}?name__exact=a" in page

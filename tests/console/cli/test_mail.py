@@ -259,7 +259,7 @@ def test_nobody_to_mail_to(settings: Any) -> None:
 
 def test_mail_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred findings are enough for one mail; all of them count as told."""
-    monkeypatch.setattr(check, "MOST_MAILED", 2)
+    monkeypatch.setattr(check, "MAIL_FINDING_LIMIT", 2)
     for number in range(5):
         fail(f"import:{number}")
     call()

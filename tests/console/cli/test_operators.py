@@ -14,12 +14,13 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import execute, scheduler_lock, signals
-from django_shedlock.console.cli.base import operator
+from django_shedlock.cli.base import operator
+from django_shedlock.console.models import LockAction
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.console.operators import OperatorAction, performing
+from django_shedlock.console.operators import AuditedAction, performing
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import LockState
-from django_shedlock.models import LockAction, LockRecord
+from django_shedlock.models import LockRecord
 from django_shedlock.models.runs import LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.testing import held_elsewhere
@@ -252,9 +253,9 @@ def test_resume_of_what_is_not_paused() -> None:
 
 def test_receivers_are_told(caplog: pytest.LogCaptureFixture) -> None:
     """Signals and the log tell of both."""
-    heard: list[tuple[str, OperatorAction]] = []
+    heard: list[tuple[str, AuditedAction]] = []
 
-    def hear(*, signal: object, action: OperatorAction, **kwargs: object) -> None:
+    def hear(*, signal: object, action: AuditedAction, **kwargs: object) -> None:
         name = "paused" if signal is signals.lock_paused else "resumed"
         heard.append((name, action))
 

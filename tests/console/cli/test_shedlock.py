@@ -18,9 +18,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_shedlock.console.cli import listing
-from django_shedlock.console.cli.base import operator
-from django_shedlock.console.cli.terminal import printable
+from django_shedlock.cli import listing
+from django_shedlock.cli.base import operator
+from django_shedlock.cli.terminal import printable
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.pauses import FOREVER
 from django_shedlock.locks.status import LockState, RunOutcome
@@ -429,9 +429,9 @@ def test_watch_clears_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "time", Watcher())
     screen = Screen()
     call_command("shedlock", "list", "--watch", stdout=screen)
-    assert screen.getvalue().startswith(listing.CLEAR + "NAME")
+    assert screen.getvalue().startswith(listing.CLEAR_SCREEN_SEQUENCE + "NAME")
     monkeypatch.setattr(listing, "time", Watcher())
-    assert listing.CLEAR not in run("list", "--watch")
+    assert listing.CLEAR_SCREEN_SEQUENCE not in run("list", "--watch")
 
 
 @pytest.mark.parametrize("args", [["list", "--watch"], ["check"]])

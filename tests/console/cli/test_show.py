@@ -11,11 +11,11 @@ from django.core.management import CommandError
 from django.test import override_settings
 
 from django_shedlock import scheduler_lock
-from django_shedlock.console.cli import base
+from django_shedlock.cli import base
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.models import LockAction, LockRecord, LockRun
-from django_shedlock.models.console import ActionKind, ActionResult
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.discovery import forget_jobs
 from django_shedlock.sql.fields import DatabaseNow
@@ -234,7 +234,7 @@ def test_unknown_lock() -> None:
 
 def test_nearest_is_found_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are more locks than one reads, the beginning of the name helps."""
-    monkeypatch.setattr(base, "MOST_CANDIDATES", 2)
+    monkeypatch.setattr(base, "COMPARED_NAMES_LIMIT", 2)
     for number in range(5):
         take(f"a{number}")
     take("nightly")

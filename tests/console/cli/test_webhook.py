@@ -16,8 +16,9 @@ from django.core.management import CommandError, call_command
 
 from django_shedlock import webhooks
 from django_shedlock.console.cli import check
+from django_shedlock.console.models import Notice
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.models import LockRecord, Notice
+from django_shedlock.models import LockRecord
 from tests.support.locks import end_run, take
 from tests.support.notices import pass_time
 from tests.support.waiting import PATIENCE
@@ -120,7 +121,7 @@ def test_many_findings_fit_into_every_chat(web: Web) -> None:
 
 def test_post_has_an_end(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chat refuses long texts; all findings count as told."""
-    monkeypatch.setattr(check, "LONGEST_POST", 100)
+    monkeypatch.setattr(check, "POST_MAX_LENGTH", 100)
     for number in range(3):
         fail(f"import:{number}")
     call(web.url)

@@ -27,7 +27,6 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock.console.monitoring.findings import Finding
 from django_shedlock.console.monitoring.health import (
-    MOST_UNDER_WAY,
     Checks,
     HealthCheck,
     HealthView,
@@ -276,7 +275,9 @@ def test_statements(django_assert_num_queries: DjangoAssertNumQueries) -> None:
 
 def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be many findings: the most urgent ones are enough."""
-    monkeypatch.setattr("django_shedlock.console.monitoring.health.MOST", 3)
+    monkeypatch.setattr(
+        "django_shedlock.console.monitoring.health.ANSWER_FINDING_LIMIT", 3
+    )
     for number in range(5):
         stick(f"stuck-{number}")
     assert len(details()) == 3
@@ -384,7 +385,7 @@ class TestVerdicts:
 
     def test_check_that_never_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its connection may be dead: the store is asked again, in few threads."""
-        monkeypatch.setattr("django_shedlock.console.monitoring.health.PATIENCE", -1)
+        monkeypatch.setattr(Checks, "retry_seconds", -1)
         checks, goes_on = Checks(), threading.Event()
         threads = NewThreads("background")
 
@@ -392,8 +393,8 @@ class TestVerdicts:
             assert goes_on.wait(PATIENCE)
             return Verdict([], 1)
 
-        begun = {checks.begin("check", hang) for _ in range(MOST_UNDER_WAY + 2)}
-        assert len(begun) == len(threads) == MOST_UNDER_WAY
+        begun = {checks.begin("check", hang) for _ in range(Checks.thread_limit + 2)}
+        assert len(begun) == len(threads) == Checks.thread_limit
         goes_on.set()
         assert wait_for(lambda: not threads)
         # What the first ones said at last is older.

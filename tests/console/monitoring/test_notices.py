@@ -12,11 +12,11 @@ from django.core.cache import InvalidCacheKey, cache, caches
 from django.db import OperationalError
 from django.test import override_settings
 
+from django_shedlock.console.models import Notice
 from django_shedlock.console.monitoring import notices
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search
-from django_shedlock.models import Notice
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.notices import pass_time, told
 from tests.support.processes import Parent, context, workers

@@ -14,7 +14,7 @@ from django_shedlock.console.operators import (
     PAUSE,
     RELEASE,
     RESUME,
-    OperatorAction,
+    AuditedAction,
 )
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
@@ -29,8 +29,8 @@ HOUR = timedelta(hours=1)
 JAVA = "java-host"
 
 
-def action() -> OperatorAction:
-    return OperatorAction(get_provider(), "job", operator="ada", reason="it is dead")
+def action() -> AuditedAction:
+    return AuditedAction(get_provider(), "job", operator="ada", reason="it is dead")
 
 
 def release() -> bool:

@@ -13,10 +13,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_shedlock.console.models import LockAction
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.models import LockAction, LockRecord
+from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import call
@@ -169,7 +170,7 @@ def test_acknowledgement_needs_its_trail() -> None:
     with connection.execute_wrapper(refuse):
         status, _, told = call("acknowledge", "job", *KNOWN)
     assert status > 0
-    assert "nothing is acknowledged, since the trail" in told
+    assert "nothing is acknowledged, since the audit log" in told
     assert kinds() == [Kind.EXPIRED]
 
 

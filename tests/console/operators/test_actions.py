@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from django_shedlock import signals
-from django_shedlock.console.admin.past import KINDS
-from django_shedlock.console.cli import SUBCOMMANDS
-from django_shedlock.console.operators import ACTIONS, EXTEND, RELEASE, OperatorAction
+from django_shedlock.cli.command import subcommands
+from django_shedlock.console.admin.past import ACTION_LABELS
+from django_shedlock.console.models import ActionKind, LockAction
+from django_shedlock.console.operators import ACTIONS, EXTEND, RELEASE, AuditedAction
 from django_shedlock.locks.status import LockState
-from django_shedlock.models import ActionKind, LockRecord
+from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.testing import locked_in_memory
 from tests.support.durations import rounded_up
@@ -43,8 +44,8 @@ def told() -> Iterator[list[dict[str, Any]]]:
     signals.lock_force_extended.disconnect(hear)
 
 
-def action(locked_by: str | None = None) -> OperatorAction:
-    return OperatorAction(
+def action(locked_by: str | None = None) -> AuditedAction:
+    return AuditedAction(
         get_provider(), "job", locked_by, operator="ada", reason="pod is gone"
     )
 
@@ -124,8 +125,13 @@ def test_receiver_that_raises_breaks_nothing() -> None:
 def test_entry_of_the_table_is_all_that_an_action_needs(kind: ActionKind) -> None:
     """Its permission, its subcommand and its words in the trail come from there."""
     action = ACTIONS[kind]
-    permissions = [name for name, _ in LockRecord._meta.permissions]
+    permissions = [
+        f"{model._meta.app_label}.{name}"
+        for model in (LockRecord, LockAction)
+        for name, _ in model._meta.permissions
+    ]
     assert (action.kind, action.permission in permissions) == (kind, True)
-    assert KINDS[kind] == action.label
-    subcommands = [(each.name, each.help) for each in SUBCOMMANDS]
-    assert not action.help or (kind, action.help) in subcommands
+    assert ACTION_LABELS[kind] == action.label
+    found = subcommands().values()
+    helps = [(each.name, each.help) for each in found]
+    assert not action.help or (kind, action.help) in helps

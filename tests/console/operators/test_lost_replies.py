@@ -13,7 +13,8 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError
 from django.db import connections
 
-from django_shedlock.console.cli.base import ExitStatus
+from django_shedlock.cli.base import ExitStatus
+from django_shedlock.console.models import ActionResult, LockAction
 from django_shedlock.console.operators import (
     EXTEND,
     PAUSE,
@@ -21,11 +22,10 @@ from django_shedlock.console.operators import (
     RESUME,
     RUN,
     WITHDRAW,
-    OperatorAction,
+    AuditedAction,
 )
 from django_shedlock.locks.pauses import Pause
 from django_shedlock.locks.status import LockState
-from django_shedlock.models import ActionResult, LockAction
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from tests.support.bridges import Bridge, bridge
@@ -51,8 +51,8 @@ def to_server() -> Iterator[Bridge]:
             default.close()
 
 
-def action(locked_by: str | None = None) -> OperatorAction:
-    return OperatorAction(get_provider(), "job", locked_by, "ada", "the pod is gone")
+def action(locked_by: str | None = None) -> AuditedAction:
+    return AuditedAction(get_provider(), "job", locked_by, "ada", "the pod is gone")
 
 
 def updating(table: str = "shedlock") -> str:
@@ -165,7 +165,7 @@ def test_what_nobody_can_know_is_told(
     """If the record does not show it either, the answer says that nobody knows."""
     take("job")
     to_server.lose_replies_to(updating(), 2)
-    monkeypatch.setattr(OperatorAction, "look", lambda *of: None)
+    monkeypatch.setattr(AuditedAction, "look", lambda *of: None)
     answer = RELEASE.carry_out(action(), running=True)
     assert not answer
     told = (
@@ -194,7 +194,7 @@ def test_command_ends_with_1_if_nobody_knows(
     if name == "pause":
         assert force_release(get_provider(), "job")
     to_server.lose_replies_to(updating(), 2)
-    monkeypatch.setattr(OperatorAction, "look", lambda *of: None)
+    monkeypatch.setattr(AuditedAction, "look", lambda *of: None)
     with pytest.raises(CommandError, match="Nobody knows") as caught:
         run(name, "job", *rest)
     assert caught.value.returncode == ExitStatus.FAILED
@@ -218,7 +218,7 @@ def test_admin_tells_that_nobody_knows(
     client = operator("view_lockrecord", "release_lockrecord")
     lock = take("job")
     to_server.lose_replies_to(updating(), 2)
-    monkeypatch.setattr(OperatorAction, "look", lambda *of: None)
+    monkeypatch.setattr(AuditedAction, "look", lambda *of: None)
     page = confirm(client, "job", lock.locked_by).content.decode()
     assert "Nobody knows whether lock" in page
     assert "Nobody knows" in LogEntry.objects.get().change_message

@@ -16,41 +16,39 @@ from unittest.mock import patch
 import pytest
 from django.core.management import CommandError
 from django.db import DatabaseError, connection
-from django.test import override_settings
+from django.test import modify_settings, override_settings
 
 from django_shedlock import scheduler_lock
+from django_shedlock.beat.requests import carry_out_requests
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
+from django_shedlock.console.monitoring.findings import Kind
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators import (
     RUN,
     WITHDRAW,
     Answer,
-    OperatorAction,
+    AuditedAction,
+    audit,
     requests,
-    trail,
 )
-from django_shedlock.console.operators.requests import (
-    REQUEST_LIFETIME,
-    carry_out_requests,
-    find,
-    has_request,
-    request_of,
-    run_now,
-)
+from django_shedlock.console.operators.requests import request_of
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState, LockStatus
-from django_shedlock.models import (
-    ActionKind,
-    ActionResult,
-    LockAction,
-    LockRecord,
-    LockRun,
-)
+from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.base import LockQuery
-from django_shedlock.registry.catch_up import CATCH_UP_LOCK, last_catch_up
+from django_shedlock.registry import requests as registry_requests
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job
+from django_shedlock.registry.requests import (
+    CATCH_UP_LOCK,
+    REQUEST_LIFETIME,
+    has_request,
+    last_catch_up,
+)
+from django_shedlock.registry.requests import find_requests as find
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import held_elsewhere
@@ -58,6 +56,7 @@ from tests.models import Body
 from tests.support.commands import run
 from tests.support.durations import rounded_up
 from tests.support.jobs import DAILY, Jobs, make_late, only_jobs_of, ran, scheduled_jobs
+from tests.support.lateness import be_overdue
 from tests.support.locks import expire, force_release, pause, state, status_of, take
 from tests.support.processes import Parent, context, workers
 from tests.support.waiting import PATIENCE
@@ -80,7 +79,7 @@ def jobs() -> Iterator[Jobs]:
 def ask(name: str = "report", **more: Any) -> Answer:
     by = {"operator": "ada", "reason": "the mail was lost"}
     provider = get_provider()
-    return RUN.carry_out(OperatorAction(provider, name, **{**by, **more}))
+    return RUN.carry_out(AuditedAction(provider, name, **{**by, **more}))
 
 
 def carry_out() -> list[tuple[LockStatus, Answer]]:
@@ -114,7 +113,7 @@ def only_row() -> LockAction:
 
 
 def test_request_waits_for_a_catch_up() -> None:
-    """Nothing runs where a request is made: it is on the record, and in the trail."""
+    """Nothing runs where a request is made: it is on the record, and in the audit."""
     answer = ask()
     assert answer.result is ActionResult.REQUESTED
     assert (
@@ -222,10 +221,7 @@ def test_failure_that_tells_nothing_is_written() -> None:
 
     ask("mute")
     ask("report")
-    assert [answer.result for _, answer in carry_out()] == [
-        ActionResult.FAILED,
-        ActionResult.DONE,
-    ]
+    assert [triggered.has_failed for _, triggered in carry_out()] == [True, False]
 
 
 def test_oldest_request_comes_first() -> None:
@@ -276,11 +272,11 @@ def come_between(monkeypatch: pytest.MonkeyPatch, step: Callable[[], Any]) -> No
     """Let the step come after a host has read the requests, and before it starts."""
 
     def after_the_step(provider: str) -> Any:
-        monkeypatch.setattr(requests, "named_jobs", named_jobs)
+        monkeypatch.setattr(registry_requests, "named_jobs", named_jobs)
         step()
         return named_jobs(provider)
 
-    monkeypatch.setattr(requests, "named_jobs", after_the_step)
+    monkeypatch.setattr(registry_requests, "named_jobs", after_the_step)
 
 
 @pytest.mark.parametrize("name", ["report", "tidy"])
@@ -389,8 +385,8 @@ def test_job_that_cannot_begin_is_tried_once(caplog: pytest.LogCaptureFixture) -
         raise InvalidLockConfiguration("the lease is too short")
 
     with patch.object(Job, "start", refuse):
-        [(_, answer)] = carry_out()
-    assert answer.result is ActionResult.FAILED
+        [(_, triggered)] = carry_out()
+    assert triggered.has_failed
     assert "the lease is too short" in caplog.text
     assert asked_for() == []
 
@@ -403,8 +399,8 @@ def test_store_that_fails_leaves_the_request() -> None:
         raise LockProviderError("the store is away")
 
     with patch.object(Job, "start", fail):
-        [(_, answer)] = carry_out()
-    assert answer.result is ActionResult.FAILED
+        [(_, triggered)] = carry_out()
+    assert triggered.has_failed
     assert asked_for() == ["report"]
 
 
@@ -491,7 +487,7 @@ def test_request_that_was_carried_out_is_not_withdrawn(jobs: Jobs) -> None:
     jobs.report()
     ask()
     seen = status_of(get_provider(), "report")
-    withdrawn = OperatorAction(get_provider(), "report", operator="bob")
+    withdrawn = AuditedAction(get_provider(), "report", operator="bob")
     too_late = replace(WITHDRAW, obstacles=lambda *arguments: {})
     assert len(carry_out()) == 1
     answer = too_late.carry_out(withdrawn, seen)
@@ -538,7 +534,7 @@ def test_skipped_trigger_leaves_the_request() -> None:
 
 
 def test_unprintable_operator_is_written() -> None:
-    """What the store can't keep is replaced, on the record and in the trail."""
+    """What the store can't keep is replaced, on the record and in the audit."""
     ask(operator="ada\0", reason="\udc80" + "y" * 3000)
     job = status_of(get_provider(), "report").job
     assert job.asked_by == only_row().operator == "ada\\0"
@@ -594,11 +590,11 @@ def test_request_needs_no_trail(caplog: pytest.LogCaptureFixture) -> None:
     assert "Lock 'fetch', overdue since" in told
     assert "ada asked for it: the mail was lost" in told
     assert sorted(ran) == ["fetch", "report"]
-    assert "The trail of operators' actions lacks one on lock 'report'" in caplog.text
+    assert "The audit log lacks an action on lock 'report'" in caplog.text
 
 
 class TestTrigger:
-    """``shedlock trigger`` runs here and now, with the trail."""
+    """``shedlock trigger`` runs here and now, with the audit."""
 
     def test_run_is_written(self) -> None:
         """With its reason and its result."""
@@ -636,12 +632,12 @@ class TestTrigger:
         def fail(*args: Any, **values: Any) -> Any:
             raise DatabaseError("the database is away")
 
-        monkeypatch.setattr(trail, "insert_action", fail)
+        monkeypatch.setattr(audit, "insert_action", fail)
         failure = pytest.raises(ZeroDivisionError)
         with nullcontext() if name == "report" else failure:
             assert "has run, for" in run("trigger", name)
         assert ran == [name]
-        assert "The trail of operators' actions lacks one" in caplog.text
+        assert "The audit log lacks an action" in caplog.text
 
     def test_failure_is_written_and_raised(self) -> None:
         """The operator sees the exception, and the trail has it."""
@@ -667,19 +663,24 @@ class TestTrigger:
         def fail(*args: Any) -> bool:
             raise LockProviderError("the store is away")
 
-        action = OperatorAction(get_provider(), "report", operator="bob")
-        with patch.object(Job, "start", fail), pytest.raises(LockProviderError):
-            run_now(action, Job("report", ran.clear))
-        assert LockAction.objects.get(operator="bob").result == ActionResult.FAILED
+        with (
+            patch.object(Job, "start", fail),
+            pytest.raises(CommandError, match="store is away"),
+        ):
+            run("trigger", "report")
+        action = LockAction.objects.latest("pk")
+        assert action.result == ActionResult.FAILED
         assert len(carry_out()) == 1
         assert ran == ["report"]
 
     def test_exit_with_0_is_no_failure(self) -> None:
         """As commands end that call sys.exit()."""
 
-        action = OperatorAction(get_provider(), "report")
-        with pytest.raises(SystemExit):
-            run_now(action, Job("report", sys.exit, args=(0,)))
+        def succeed(*args: Any, **by: Any) -> bool:
+            raise SystemExit(0)
+
+        with patch.object(Job, "start", succeed):
+            assert "The job of lock 'report' has run" in run("trigger", "report")
         assert only_row().result == ActionResult.DONE
 
 
@@ -717,4 +718,16 @@ def test_each_request_is_carried_out_once() -> None:
         carried_out = [racer.result() for racer in racers]
     assert sum(carried_out) == REQUESTS
     assert Body.objects.count() == REQUESTS
+    assert asked_for() == []
+
+
+def test_request_needs_the_beat() -> None:
+    """Without its app nobody would run the job, so nothing is promised."""
+    run("catch-up")  # so there is a record
+    be_overdue("fetch")
+    with modify_settings(INSTALLED_APPS={"remove": "django_shedlock.beat"}):
+        assert "INSTALLED_APPS lacks django_shedlock.beat" in ask().detail
+        [found] = Search().of_locks(get_provider(), ["fetch"])["fetch"]
+    assert found.kind is Kind.OVERDUE
+    assert found.command.endswith("shedlock trigger fetch")
     assert asked_for() == []

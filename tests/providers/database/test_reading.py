@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from django_shedlock.locks.patterns import matches_any
 from django_shedlock.models import LockRecord
-from django_shedlock.providers.base import LockQuery, matches_any
+from django_shedlock.providers.base import LockQuery
 from django_shedlock.providers.database.reading import may_match
 from django_shedlock.sql.fields import DatabaseNow
 

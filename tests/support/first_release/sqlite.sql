@@ -7,6 +7,9 @@ CREATE TABLE "shedlock_notice" ("provider" character varying(100) NOT NULL PRIMA
 -- Create model LockAction
 --
 CREATE TABLE "shedlock_action" ("id" integer NOT NULL PRIMARY KEY AUTOINCREMENT, "name" character varying(255) NOT NULL, "provider" varchar(100) NOT NULL, "kind" varchar(20) NOT NULL, "operator" varchar(255) NOT NULL, "reason" text NOT NULL, "locked_by" varchar(255) NOT NULL, "began" datetime NOT NULL, "ended" datetime NOT NULL, "result" varchar(20) NOT NULL, "detail" text NOT NULL, "facts" text NOT NULL, "until" datetime NULL);
+CREATE INDEX "shedlock_action_name" ON "shedlock_action" ("name", "provider", "id");
+COMMIT;
+BEGIN;
 --
 -- Create model LockRecord
 --
@@ -15,7 +18,6 @@ CREATE TABLE "shedlock" ("name" character varying(255) NOT NULL PRIMARY KEY, "lo
 -- Create model LockRun
 --
 CREATE TABLE "shedlock_run" ("id" integer NOT NULL PRIMARY KEY AUTOINCREMENT, "name" character varying(255) NOT NULL, "provider" varchar(100) NOT NULL, "locked_by" character varying(255) NOT NULL UNIQUE, "host" varchar(255) NOT NULL, "pid" bigint NULL, "fencing_token" bigint NULL, "started" datetime NULL, "ended" datetime NOT NULL, "duration" bigint NULL, "outcome" varchar(20) NOT NULL, "exception_type" varchar(255) NOT NULL, "exception_message" text NOT NULL, "exception_traceback" text NOT NULL, "lost_at" datetime NULL, "trigger" varchar(20) NOT NULL, "operator" varchar(255) NOT NULL, "reason" text NOT NULL);
-CREATE INDEX "shedlock_action_name" ON "shedlock_action" ("name", "provider", "id");
 CREATE INDEX "shedlock_run_name" ON "shedlock_run" ("name", "provider", "id");
 CREATE INDEX "shedlock_run_outcome" ON "shedlock_run" ("outcome", "id");
 CREATE INDEX "shedlock_run_host" ON "shedlock_run" ("host", "id");

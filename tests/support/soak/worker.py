@@ -25,10 +25,10 @@ from django_shedlock import (
     hold,
     scheduler_lock,
 )
-from django_shedlock.console.operators import RELEASE, OperatorAction
+from django_shedlock.beat.catch_up import catch_up
+from django_shedlock.console.operators import RELEASE, AuditedAction
 from django_shedlock.locks.lock import Lock
 from django_shedlock.providers import get_provider
-from django_shedlock.registry.catch_up import catch_up
 from django_shedlock.signals import lock_not_acquired, lock_released
 from tests.models import ElementSet, FencedWrite
 from tests.support.element_sets import Guard
@@ -226,7 +226,7 @@ class SoakWorker:
         for holder in holders:
             self.journal.write("force", holder=holder)
             with self.watch.call("force release"):
-                action = OperatorAction(provider, name, holder, "soak", "to see it")
+                action = AuditedAction(provider, name, holder, "soak", "to see it")
                 if RELEASE.carry_out(action, running=True):
                     self.journal.write("forced", holder=holder)
 

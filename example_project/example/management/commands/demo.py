@@ -19,7 +19,7 @@ from example.rounds import Rounds
 from example.screen import Screen
 from example.workers import WorkerFailed, workers
 
-ADDRESS = "http://127.0.0.1:8000/admin/django_shedlock/lockrecord/"
+ADDRESS = "http://127.0.0.1:8000/admin/shedlock_console/lockrecord/"
 INTERRUPTED = 130
 """The exit status that shells give to Ctrl-C."""
 

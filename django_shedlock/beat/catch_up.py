@@ -1,0 +1,168 @@
+"""Run overdue jobs, once."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django_shedlock import conf
+from django_shedlock.clocks import aware
+from django_shedlock.execution.cancellation import is_ending
+from django_shedlock.locks.configuration import (
+    LockConfiguration,
+    default_duration,
+    full_name,
+)
+from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.status import LockState, LockStatus, is_success
+from django_shedlock.providers.base import LockProvider, LockQuery
+from django_shedlock.registry.discovery import named_jobs
+from django_shedlock.registry.jobs import Job
+from django_shedlock.registry.requests import CATCH_UP_LOCK
+from django_shedlock.schedules.cron import Schedule
+from django_shedlock.schedules.state import Start, Trigger
+from django_shedlock.signals import logger
+
+# Note [Other time zones]
+# Hosts may read one schedule in several time zones. If each registered its own, no tick
+# would ever be late; if each ran the job for its own ticks, it would run too often. The
+# scheduler's time zone counts: its next start writes that into the record.
+
+# Note [Expired locks]
+# If a lease is over without a release, the worker died, or its job still runs: a
+# sync body does not end with its lease, also with keep_alive, so nobody can tell. The
+# next tick acquires the lock, as that is what a lease means. A catch-up has time: it
+# leaves the job alone until an operator has looked, and has released that very
+# acquisition. If a scheduler has acquired the lock since, it stays held.
+
+
+class Result(StrEnum):
+    """The result for an overdue job."""
+
+    SUCCEEDED = "ran"
+    DUE = "would run"
+    FAILED = "failed"
+    SKIPPED = (
+        "was skipped: another worker runs it, or has already caught up, or "
+        "lock_at_least_for keeps its lock"
+    )
+    EXPIRED = (
+        "is not run: its lease is over, but its lock was never released, so it may "
+        "still be running, see `python manage.py shedlock show`"
+    )
+    UNKNOWN = (
+        "can't be started from here: no such job is known here, or it needs arguments"
+    )
+    ELSEWHERE = (
+        "is left to other hosts: here its ticks are counted in another time zone, see "
+        "SHEDLOCK_CRONTAB_TIME_ZONE"
+    )
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """An overdue job, since when it was overdue, and the result."""
+
+    name: str
+    overdue_since: datetime
+    result: Result
+    error: BaseException | None = None
+
+
+def catch_up(
+    provider: LockProvider,
+    *,
+    release_expired: Callable[[LockStatus], bool] | None = None,
+    dry_run: bool = False,
+) -> Iterator[CaughtUp]:
+    """
+    Run each overdue job of the provider once, under its lock, one after the other.
+
+    Only its newest past tick is run, and no tick twice. A known job that was never run
+    counts from now on. A job whose scheduler counts in another time zone is left to
+    other hosts. A job whose lock has expired is run only if ``release_expired``, which
+    gets the lock's status and may release it, returns true. With ``dry_run`` nothing is
+    changed, only told. With ``SHEDLOCK_ENABLED = False`` nothing is done. Raises
+    ``LockProviderError`` if the store fails.
+    """
+    if not conf.ENABLED.value:
+        return
+    if not dry_run:
+        note_catch_up(provider)
+    # Entries of CRONJOBS may share a lock, so it may have several jobs.
+    jobs: dict[str, dict[Schedule, Job]] = defaultdict(dict)
+    for job in named_jobs(provider.alias):
+        if job.schedule is not None:
+            jobs[job.full_name][job.schedule] = job
+    if not dry_run:
+        registered = provider.statuses(LockQuery(names=jobs))
+        counted = {status.name: status.schedule for status in registered}
+        for name, schedules in jobs.items():
+            before = counted.get(name)
+            # See Note [Other time zones].
+            if before is None or not any(map(before.has_ticks_of, schedules)):
+                provider.register(name, list(schedules)[-1])
+    grace = default_duration(conf.GRACE)
+    for status in list(provider.statuses(LockQuery(overdue_by=grace))):
+        since = status.overdue_since(grace)
+        # The statement that acquires the lock decides again.
+        if since is None or not status.may_catch_up(grace):
+            continue
+        found, error = _find(status, jobs.get(status.name, {})), None
+        if not isinstance(found, Result):
+            is_expired = status.state is LockState.EXPIRED
+            if is_expired and not (release_expired and release_expired(status)):
+                found = Result.EXPIRED
+            elif dry_run:
+                found = Result.DUE
+            else:
+                found, error = _run(status.name, found)
+        yield CaughtUp(status.name, since, found, error)
+
+
+def note_catch_up(provider: LockProvider) -> None:
+    """Write onto a record of its own that a catch-up is seen now."""
+    configuration = LockConfiguration(full_name(CATCH_UP_LOCK), timedelta(minutes=1))
+    lock = Lock(provider, configuration, opens_run=False)
+    if provider.acquire(lock) is None:  # else another host writes it now
+        provider.release(lock)
+
+
+def _find(status: LockStatus, jobs: Mapping[Schedule, Job]) -> Job | Result:
+    counted = status.schedule
+    if counted is None:
+        return Result.UNKNOWN
+    similar = [schedule for schedule in jobs if schedule.has_ticks_of(counted)]
+    # Hosts may call one time zone by two names, as UTC and Etc/UTC.
+    now = aware(status.clock)
+    newest = next(counted.ticks_until(now))
+    for schedule in similar:
+        if next(schedule.ticks_until(now)) == newest:
+            job = jobs[schedule]
+            return Result.UNKNOWN if job.needs_arguments else job
+    if not similar:
+        return Result.UNKNOWN
+    logger.warning(
+        "The overdue job of lock %r is not run from here: its ticks are counted in %s, "
+        "but here in %s. For entries of CRONJOBS, set SHEDLOCK_CRONTAB_TIME_ZONE alike "
+        "on all hosts. If the time zone has changed, the next start by the scheduler "
+        "settles it.",
+        status.name,
+        counted.time_zone,
+        similar[0].time_zone,
+    )
+    return Result.ELSEWHERE
+
+
+def _run(name: str, job: Job) -> tuple[Result, BaseException | None]:
+    try:
+        was_executed = job.start(Start(Trigger.CATCH_UP))
+    except (Exception, SystemExit) as error:  # the other overdue jobs must run as well
+        if is_success(error):
+            return Result.SUCCEEDED, None
+        if is_ending(error):
+            raise
+        logger.exception("The overdue job of lock %r failed.", name)
+        return Result.FAILED, error
+    return Result.SUCCEEDED if was_executed else Result.SKIPPED, None

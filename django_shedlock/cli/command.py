@@ -1,0 +1,131 @@
+"""``manage.py shedlock``: its subcommands, their common options, and their errors."""
+
+import os
+import sys
+from argparse import SUPPRESS, ArgumentParser
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+from django.db import Error
+from django.utils.connection import ConnectionDoesNotExist
+
+from django_shedlock.cli.base import ExitStatus, Subcommand
+from django_shedlock.cli.history import History
+from django_shedlock.cli.listing import Listing
+from django_shedlock.cli.operators import Extend, Release
+from django_shedlock.cli.prune import Prune
+from django_shedlock.cli.run import Run
+from django_shedlock.cli.show import Show
+from django_shedlock.cli.trigger import TriggerJob
+from django_shedlock.exceptions import (
+    InvalidLockConfiguration,
+    LockProviderError,
+    ShedLockError,
+)
+from django_shedlock.providers import get_provider
+from django_shedlock.sql.errors import is_missing_table, migrate_command
+
+
+def subcommands() -> dict[str, type[Subcommand]]:
+    """
+    Return all subcommands by name, in the order in which ``--help`` shows them.
+
+    The config of an app may have ``shedlock_subcommands()``, which returns classes.
+    One that has the name of a subcommand of the core takes its place.
+    """
+    of_core: list[type[Subcommand]] = [
+        *(Listing, Show, History, Release, Extend, Prune, Run, TriggerJob)
+    ]
+    found = {each.name: each for each in of_core}
+    for config in apps.get_app_configs():
+        if hasattr(config, "shedlock_subcommands"):
+            found |= {each.name: each for each in config.shedlock_subcommands()}
+    return found
+
+
+PROVIDER_HELP = (
+    'alias in SHEDLOCK_PROVIDERS; by default "default", and for `check` all of them'
+)
+
+
+def _add_common_options(parser: ArgumentParser) -> None:
+    common = parser.add_argument_group(
+        "common options", "These may also stand before the subcommand."
+    )
+    # After the subcommand an option replaces the same one before it.
+    add = partial(common.add_argument, default=SUPPRESS)
+    add("--provider", help=PROVIDER_HELP)
+    add("-v", "--verbosity", type=int, choices=[0, 1, 2, 3])
+    add("--settings", metavar="MODULE")
+    add("--pythonpath", metavar="FOLDER")
+    for option in ("--no-color", "--force-color"):
+        add(option, action="store_true")
+    add(
+        "--traceback",
+        action="store_true",
+        help="raise a command's error with its traceback; `show` and `history` also "
+        "print those of the runs",
+    )
+
+
+class Command(BaseCommand):
+    """``manage.py shedlock SUBCOMMAND``."""
+
+    help = "Shows the locks of scheduled jobs, and releases or extends them."
+    requires_system_checks: Any = []
+    epilog = (
+        "Exit statuses: 0, done; 1, a job failed, or `check` found something; 2, wrong "
+        "arguments or settings, or `check` found that no job can run; 3, the lock's "
+        "job is running; 4, there is no such lock or job; 5, the lock is not held; 6, "
+        "a mail could not be sent; 7, the job is paused; 125, the store failed. `run` "
+        "exits with the status of its command."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.epilog = self.epilog
+        parser.add_argument("--provider", help=PROVIDER_HELP)
+        commands = parser.add_subparsers(required=True, metavar="COMMAND")
+        for subcommand in subcommands().values():
+            own = commands.add_parser(
+                subcommand.name,
+                help=subcommand.help,
+                formatter_class=DjangoHelpFormatter,
+            )
+            subcommand.add_arguments(own)
+            own.set_defaults(subcommand=subcommand)
+            _add_common_options(own)
+
+    def handle(
+        self,
+        *args: Any,
+        subcommand: type[Subcommand],
+        provider: str | None,
+        **options: Any,
+    ) -> None:
+        wrong = (InvalidLockConfiguration, ImproperlyConfigured, ConnectionDoesNotExist)
+        try:
+            made = subcommand(self.stdout, self.stderr, self.style)
+            made.handle(provider, **options)
+        except wrong as error:
+            raise CommandError(error, returncode=ExitStatus.WRONG_CALL) from error
+        except LockProviderError as error:
+            raise CommandError(error, returncode=ExitStatus.STORE_FAILED) from error
+        except ShedLockError as error:
+            raise CommandError(error, returncode=ExitStatus.FAILED) from error
+        except Error as error:
+            told = f"The database failed: {str(error).strip()}"
+            if is_missing_table(error):
+                using = str(get_provider(provider or "default").history_database)
+                migrate = migrate_command(using)
+                told = f"A table is missing in database {using!r}. Run `{migrate}`."
+            raise CommandError(told, returncode=ExitStatus.STORE_FAILED) from error
+        except BrokenPipeError:
+            # Otherwise Python fails again at its end, when it flushes the rest.
+            with suppress(OSError), Path(os.devnull).open("w") as nothing:
+                os.dup2(nothing.fileno(), self.stdout.fileno())
+            sys.exit(ExitStatus.UNREAD)

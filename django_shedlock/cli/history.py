@@ -1,0 +1,159 @@
+"""``manage.py shedlock history``."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from django.core.management.color import Style
+from django.utils.text import Truncator
+
+from django_shedlock.cli import base, json_output, terminal
+from django_shedlock.clocks import local_text
+from django_shedlock.durations import format_measured
+from django_shedlock.locks.patterns import WILDCARD
+from django_shedlock.locks.status import RunOutcome
+from django_shedlock.models import LockRun, LockRunQuerySet
+from django_shedlock.providers.base import LockProvider, LockQuery
+from django_shedlock.providers.database.reading import may_match
+from django_shedlock.sql.connections import read_here, run_here
+
+RUN_COLUMNS = (
+    *("started", "lost_at", "ended", "duration", "locked_by", "host", "pid"),
+    *("fencing_token", "exception_type", "exception_message"),
+    *("exception_traceback", "trigger", "operator", "reason"),
+)
+"""A run's columns in JSON, beside its name and outcome."""
+RUN_BATCH_SIZE = 500
+
+
+class History(base.Subcommand):
+    """Shows runs."""
+
+    name = "history"
+    help = "show the last runs, the newest first"
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        base.add_names(parser)
+        parser.add_argument(
+            "--outcome", choices=[outcome.value for outcome in RunOutcome]
+        )
+        base.add_switch(
+            parser,
+            "--attention",
+            "only runs that failed, lost their lock, or were abandoned",
+        )
+        base.add_duration(
+            parser, "--since", "only runs that ended no longer ago than this"
+        )
+        parser.add_argument(
+            "--limit",
+            type=base.positive,
+            default=20,
+            help="show no more runs; 20 by default",
+        )
+        base.add_output(parser)
+
+    def run(
+        self,
+        provider: LockProvider,
+        *,
+        name: list[str],
+        outcome: str | None,
+        attention: bool,
+        since: timedelta | None,
+        limit: int,
+        json: bool,
+        wide: bool,
+        traceback: bool,
+        **options: Any,
+    ) -> None:
+        all_runs = LockRun.objects.using(base.history_database(provider))
+        runs = all_runs.filter(provider=provider.alias)
+        if attention:
+            runs = runs.exclude(outcome=RunOutcome.SUCCEEDED)
+        if outcome is not None:
+            runs = runs.filter(outcome=outcome)
+        if since is not None:
+            runs = runs.since(since)
+        runs = runs if json or traceback else runs.defer("exception_traceback")
+        found = list(islice(_iter_runs(runs, name, limit + 1), limit + 1))
+        shown = found[:limit]
+        for each in set(name).difference(run.name for run in shown):
+            # A lock that has been pruned, or has no such run, is not unknown.
+            known = all_runs.of_lock(each, provider.alias)
+            if not WILDCARD.search(each) and not run_here(known.exists, runs.db):
+                base.find_status(provider, each)
+        if json:
+            json_output.write_json(self.stdout, map(run_as_dict, shown))
+        elif shown:
+            self.write(runs_table(self.style, shown, wide=wide, traceback=traceback))
+            if len(found) > limit:
+                self.write("There are more runs: see --limit.")
+        else:
+            is_filtered = name or outcome or attention or since
+            self.write("There are no such runs." if is_filtered else "No runs yet.")
+
+
+def _iter_runs(
+    runs: LockRunQuerySet, names: Sequence[str], expected: int
+) -> Iterator[Any]:
+    # The newest first. Where all that is read matches, no more is read than is shown.
+    size = RUN_BATCH_SIZE if any(map(WILDCARD.search, names)) else expected
+    runs = runs.filter(may_match(names)).order_by("-pk")
+    is_wanted = LockQuery(patterns=tuple(names)).accepts_name
+    page, read = runs, list[Any]()
+    while read := read_here(page[:size], runs.db):
+        yield from (run for run in read if is_wanted(run.name))
+        if len(read) < size:
+            return
+        page = runs.filter(pk__lt=read[-1].pk)
+
+
+def runs_table(
+    style: Style,
+    runs: Sequence[Any],
+    *,
+    wide: bool,
+    traceback: bool,
+    named: bool = True,
+) -> str:
+    """
+    Return a table of runs, with the names of their locks or without.
+
+    With ``traceback``, the tracebacks of those that have one are below it.
+    """
+    rows = []
+    for run in runs:
+        started = run.started and terminal.instant(run.started, wide=wide)
+        row: dict[str, str | terminal.Cell] = {"STARTED": started or ""}
+        if named:
+            row["NAME"] = terminal.lock_name(run.name, wide=wide)
+        row["OUTCOME"] = terminal.coloured(run.outcome)
+        took = run.duration
+        row["DURATION"] = "" if took is None else format_measured(took)
+        told = run.exception_type.rpartition(".")[2]
+        if wide:
+            row["LOCKED BY"] = run.locked_by
+            told = f"{run.exception_type}: {run.exception_message}" if told else ""
+        row["EXCEPTION"] = Truncator(told).chars(100)
+        rows.append(row)
+    parts = [terminal.table(style, rows)]
+    for run in runs if traceback else ():
+        if run.exception_traceback:
+            at = local_text(run.started or run.ended)
+            title = terminal.printable(f"{run.name}, {at}:")
+            lines = map(terminal.printable, run.exception_traceback.splitlines())
+            parts.append("\n".join([title, *lines]))
+    return "\n\n".join(parts)
+
+
+def run_as_dict(run: Any) -> dict[str, Any]:
+    """Return a run as JSON shows it."""
+    return {
+        "name": run.name,
+        "outcome": run.outcome,
+        **{column: getattr(run, column) for column in RUN_COLUMNS},
+    }

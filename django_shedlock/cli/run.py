@@ -1,0 +1,127 @@
+"""``manage.py shedlock run``."""
+
+import sys
+from argparse import ArgumentParser
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django_shedlock.cli import base
+from django_shedlock.clocks import host_now
+from django_shedlock.durations import format_duration
+from django_shedlock.locks.configuration import ZERO, make_request, make_schedule
+from django_shedlock.processes.run import run_command
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.schedules.state import Start, Trigger
+
+
+class Run(base.Subcommand):
+    """Runs any program under a lock, and keeps the lock alive."""
+
+    name = "run"
+    help = "run a command under a lock, or skip it"
+    epilog = (
+        "The exit status is the command's own. If a signal ended it, 128 plus the "
+        "signal's number; 2, wrong arguments or settings; 123, the lock was lost, so "
+        "the command was ended; 125, the store failed, so the command did not run; 126 "
+        "and 127, as in a shell, the command can't be started, or is not found."
+    )
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        parser.usage = "%(prog)s NAME [options] -- COMMAND [ARGS ...]"
+        parser.epilog = cls.epilog
+        parser.add_argument("name", metavar="NAME", help="of the lock")
+        parser.add_argument("--lock-at-most-for", metavar="DURATION")
+        parser.add_argument("--lock-at-least-for", metavar="DURATION")
+        parser.add_argument(
+            "--wait",
+            metavar="DURATION",
+            default="0s",
+            help="how long to wait for a lock that is held; 0s by default",
+        )
+        parser.add_argument(
+            "--schedule",
+            metavar="EXPRESSION",
+            help='run each tick of a cron expression once, as in "*/15 * * * *"',
+        )
+        parser.add_argument(
+            "--time-zone",
+            metavar="ZONE",
+            help="of the schedule; TIME_ZONE of the settings if not given",
+        )
+        base.add_switch(
+            parser,
+            "--force",
+            "run even if the tick has been run, or if lock_at_least_for keeps the lock",
+        )
+        base.add_duration(
+            parser,
+            "--jitter",
+            "start after a random delay of at most this; 0s by default",
+            ZERO,
+        )
+        parser.add_argument(
+            "--on-skip-exit",
+            metavar="STATUS",
+            type=int,
+            default=0,
+            help="the exit status if the lock is held; 0 by default",
+        )
+        base.add_duration(
+            parser,
+            "--grace",
+            "time between SIGTERM and SIGKILL if the lock is lost; 10s by default",
+            timedelta(seconds=10),
+        )
+        parser.add_argument("command", metavar="COMMAND", nargs="+")
+
+    def run(
+        self,
+        provider: LockProvider,
+        *,
+        name: str,
+        command: list[str],
+        schedule: str | None,
+        time_zone: str | None,
+        force: bool,
+        jitter: timedelta,
+        grace: timedelta,
+        on_skip_exit: int,
+        **options: Any,
+    ) -> None:
+        if not command[0]:
+            raise base.WrongCall("COMMAND must not be empty.")
+        if on_skip_exit not in range(256):
+            raise base.WrongCall("--on-skip-exit must be from 0 to 255.")
+        if time_zone is not None and schedule is None:
+            raise base.WrongCall("--time-zone needs a --schedule.")
+        of_lock = ("lock_at_most_for", "lock_at_least_for", "wait")
+        request = make_request(name, {option: options[option] for option in of_lock})
+        ticks = make_schedule(name, schedule, time_zone)
+        start = Start(Trigger.OPERATOR) if force else Start()
+        if jitter and ticks is not None:
+            if jitter >= ticks.interval:
+                raise base.WrongCall(
+                    f"--jitter ({format_duration(jitter)}) must be shorter than the "
+                    "shortest time between two ticks of the --schedule "
+                    f"({format_duration(ticks.interval)})."
+                )
+            if not force:  # after the jitter, it still runs the tick of this instant
+                start = Start(asked_at=host_now())
+        request = replace(
+            request,
+            provider=provider.alias,
+            keep_alive=True,
+            schedule=ticks,
+            start=start,
+        )
+        sys.exit(
+            run_command(
+                command,
+                request,
+                grace=grace,
+                jitter=jitter,
+                on_skip_exit=on_skip_exit,
+            )
+        )

@@ -1,0 +1,174 @@
+"""``manage.py shedlock show``."""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import Error
+
+from django_shedlock import conf
+from django_shedlock.cli import base, json_output, terminal
+from django_shedlock.cli.history import run_as_dict, runs_table
+from django_shedlock.clocks import aware, local_text
+from django_shedlock.durations import format_measured, format_seconds
+from django_shedlock.locks.configuration import default_duration
+from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
+from django_shedlock.models import LockRun
+from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.registry.discovery import known_jobs
+from django_shedlock.sql.connections import read_here
+from django_shedlock.sql.errors import describe
+
+
+class Show(base.Subcommand):
+    """Shows all that is known of a lock."""
+
+    name = "show"
+    runs: list[LockRun] | None = None
+    run_limit = 5
+    help = "show all that is known of one lock"
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        parser.add_argument("name", help="of the lock")
+        base.add_output(parser)
+
+    def run(
+        self,
+        provider: LockProvider,
+        *,
+        name: str,
+        json: bool,
+        wide: bool,
+        traceback: bool,
+        **options: Any,
+    ) -> None:
+        self.provider: LockProvider = provider
+        self.wide: bool = wide
+        self.status: LockStatus = base.find_status(provider, name)
+        self.read_past(provider.history_database)
+        job = known_jobs(provider.alias).get(name)
+        description, runbook = (job.description, job.runbook) if job else ("", "")
+        if json:
+            about = {"description": description, "runbook": runbook}
+            self.write(json_output.as_json({**about, **self.as_dict()}))
+            return
+        lines = self.first_lines()
+        facts = [("About", description), ("Runbook", runbook)]
+        told = [each for each in facts if each[1]]
+        for title, fact in [*_facts(provider, self.status), *told]:
+            text, role = (fact, "") if isinstance(fact, str) else fact
+            shown_title = terminal.styled(self.style, "MIGRATE_LABEL", f"{title:<12}")
+            text = terminal.styled(self.style, role, terminal.printable(text))
+            lines.append(shown_title + text)
+        if self.runs:
+            how = {"wide": wide, "traceback": traceback}
+            lines += ["", runs_table(self.style, self.runs, **how, named=False)]
+        elif self.runs is not None:
+            lines += ["", "No runs yet."]
+        self.write("\n".join([*lines, *self.last_lines()]))
+
+    def read_past(self, using: str | None) -> None:
+        """Read what the lock's past shows; ``None`` without a history."""
+        if using is None:
+            return
+        try:
+            self.read_history(using)
+        except Error as error:
+            if isinstance(self.provider, DatabaseLockProvider):
+                raise
+            self.stderr.write(
+                f"The history in database {using!r} can't be read: {describe(error)}"
+            )
+
+    def read_history(self, using: str) -> None:
+        """Read the last runs."""
+        runs = LockRun.objects.using(using).of_lock(
+            self.status.name, self.provider.alias
+        )
+        self.runs = read_here(runs.order_by("-pk")[: self.run_limit], using)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the lock as JSON shows it."""
+        grace = default_duration(conf.GRACE)
+        return {
+            **json_output.status_as_dict(self.status, grace),
+            "runs": [run_as_dict(run) for run in self.runs or ()],
+        }
+
+    def first_lines(self) -> list[str]:
+        """Return the lines above the facts."""
+        return []
+
+    def last_lines(self) -> list[str]:
+        """Return the lines below the runs."""
+        return []
+
+
+Fact = tuple[str, str | terminal.Cell]
+"""A title, and what stands after it."""
+
+
+def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:
+    yield "Lock", status.name
+    yield "Provider", provider.alias
+    yield "State", terminal.coloured(status.state)
+    if status.unreadable:
+        return
+    if status.locked_by:
+        yield from _holder(status)
+        yield "Token", str(status.fencing_token)
+    yield from _runs(status)
+    ticks = status.schedule_state
+    if ticks.schedule is not None:
+        yield "Schedule", str(ticks.schedule)
+        yield "Last tick", local_text(ticks.tick) if ticks.tick else "none has begun"
+        if status.next_tick is not None:
+            yield "Next tick", local_text(status.next_tick)
+        since = status.overdue_since(default_duration(conf.GRACE))
+        if since is not None:
+            yield "Overdue", terminal.Cell(f"since {local_text(since)}", "ERROR")
+
+
+def _holder(status: LockStatus) -> Iterator[Fact]:
+    is_held = status.state.is_held
+    if status.pause is not None:
+        yield "Paused by", status.pause.operator
+        yield "Reason", status.pause.reason
+    else:
+        yield "Locked by", status.locked_by
+    since = f", {format_seconds(status.held_for)} ago" if is_held else ""
+    yield "Locked at", f"{local_text(status.locked_at)}{since}"
+    if is_held and status.heartbeat_at is not None:
+        age = format_seconds(aware(status.clock) - aware(status.heartbeat_at))
+        yield "Heartbeat", f"{local_text(status.heartbeat_at)}, {age} ago"
+    if status.is_endless:
+        yield "Until", "it is resumed"
+    elif is_held:
+        left = f"in {format_seconds(status.remaining)}, unless it is extended"
+        yield "Until", f"{local_text(status.lock_until)}, {left}"
+    elif status.state.may_run:
+        yield "Expired at", local_text(status.lock_until)
+
+
+def _runs(status: LockStatus) -> Iterator[Fact]:
+    job = status.job
+    if status.state is LockState.RUNNING:
+        yield "Running for", format_seconds(status.held_for)
+    if job.usual_duration is not None:
+        yield "Usually", format_measured(job.usual_duration)
+    if job.outcome:
+        took = job.last_duration
+        how = [] if took is None else [f"after {format_measured(took)}"]
+        how += [f"at {local_text(job.ended_at)}"] if job.ended_at else []
+        text, role = terminal.coloured(job.outcome)
+        yield "Last run", terminal.Cell(", ".join([text, *how]), role)
+    if job.failures > 1:
+        yield "Failures", terminal.Cell(f"{job.failures} in a row", "ERROR")
+    if job.succeeded_at and job.outcome != RunOutcome.SUCCEEDED:
+        yield "Succeeded", local_text(job.succeeded_at)
+    if job.asked_at:
+        because = f", because: {job.asked_why}" if job.asked_why else ""
+        by = f" by {job.asked_by}" if job.asked_by else ""
+        yield "Requested", f"{local_text(job.asked_at)}{by}{because}"

@@ -1,0 +1,137 @@
+"""The tables of the console: what operators did, and which findings were told."""
+
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+from django.db import models
+from django.utils.translation import pgettext_lazy
+
+from django_shedlock.sql.fields import (
+    DatabaseNow,
+    LockNameField,
+    LongText,
+    Number,
+    Text,
+    UTCDateTimeField,
+)
+
+
+class ActionKind(models.TextChoices):
+    """What an operator does to a lock."""
+
+    RELEASE = "release", pgettext_lazy("shedlock", "Release")
+    EXTEND = "extend", pgettext_lazy("shedlock", "Extend")
+    RESUME = "resume", pgettext_lazy("shedlock", "Resume job")
+    PAUSE = "pause", pgettext_lazy("shedlock", "Pause job")
+    ACKNOWLEDGE = "acknowledge", pgettext_lazy("shedlock", "Acknowledge")
+    RUN = "run", pgettext_lazy("shedlock", "Run job now")
+    WITHDRAW = "withdraw", pgettext_lazy("shedlock", "Withdraw request")
+
+
+class ActionResult(models.TextChoices):
+    """
+    The result of an action.
+
+    With ``REQUESTED`` somebody was asked to run a job: what came of it is in the
+    history of its runs. With ``STARTED`` the store did not answer, so nobody knows.
+    """
+
+    REQUESTED = "requested", pgettext_lazy("shedlock", "requested")
+    STARTED = "started", pgettext_lazy("shedlock", "result not known")
+    DONE = "done", pgettext_lazy("shedlock", "done")
+    REFUSED = "refused", pgettext_lazy("shedlock", "refused")
+    FAILED = "failed", pgettext_lazy("shedlock", "failed")
+
+
+class LockActionQuerySet(models.QuerySet["LockAction"]):
+    """Actions by lock and by result."""
+
+    def of_lock(self, name: Any, provider: str) -> Self:
+        """Only the actions on this lock."""
+        return self.filter(name=name, provider=provider)
+
+    def prunable(self, older_than: timedelta) -> Self:
+        """Only old actions."""
+        return self.filter(began__lt=DatabaseNow() - older_than)
+
+
+class LockAction(models.Model):
+    """
+    What an operator did, or asked for: a row of the table ``shedlock_action``.
+
+    It is written once, when the result is known.
+    ``locked_by`` is the acquisition that it was about. ``began`` and ``ended`` are by
+    the database's clock; ``detail`` says what came of it, in words. ``facts`` are those
+    of the findings that it acknowledges, one a line, ``until`` then or for good.
+    """
+
+    name: Any = LockNameField(pgettext_lazy("shedlock", "name"), max_length=255)
+    provider: Text = Text(pgettext_lazy("shedlock", "provider"), max_length=100)
+    kind: Text = Text(pgettext_lazy("shedlock", "action"), max_length=20)
+    operator: Text = Text(
+        pgettext_lazy("shedlock", "operator"), max_length=255, blank=True
+    )
+    reason: LongText = LongText(pgettext_lazy("shedlock", "reason"), blank=True)
+    locked_by: Text = Text(
+        pgettext_lazy("shedlock", "locked by"), max_length=255, blank=True
+    )
+    began: Any = UTCDateTimeField(pgettext_lazy("shedlock", "began"))
+    ended: Any = UTCDateTimeField(pgettext_lazy("shedlock", "ended"))
+    result: Text = Text(pgettext_lazy("shedlock", "result"), max_length=20)
+    detail: LongText = LongText(pgettext_lazy("shedlock", "detail"), blank=True)
+    facts: LongText = LongText(pgettext_lazy("shedlock", "acknowledged"), blank=True)
+    until: Any = UTCDateTimeField(pgettext_lazy("shedlock", "until"), null=True)
+
+    objects = LockActionQuerySet.as_manager()
+
+    class Meta:
+        app_label = "shedlock_console"
+        db_table: ClassVar[Any] = "shedlock_action"
+        permissions: ClassVar[Any] = [
+            ("extend_lockrecord", "Can extend lock"),
+            ("pause_lockrecord", "Can pause and resume job of lock"),
+            ("acknowledge_lockrecord", "Can acknowledge findings of lock"),
+            ("run_lockrecord", "Can run job of lock"),
+        ]
+        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "operator's action")
+        verbose_name_plural: ClassVar[Any] = pgettext_lazy(
+            "shedlock", "operators' actions"
+        )
+        default_permissions: ClassVar[Any] = ("view",)
+        indexes: ClassVar[Any] = [
+            models.Index(
+                fields=["name", "provider", "id"], name="shedlock_action_name"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} ({self.result})"
+
+
+class Notice(models.Model):
+    """
+    Which findings of a provider were reported: a row of ``shedlock_notice``.
+
+    ``provider`` is its alias, and behind it the webhook, if they were reported to one.
+    ``told`` is JSON. The host that raises the ``version`` which it has read tells what
+    has changed, so that of several hosts one does. Its claim ends when it has told.
+    """
+
+    provider: Any = LockNameField(
+        pgettext_lazy("shedlock", "provider"), primary_key=True, max_length=100
+    )
+    told: LongText = LongText(pgettext_lazy("shedlock", "told"), default="[]")
+    version: Number = Number(pgettext_lazy("shedlock", "version"), default=0)
+    claimed_at: Any = UTCDateTimeField(
+        pgettext_lazy("shedlock", "claimed at"), null=True
+    )
+
+    class Meta:
+        app_label = "shedlock_console"
+        db_table: ClassVar[Any] = "shedlock_notice"
+        verbose_name: ClassVar[Any] = pgettext_lazy("shedlock", "notice")
+        verbose_name_plural: ClassVar[Any] = pgettext_lazy("shedlock", "notices")
+        default_permissions: ClassVar[Any] = ()
+
+    def __str__(self) -> str:
+        return str(self.provider)

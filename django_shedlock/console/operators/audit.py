@@ -1,0 +1,95 @@
+"""The audit log: what operators did to locks, and what came of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
+from django_shedlock.execution.operators import OperatorAction
+from django_shedlock.history.texts import fitting, scrubbed, texts
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.signals import logger
+from django_shedlock.sql.compiling import Insert, Select, duration
+from django_shedlock.sql.connections import run
+from django_shedlock.sql.fields import DatabaseNow
+
+
+@dataclass(frozen=True)
+class AuditedAction(OperatorAction):
+    """
+    An operator's action with the facts of the findings that it acknowledges.
+
+    They are acknowledged for good, or for as long as ``lasting``.
+    """
+
+    facts: Sequence[str] = ()
+    lasting: timedelta | None = None
+
+
+def write_action(
+    asked: AuditedAction,
+    kind: ActionKind,
+    result: ActionResult,
+    detail: str,
+    *,
+    took: timedelta = ZERO,
+) -> bool:
+    """
+    Write an action into the audit log now that its result is known.
+
+    Return whether it is there: without a database there is no audit log, and a row that
+    can't be written is logged.
+    """
+    using = asked.provider.history_database
+    if using is None:
+        return False
+    values = {
+        "name": asked.name,
+        "provider": asked.provider.alias,
+        "kind": kind.value,
+        "locked_by": asked.locked_by or "",
+        "facts": "\n".join(asked.facts),
+        "lasting": asked.lasting,
+        "result": result.value,
+        "took": took,
+        **fitting(
+            operator=asked.operator, reason=asked.reason, detail=scrubbed(detail)
+        ),
+    }
+
+    def write(connection: BaseDatabaseWrapper, is_again: bool) -> None:
+        # Sent again after a lost reply, our own first try may have written it.
+        if not (is_again and written_just_now(connection, **values)):
+            insert_action(connection, **values)
+
+    try:
+        run(write, using)
+    except Exception as error:  # whatever the driver raises
+        text = "The audit log lacks an action on lock %r: %s"
+        logger.warning(text, asked.name, str(error).strip())
+        return False
+    return True
+
+
+@Insert
+def insert_action() -> Any:
+    """Write a row of the audit log."""
+    columns = texts("name", "provider", "kind", "locked_by", "operator", "reason")
+    return LockAction, {
+        **columns,
+        **texts("facts", "result", "detail"),
+        "until": DatabaseNow() + duration("lasting"),
+        "began": DatabaseNow() - duration("took"),
+        "ended": DatabaseNow(),
+    }
+
+
+@Select
+def written_just_now() -> Any:
+    """Find the row of an INSERT whose reply was lost."""
+    columns = texts("name", "provider", "kind", "locked_by", "operator", "result")
+    since = DatabaseNow() - timedelta(minutes=1)  # it is sent again sooner than that
+    return LockAction.objects.filter(**columns, ended__gt=since).values_list("pk")[:1]

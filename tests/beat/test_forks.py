@@ -1,0 +1,333 @@
+"""Bodies in processes that are forked from this one."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from multiprocessing import get_start_method, set_start_method
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_shedlock.beat import forks
+from django_shedlock.beat.forks import Forks
+from django_shedlock.locks.status import LockState
+from django_shedlock.providers import get_provider
+from django_shedlock.registry.jobs import Job
+from tests.support.runs import is_alive
+from tests.support.waiting import PATIENCE, wait_for
+
+pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+AT_ONCE = timedelta(0)
+LATE = timedelta(seconds=PATIENCE)
+PAUSE = 0.05
+PR_SET_CHILD_SUBREAPER = 36
+"""Seconds between two looks for a signal."""
+
+
+class Bodies:
+    """Bodies that write their names into a folder, and go on until they may end."""
+
+    def __init__(self, folder: Path, forks: Forks):
+        self.folder, self.forks = folder, forks
+
+    def add(
+        self, key: str, name: str = "", body: Callable[[], None] | None = None
+    ) -> None:
+        self.forks.add(key, partial(self._run, name or key, body or self._wait))
+
+    def let_end(self, name: str) -> None:
+        """Let the body of this name end."""
+        (self.folder / f"{name} may end").touch()
+
+    def wait_for(self, *names: str) -> None:
+        """Wait until these have begun, and no others."""
+        self.turn_until(lambda: self.begun() == [*names])
+
+    def turn_until(self, condition: Callable[[], Any]) -> None:
+        """Let the forks wait again and again, as a beat does."""
+
+        def turn() -> Any:
+            self.forks.wait(0)
+            return condition()
+
+        wait_for(turn)
+
+    def begun(self) -> list[str]:
+        """Return those that have begun, in their order."""
+        log = self.folder / "begun"
+        return log.read_text().split() if log.exists() else []
+
+    def _run(self, name: str, body: Callable[[], None]) -> None:
+        with (self.folder / "begun").open("a") as log:
+            print(name, file=log)
+        self._name = name
+        body()
+
+    def _wait(self) -> None:
+        wait_for((self.folder / f"{self._name} may end").exists)
+
+
+@pytest.fixture
+def bodies(tmp_path: Path) -> Iterator[Bodies]:
+    forks = Forks(2)
+    with forks.handling_signals():
+        yield Bodies(tmp_path, forks)
+        forks.end(AT_ONCE)
+
+
+def test_so_many_run_at_once(bodies: Bodies) -> None:
+    """The others begin in their order, as soon as there is room."""
+    for name in ("one", "two", "three", "four"):
+        bodies.add(name)
+    bodies.turn_until(lambda: sorted(bodies.begun()) == ["one", "two"])
+    bodies.forks.wait(0)
+    assert len(bodies.begun()) == 2
+    bodies.let_end("two")
+    bodies.turn_until(lambda: bodies.begun()[2:] == ["three"])
+    bodies.let_end("one")
+    bodies.turn_until(lambda: bodies.begun()[3:] == ["four"])
+
+
+def test_same_key_waits_for_the_end(bodies: Bodies) -> None:
+    """And the newest of those that wait is the one that counts."""
+    bodies.add("job", "first")
+    bodies.wait_for("first")
+    bodies.add("job", "second")
+    bodies.add("job", "third")
+    bodies.add("other")
+    bodies.wait_for("first", "other")
+    bodies.let_end("first")
+    bodies.wait_for("first", "other", "third")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    """Return a file with what the children log, too."""
+    file = tmp_path / "log"
+    handler = logging.FileHandler(file)
+    logger = logging.getLogger("django_shedlock")
+    logger.addHandler(handler)
+    yield file
+    logger.removeHandler(handler)
+    handler.close()
+
+
+def test_body_that_fails_is_logged(bodies: Bodies, log: Path) -> None:
+    """Others go on."""
+    bodies.add("job", "failing", body=lambda: print(1 // 0))
+    bodies.wait_for("failing")
+    bodies.add("job", "next")
+    bodies.wait_for("failing", "next")
+    error = log.read_text()
+    assert "job failed." in error
+    assert "ZeroDivisionError" in error
+
+
+def test_children_share_no_connection(bodies: Bodies) -> None:
+    """The parent closes its own before each fork."""
+    connection.ensure_connection()
+    bodies.add("job")
+    bodies.wait_for("job")
+    assert connection.connection is None
+
+
+def test_functions_of_atexit(bodies: Bodies) -> None:
+    """A body's process calls those that the body has registered, and no others."""
+    ours, theirs = bodies.folder / "ours", bodies.folder / "theirs"
+    atexit.register(ours.touch)
+    bodies.add("job", body=partial(atexit.register, theirs.touch))
+    bodies.turn_until(lambda: theirs.exists() and not bodies.forks._running)
+    atexit.unregister(ours.touch)
+    assert not ours.exists()
+
+
+def test_how_processes_are_started_is_kept(bodies: Bodies) -> None:
+    """A body's pool must not fork, where the project wants no forks."""
+    before, file = get_start_method(allow_none=True), bodies.folder / "method"
+    set_start_method("spawn", force=True)
+    try:
+        bodies.add("job", body=lambda: print(file.write_text(get_start_method())))
+        bodies.turn_until(lambda: file.exists() and not bodies.forks._running)
+    finally:
+        set_start_method(before, force=True)
+    assert file.read_text() == "spawn"
+
+
+def test_sigchld_that_is_ignored(tmp_path: Path) -> None:
+    """As a parent may have left it; still a job's next run follows its last."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        forks = Forks(1)
+        with forks.handling_signals():
+            bodies = Bodies(tmp_path, forks)
+            for name in ("first", "second"):
+                bodies.add("job", name, body=bool)
+                bodies.turn_until(lambda: not forks._running)
+                assert bodies.begun()[-1] == name
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_two_signals_interrupt_once(bodies: Bodies) -> None:
+    """`pkill -f "shedlock beat"` tells the body, and so does the beat."""
+    begun, tidying = bodies.folder / "begun tidying", bodies.folder / "tidied"
+    ready = bodies.folder / "ready"
+
+    def work() -> None:
+        try:
+            ready.touch()
+            wait_for(lambda: False)
+        finally:
+            begun.touch()
+            time.sleep(10 * PAUSE)
+            tidying.touch()
+
+    bodies.add("job", body=work)
+    bodies.turn_until(ready.exists)
+    bodies.forks._send(signal.SIGTERM)
+    bodies.turn_until(begun.exists)
+    bodies.forks._send(signal.SIGTERM)
+    bodies.turn_until(lambda: not bodies.forks._running)
+    assert tidying.exists()
+
+
+def test_coroutine_gets_the_signal(bodies: Bodies) -> None:
+    """It is cancelled, tidies up, and releases its lock."""
+    file = bodies.folder / "tidied up"
+
+    async def work() -> None:
+        try:
+            (bodies.folder / "ready").touch()
+            await asyncio.sleep(PATIENCE)
+        finally:
+            file.touch()
+
+    bodies.add("job", body=Job("job", work).start)
+    bodies.turn_until((bodies.folder / "ready").exists)
+    bodies.forks.end(LATE)
+    assert file.exists()
+    assert get_provider().status("job").state is LockState.FREE
+
+
+def test_body_that_is_killed_is_logged(
+    bodies: Bodies, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the host has no memory left: nobody else would tell."""
+    bodies.add("job", body=lambda: os.kill(os.getpid(), signal.SIGKILL))
+    bodies.turn_until(lambda: caplog.messages)
+    assert caplog.messages == ["job was killed by signal 9."]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it has subreapers")
+def test_first_process_of_a_container(
+    bodies: Bodies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orphans of bodies become its own, and stay zombies until it waits for them."""
+    libc, file = ctypes.CDLL(None), bodies.folder / "pid"
+
+    def work() -> None:
+        file.write_text(str(subprocess.Popen(["true"]).pid))
+
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        with monkeypatch.context() as patch:
+            bodies.add("job", body=work)
+            bodies.turn_until(lambda: file.exists() and file.read_text())
+            patch.setattr(forks, "FIRST_PROCESS_ID", os.getpid())
+            orphan = int(file.read_text())
+            bodies.turn_until(lambda: not Path(f"/proc/{orphan}").exists())
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def tidy_up(file: Path, begun: Path) -> None:
+    try:
+        begun.touch()
+        while True:  # a signal just before a long wait is handled after it
+            time.sleep(PAUSE)
+    finally:
+        file.touch()
+
+
+def test_end_is_told(bodies: Bodies) -> None:
+    """A body that gets SIGTERM may tidy up, and end() waits for that."""
+    file = bodies.folder / "tidied up"
+    begun = bodies.folder / "can tidy up"
+    bodies.add("job", body=partial(tidy_up, file, begun))
+    bodies.turn_until(begun.exists)
+    bodies.forks.end(LATE)
+    assert file.exists()
+
+
+def go_on(folder: Path, on_sigterm: Any = signal.SIG_IGN) -> None:
+    signal.signal(signal.SIGTERM, on_sigterm)
+    child = subprocess.Popen(["sh", "-c", 'trap "" TERM; sleep 1000'])
+    (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+    while child.poll() is None:
+        time.sleep(PATIENCE)
+
+
+def pids(bodies: Bodies) -> list[int]:
+    file = bodies.folder / "pids"
+    bodies.turn_until(lambda: file.exists() and len(file.read_text().split()) == 2)
+    return [int(pid) for pid in file.read_text().split()]
+
+
+def test_what_goes_on_is_killed(bodies: Bodies) -> None:
+    """With all that it has started, when the grace is over."""
+    bodies.add("job", body=partial(go_on, bodies.folder))
+    stubborn = pids(bodies)
+    bodies.forks.end(AT_ONCE)
+    wait_for(lambda: not any(map(is_alive, stubborn)))
+
+
+def tell_parent(number: int, frame: object) -> None:
+    os.kill(os.getppid(), signal.SIGTERM)
+
+
+def test_another_signal_ends_the_grace(bodies: Bodies) -> None:
+    """Somebody who asks twice does not want to wait."""
+    bodies.add("job", body=partial(go_on, bodies.folder, tell_parent))
+    stubborn = pids(bodies)
+    bodies.forks.end(LATE)
+    wait_for(lambda: not any(map(is_alive, stubborn)))
+
+
+def test_signal_ends_a_wait(bodies: Bodies) -> None:
+    """Also one that came just before; and nothing starts after it."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    bodies.add("job")
+    bodies.forks.wait(PATIENCE)
+    assert bodies.forks.is_ending
+    bodies.forks.wait(0)
+    assert bodies.begun() == []
+
+
+def test_no_process_can_be_started(
+    bodies: Bodies, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The body waits for a better time."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", refuse)
+        bodies.add("job")
+        bodies.forks.wait(0)
+    assert "No process can be started for 'job': no room" in caplog.text
+    bodies.wait_for("job")
+
+
+def refuse() -> int:
+    raise BlockingIOError("no room")

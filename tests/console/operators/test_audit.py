@@ -1,0 +1,402 @@
+"""The trail: who did what, when and why, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection
+from django.test.utils import CaptureQueriesContext
+
+from django_shedlock.console.cli.prune import prune_actions
+from django_shedlock.console.models import ActionKind, ActionResult, LockAction
+from django_shedlock.console.operators import (
+    EXTEND,
+    PAUSE,
+    RELEASE,
+    RESUME,
+    AuditedAction,
+    audit,
+)
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.configuration import ZERO
+from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.status import LockState, LockStatus
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import locked_in_memory
+from tests.support.commands import run
+from tests.support.durations import rounded_up
+from tests.support.locks import expire, force_release, pause, state, status_of, take
+from tests.support.operators import statements
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+def action(name: str = "job", **more: Any) -> AuditedAction:
+    by = {"operator": "ada", "reason": "the pod is gone"}
+    return AuditedAction(get_provider(), name, **{**by, **more})
+
+
+def only_row() -> LockAction:
+    return LockAction.objects.get()
+
+
+def test_release_is_written_with_its_result() -> None:
+    """The row has who, what, when, why, whose lock it was, and what is true now."""
+    lock = take("job")
+    assert RELEASE.carry_out(action(), running=True)
+    row = only_row()
+    assert (row.kind, row.operator, row.reason) == (
+        ActionKind.RELEASE,
+        "ada",
+        "the pod is gone",
+    )
+    assert (row.name, row.provider, row.locked_by) == ("job", "default", lock.locked_by)
+    assert row.result == ActionResult.DONE
+    assert row.ended is not None
+    assert row.began <= row.ended
+    assert row.detail == (
+        f"Lock 'job' is released. {lock.locked_by} held it. Its job was not stopped, "
+        "and may still run."
+    )
+
+
+def test_extension_tells_the_lease_that_there_is() -> None:
+    """A lease that was longer already is not told as the shorter one."""
+    take("job", lock_at_most_for=2 * HOUR)
+    told = run("extend", "job", "1m")
+    assert rounded_up(told) == (
+        "Lock 'job' is held for 2h more at the most. Its lease was longer than that "
+        "already.\n"
+    )
+    assert only_row().detail == told.strip()
+    assert rounded_up(EXTEND.carry_out(action(), lock_at_most_for=3 * HOUR).detail) == (
+        "Lock 'job' is held for 3h more at the most."
+    )
+
+
+def test_refusal_is_written_with_its_reason() -> None:
+    """What was tried and did not happen is in the audit, too."""
+    lock = take("job")
+    answer = RELEASE.carry_out(action())
+    assert (bool(answer), answer.result) == (False, ActionResult.REFUSED)
+    row = only_row()
+    assert row.result == ActionResult.REFUSED
+    assert row.detail == (
+        f"Lock 'job' is not released: its job is running as {lock.locked_by}."
+    )
+    assert state("job") is LockState.RUNNING
+
+
+def test_holder_that_came_in_between_is_named() -> None:
+    """A refusal tells whose acquisition was meant, and who has the lock now."""
+    seen = take("job")
+    seen.release()
+    now = take("job")
+    RELEASE.carry_out(action(locked_by=seen.locked_by), running=True)
+    assert only_row().detail == (
+        "Lock 'job' is not released: somebody has acquired it since you looked; its "
+        f"job is running as {now.locked_by}."
+    )
+
+
+def test_interrupted_action_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If something ends the process meanwhile, the trail has what is true then."""
+    take("job")
+
+    def replace(*args: Any, **options: Any) -> bool:
+        raise SystemExit
+
+    monkeypatch.setattr(DatabaseLockProvider, "replace", replace)
+    with pytest.raises(SystemExit):
+        RELEASE.carry_out(action(), running=True)
+    assert only_row().result == ActionResult.FAILED
+    assert "its job is running as" in only_row().detail
+
+
+def test_store_that_failed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trail has the store's error, and the caller gets it."""
+
+    def fail(*args: Any, **options: Any) -> bool:
+        raise LockProviderError("the store is away")
+
+    take("job")
+    monkeypatch.setattr(DatabaseLockProvider, "replace", fail)
+    with pytest.raises(LockProviderError):
+        EXTEND.carry_out(action(), lock_at_most_for=HOUR)
+    assert only_row().result == ActionResult.FAILED
+    assert only_row().detail == "LockProviderError: the store is away"
+
+
+def test_row_is_written_once() -> None:
+    """One INSERT, when the result is known."""
+    take("job")
+    with CaptureQueriesContext(connection) as sent:
+        assert RELEASE.carry_out(action(), running=True)
+    of_trail = [sql for sql in statements(sent) if "shedlock_action" in sql]
+    assert [sql.split()[0] for sql in of_trail] == ["INSERT"]
+
+
+def test_trail_that_fails_breaks_no_action(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lock is released all the same, and a warning tells what the trail lacks."""
+
+    def fail(*args: Any, **values: Any) -> None:
+        raise DatabaseError("no room on the disk")
+
+    take("job")
+    monkeypatch.setattr(audit, "insert_action", fail)
+    assert RELEASE.carry_out(action(), running=True)
+    assert state("job") is LockState.FREE
+    assert "The audit log lacks an action on lock 'job'" in caplog.text
+    assert "no room on the disk" in caplog.text
+
+
+def test_provider_without_a_database_has_no_trail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of locks in memory there is only the line in the log."""
+    with locked_in_memory():
+        take("job")
+        assert RELEASE.carry_out(action(), running=True)
+    assert not LockAction.objects.exists()
+    assert "'job' was released by ada" in caplog.text
+
+
+def test_unusual_texts_are_written() -> None:
+    """Bytes that are no text, from a shell, and endless reasons don't break the row."""
+    take("job")
+    RELEASE.carry_out(
+        action(operator="ada\0\udc80" + "x" * 300, reason="\0" + "y" * 3000)
+    )
+    row = only_row()
+    assert row.operator.startswith("ada\\0\\udc80")
+    assert (len(row.operator), len(row.reason)) == (255, 2000)
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "result"),
+    [
+        (("release", "job", "--force"), ActionKind.RELEASE, ActionResult.DONE),
+        (("extend", "job", "2h"), ActionKind.EXTEND, ActionResult.DONE),
+    ],
+)
+def test_command_writes_the_trail(
+    args: tuple[str, ...], kind: ActionKind, result: ActionResult
+) -> None:
+    """What is done at a terminal is in the lock's trail as well."""
+    lock = take("job")
+    told = run(*args, "--reason", "by hand")
+    row = only_row()
+    assert (row.kind, row.result, row.reason) == (kind, result, "by hand")
+    assert row.locked_by == lock.locked_by
+    assert row.detail == told.strip()
+
+
+class TestPause:
+    """A pause is an acquisition of the operator's own."""
+
+    @pytest.mark.parametrize("before", ["nothing", "free", "kept", "expired"])
+    def test_lock_that_no_job_holds_is_paused(self, before: str) -> None:
+        """Whatever was before, unless its job runs."""
+        if before == "kept":
+            take("job", lock_at_least_for=MINUTE).release()
+        elif before != "nothing":
+            lock = take("job")
+            expire("job") if before == "expired" else lock.release()
+        answer = PAUSE.carry_out(action())
+        assert answer
+        assert answer.detail.startswith(
+            "The job of lock 'job' is paused until it is resumed."
+        )
+        assert ("may still go on" in answer.detail) is (before == "expired")
+        status = status_of(get_provider(), "job")
+        assert status.pause == Pause("ada", "the pod is gone")
+        assert (only_row().kind, only_row().locked_by) == (
+            ActionKind.PAUSE,
+            status.locked_by,
+        )
+
+    def test_running_job_is_not_paused(self) -> None:
+        """It is not stopped either."""
+        lock = take("job")
+        answer = PAUSE.carry_out(action())
+        assert answer.detail == (
+            f"The job of lock 'job' is not paused: its job is running as "
+            f"{lock.locked_by}."
+        )
+        assert only_row().result == ActionResult.REFUSED
+        assert state("job") is LockState.RUNNING
+
+    def test_pause_waits_for_the_end_of_a_run(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its first sleep ends the run here; then the lock is paused at once."""
+        lock = take("job")
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            assert not LockAction.objects.exists()
+            lock.release()
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        assert PAUSE.carry_out(action(), lasting=HOUR, wait=MINUTE)
+        assert len(slept) == 1
+        told = rounded_up(only_row().detail)
+        assert told == "The job of lock 'job' is paused for 1h more."
+        assert only_row().began < only_row().ended
+
+    def test_same_pause_is_told(self) -> None:
+        """Who paused the job already, and why."""
+        assert PAUSE.carry_out(action())
+        assert PAUSE.carry_out(action(operator="bob")).detail == (
+            "The job of lock 'job' is paused already: ada paused it, because: the pod "
+            "is gone; until it is resumed."
+        )
+        status = status_of(get_provider(), "job")
+        assert status.pause == Pause("ada", "the pod is gone")
+
+    @pytest.mark.parametrize("is_endless", [True, False])
+    def test_other_pause_replaces_it(self, *, is_endless: bool) -> None:
+        """With another reason, or another end."""
+        PAUSE.carry_out(action())
+        if is_endless:
+            answer = PAUSE.carry_out(action(operator="bob", reason="the disk is full"))
+        else:
+            answer = PAUSE.carry_out(action(operator="bob"), lasting=HOUR)
+        assert answer
+        assert answer.detail.endswith(
+            "This replaces the pause by ada, because: the pod is gone."
+        )
+        status = status_of(get_provider(), "job")
+        assert status.pause is not None
+        assert status.pause.operator == "bob"
+        assert status.is_endless is is_endless
+
+    def test_store_that_fails_leaves_the_pause_before(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody takes a job for paused that is not: of two pauses one is there."""
+
+        def fail(*args: Any, **options: Any) -> Any:
+            raise LockProviderError("the store is away")
+
+        before = pause("job")
+        monkeypatch.setattr(DatabaseLockProvider, "replace", fail)
+        monkeypatch.setattr(DatabaseLockProvider, "acquire", fail)
+        with pytest.raises(LockProviderError):
+            PAUSE.carry_out(action())
+        status = status_of(get_provider(), "job")
+        assert status.locked_by == before.locked_by
+        assert status.pause is not None
+
+    def test_job_that_begins_meanwhile_is_told(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If the pause has ended since, the job that runs is spared."""
+        replace = DatabaseLockProvider.replace
+
+        def let_a_job_in(
+            self: DatabaseLockProvider, status: LockStatus, *args: Any, **how: Any
+        ) -> bool:
+            assert replace(self, status, ZERO)
+            take("job")
+            return replace(self, status, *args, **how)
+
+        pause("job")
+        monkeypatch.setattr(DatabaseLockProvider, "replace", let_a_job_in)
+        answer = PAUSE.carry_out(action())
+        assert "is not paused: its job is running as" in answer.detail
+        assert state("job") is LockState.RUNNING
+
+    def test_acquisition_that_was_seen_is_meant(self) -> None:
+        """A lock that somebody has acquired since is not paused."""
+        seen = take("job")
+        seen.release()
+        take("job").release()
+        answer = PAUSE.carry_out(action(locked_by=seen.locked_by))
+        assert "somebody has acquired it since you looked" in answer.detail
+        assert state("job") is LockState.FREE
+
+    def test_interrupted_wait_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """After Ctrl-C the trail says what is true then."""
+
+        def sleep(seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        take("job")
+        monkeypatch.setattr(time, "sleep", sleep)
+        with pytest.raises(KeyboardInterrupt):
+            PAUSE.carry_out(action(), wait=MINUTE)
+        assert only_row().result == ActionResult.FAILED
+        assert "its job is running as" in only_row().detail
+
+
+class TestResume:
+    """A resume ends that very pause."""
+
+    def test_pause_is_ended(self) -> None:
+        """The lock is free, and the answer tells whose pause it was."""
+        pause("job")
+        answer = RESUME.carry_out(action())
+        assert answer.detail == (
+            "The job of lock 'job' is resumed. alice had paused it, because: the mail "
+            "server moves."
+        )
+        assert state("job") is LockState.FREE
+        assert only_row().kind == ActionKind.RESUME
+
+    @pytest.mark.parametrize("before", ["running", "free"])
+    def test_what_is_not_paused_is_not_resumed(self, before: str) -> None:
+        """No job loses its lock that way."""
+        lock = take("job")
+        if before == "free":
+            lock.release()
+        answer = RESUME.carry_out(action())
+        assert "Lock 'job' is not resumed: " in answer.detail
+        assert state("job").value == before
+        assert only_row().result == ActionResult.REFUSED
+
+    def test_other_pause_is_spared(self) -> None:
+        """The pause that was seen is meant, not one that came since."""
+        seen = pause("job")
+        force_release(get_provider(), "job")
+        pause("job")
+        assert not RESUME.carry_out(action(locked_by=seen.locked_by))
+        assert state("job") is LockState.PAUSED
+
+
+class TestPruning:
+    """The trail outlives what it tells of by the same retention."""
+
+    def test_old_actions_are_deleted(self) -> None:
+        """Whatever their results are."""
+        for name in ("old", "new"):
+            RELEASE.carry_out(action(name))
+        requested = {"kind": ActionKind.RUN, "result": ActionResult.REQUESTED}
+        began = DatabaseNow() - 40 * DAY
+        LockAction.objects.filter(name="old").update(**requested, began=began)
+        assert "Deleted actions of operators: 1." in run("prune")
+        assert LockAction.objects.get().name == "new"
+
+    def test_in_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All old ones are deleted, few with each statement."""
+        monkeypatch.setattr("django_shedlock.history.pruning.PRUNING_BATCH_SIZE", 2)
+        for _ in range(5):
+            RELEASE.carry_out(action())
+            take("job")
+            RELEASE.carry_out(action())
+            force_release(get_provider(), "job")
+        LockAction.objects.update(began=DatabaseNow() - 40 * DAY)
+        count = LockAction.objects.count()
+        assert prune_actions("default", 30 * DAY) == count > 2

@@ -1,0 +1,212 @@
+"""The plain admin, in a project without the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_shedlock import execute, scheduler_lock
+from django_shedlock.exceptions import LockProviderError
+from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.sql.fields import DatabaseNow
+from django_shedlock.testing import is_held
+from tests.support.locks import take
+
+pytestmark = pytest.mark.django_db
+
+BACKEND = "django_shedlock.providers.database.DatabaseLockProvider"
+LIST = "admin:django_shedlock_lockrecord_changelist"
+RUNS = "admin:django_shedlock_lockrun_changelist"
+SURE = {"release": "on", "reason": "its host is gone"}
+
+
+def page_of(name: str) -> str:
+    return reverse("admin:django_shedlock_lockrecord_change", args=[name])
+
+
+@pytest.fixture
+def log_in() -> Callable[..., Client]:
+    """Return a function that logs somebody in who has these permissions."""
+
+    def log_in(*permissions: str) -> Client:
+        user = User.objects.create_user("ada", is_staff=True)
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return log_in
+
+
+@pytest.fixture
+def viewer(log_in: Callable[..., Client]) -> Client:
+    return log_in("view_lockrecord", "view_lockrun")
+
+
+@pytest.fixture
+def operator(log_in: Callable[..., Client]) -> Client:
+    return log_in("view_lockrecord", "release_lockrecord")
+
+
+def test_list_shows_state_holder_and_last_outcome(viewer: Client) -> None:
+    """The list shows who holds a lock, and how the last run of a free one ended."""
+    lock = take("running")
+    execute(list, "done", lock_at_most_for="1m")
+    page = viewer.get(reverse(LIST)).content.decode()
+    assert lock.locked_by in page
+    assert "running" in page
+    assert "succeeded" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("state=running", ["held"]),
+        ("state=free", ["done"]),
+        ("outcome=succeeded", ["done"]),
+        ("q=hel", ["held"]),
+        ("", ["done", "held"]),
+    ],
+)
+def test_filters_and_search(viewer: Client, query: str, shown: list[str]) -> None:
+    """The list can be limited to a state, an outcome, or a part of a name."""
+    take("held")
+    execute(list, "done", lock_at_most_for="1m")
+    response = viewer.get(f"{reverse(LIST)}?{query}")
+    found = [record.name for record in response.context["cl"].result_list]
+    assert sorted(found) == shown
+
+
+def test_viewer_cannot_release(viewer: Client) -> None:
+    """Without the permission there is no form, and a forged one does nothing."""
+    lock = take("nightly")
+    assert 'name="release"' not in viewer.get(page_of("nightly")).content.decode()
+    forged = {**SURE, "held_by": lock.locked_by}
+    assert viewer.post(page_of("nightly"), forged).status_code == 403
+    assert is_held("nightly")
+
+
+def test_release_is_confirmed_and_logged(operator: Client) -> None:
+    """A confirmed release frees the lock, and is in Django's own log."""
+    lock = take("nightly")
+    page = operator.get(page_of("nightly"))
+    assert f'value="{lock.locked_by}"' in page.content.decode()
+    asked = {**SURE, "held_by": lock.locked_by}
+    done = operator.post(page_of("nightly"), asked, follow=True)
+    assert "is released" in done.content.decode()
+    assert not is_held("nightly")
+    [entry] = LogEntry.objects.all()
+    assert entry.user.get_username() == "ada"
+    assert lock.locked_by in entry.change_message
+    assert "its host is gone" in entry.change_message
+    assert LockRun.objects.get(locked_by=lock.locked_by).outcome == "abandoned"
+
+
+@pytest.mark.parametrize("missing", ["release", "reason"])
+def test_release_needs_a_confirmation_and_a_reason(
+    operator: Client, missing: str
+) -> None:
+    """Without one of them the form comes back, and the lock stays held."""
+    lock = take("nightly")
+    asked = {**SURE, "held_by": lock.locked_by}
+    del asked[missing]
+    assert operator.post(page_of("nightly"), asked).context["errors"]
+    assert is_held("nightly")
+    assert not LogEntry.objects.exists()
+
+
+def test_release_is_bound_to_the_holder_shown(operator: Client) -> None:
+    """If somebody else has acquired the lock since, nothing is released."""
+    shown = take("nightly").locked_by
+    LockRecord.objects.update(
+        lock_until=DatabaseNow(), locked_at=DatabaseNow() - timedelta(hours=1)
+    )
+    newer = take("nightly")
+    asked = {**SURE, "held_by": shown}
+    told = operator.post(page_of("nightly"), asked, follow=True).content.decode()
+    assert "is not released: somebody has acquired it since you looked" in told
+    assert newer.locked_by in told
+    assert is_held("nightly")
+    assert not LogEntry.objects.exists()
+
+
+def test_lock_that_has_become_free_is_refused_with_a_message(
+    operator: Client,
+) -> None:
+    """A second click, or a job that ends meanwhile, is no error of the operator."""
+    lock = take("nightly")
+    asked = {**SURE, "held_by": lock.locked_by}
+    lock.release()
+    told = operator.post(page_of("nightly"), asked, follow=True).content.decode()
+    assert "is not released: nobody holds it" in told
+    assert not LogEntry.objects.exists()
+
+
+def test_who_may_only_release_sees_the_result(log_in: Callable[..., Client]) -> None:
+    """The permission to release locks includes that to see them."""
+    client = log_in("release_lockrecord")
+    asked = {**SURE, "held_by": take("nightly").locked_by}
+    done = client.post(page_of("nightly"), asked, follow=True)
+    assert done.status_code == 200
+    assert "is released" in done.content.decode()
+
+
+def test_store_that_fails_is_told(operator: Client) -> None:
+    """The page says what failed, and nothing is written to the log."""
+    asked = {**SURE, "held_by": take("nightly").locked_by}
+    error = LockProviderError("the store is away")
+    with patch.object(DatabaseLockProvider, "replace", side_effect=error):
+        told = operator.post(page_of("nightly"), asked, follow=True).content.decode()
+    assert "is not released: the store is away." in told
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_lists_show_the_database_of_the_provider(viewer: Client) -> None:
+    """A provider with another database has its locks and its runs there."""
+    other = {"BACKEND": BACKEND, "OPTIONS": {"using": "other"}}
+    with override_settings(SHEDLOCK_PROVIDERS={"default": other}):
+        execute(list, "elsewhere", lock_at_most_for="1m")
+        for address in (LIST, RUNS):
+            assert "elsewhere" in viewer.get(reverse(address)).content.decode()
+
+
+def test_project_without_a_database_provider_has_empty_lists(viewer: Client) -> None:
+    """The filters work there as well."""
+    memory = {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
+    with override_settings(SHEDLOCK_PROVIDERS={"default": memory}):
+        for query in ("", "?state=free", "?outcome=failed"):
+            assert viewer.get(f"{reverse(LIST)}{query}").status_code == 200
+
+
+def test_free_lock_cannot_be_released(operator: Client) -> None:
+    """The page of a free lock has no form."""
+    execute(list, "done", lock_at_most_for="1m")
+    assert 'name="release"' not in operator.get(page_of("done")).content.decode()
+
+
+def test_runs_are_read_only(viewer: Client) -> None:
+    """The list of runs shows each outcome, and nothing can be changed."""
+
+    @scheduler_lock("failing")
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    page = viewer.get(reverse(RUNS)).content.decode()
+    assert "failed" in page
+    run: Any = LockRun.objects.get()
+    address = reverse("admin:django_shedlock_lockrun_change", args=[run.pk])
+    assert "ZeroDivisionError" in viewer.get(address).content.decode()
+    assert viewer.post(address, {"outcome": "succeeded"}).status_code == 403
+    assert viewer.get(f"{reverse(RUNS)}add/").status_code == 403
