@@ -8,7 +8,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext
 
 from django_shedlock import conf
-from django_shedlock.clocks import Backoff, aware, local_text
+from django_shedlock.clocks import Backoff, local_text
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.audit import AuditedAction
 from django_shedlock.durations import format_left
@@ -20,11 +20,11 @@ from django_shedlock.execution.operators import (
     force_release,
     reason_of_refusal,
 )
-from django_shedlock.history.recording import write_abandoned
+from django_shedlock.history.recording import record_forced_release, write_abandoned
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
-from django_shedlock.locks.status import AbandonedRun, LockState, LockStatus
+from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.schedules.state import Start, Trigger
 
 Look = Callable[[], LockStatus | None]
@@ -61,17 +61,8 @@ def replaced(
     """
     if not asked.provider.replace(before, lasting, locked_by=locked_by):
         return False
-    if before.job.open_run is not None:
-        is_last = before.job.open_run == before.locked_by
-        ended_at = min(aware(before.lock_until), aware(before.clock))
-        started_at = aware(before.locked_at) if is_last else None
-        _write(asked, AbandonedRun(before.job.open_run, started_at, ended_at))
+    record_forced_release(action=asked, before=before)
     return True
-
-
-def _write(asked: AuditedAction, run: AbandonedRun) -> None:
-    if conf.HISTORY.value:
-        write_abandoned(asked.provider, asked.name, run)
 
 
 def pause(
@@ -103,8 +94,8 @@ def pause(
         if backoff.is_over:
             return False
         time.sleep(backoff.pause())
-    if lock.abandoned is not None:
-        _write(asked, lock.abandoned)
+    if lock.abandoned is not None and conf.HISTORY.value:
+        write_abandoned(asked.provider, asked.name, lock.abandoned)
     return True
 
 
