@@ -31,9 +31,27 @@ SESSIONS = {
 }
 
 
+AT_WORK = {
+    "postgresql": (
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND state = 'active' AND backend_type = 'client backend' "
+        "AND pid <> pg_backend_pid()"
+    ),
+    "mysql": (
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() "
+        "AND command = 'Query' AND id <> CONNECTION_ID()"
+    ),
+}
+
+
 def number_of_sessions() -> int:
     """Return how many connections to the database the server has."""
     return int(_ask(connection, SESSIONS))
+
+
+def number_at_work(of: Any = connection) -> int:
+    """Return how many other sessions of the database carry out a statement."""
+    return int(_ask(of, AT_WORK))
 
 
 def session_number() -> int:
