@@ -1,6 +1,7 @@
 """``manage.py shedlock prune``."""
 
 from argparse import ArgumentParser
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,27 @@ from django_shedlock.history.retention import retention
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.database import DatabaseLockProvider
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """
+    What to delete from the database ``using``: rows ``older_than`` this.
+
+    They are those of the ``provider`` with this alias; with ``None``, those of all. A
+    ``dry_run`` only counts. ``where`` begins the sentences about it.
+    """
+
+    using: str
+    older_than: timedelta
+    provider: str | None = None
+    dry_run: bool = False
+    where: str = ""
+
+    def sentence(self, rows: str, count: int) -> str:
+        """Say how many of these rows were deleted, or would be."""
+        verb = "Would delete" if self.dry_run else "Deleted"
+        return f"{self.where}{verb} {rows}: {count}."
 
 
 class Prune(base.Subcommand):
@@ -83,21 +105,13 @@ class Prune(base.Subcommand):
             raise InvalidLockConfiguration(
                 f"{conf.HISTORY_RETENTION.name} must not be negative."
             )
-        done = f"{where}{'Would delete' if dry_run else 'Deleted'}"
+        pruning = Pruning(using, older_than, provider, dry_run, where)
         if unused_for is not None:
             locks = prune_locks(using, unused_for, dry_run=dry_run)
-            self.stdout.write(f"{done} records of unused locks: {locks}.")
+            self.stdout.write(pruning.sentence("records of unused locks", locks))
         runs = prune_runs(using, older_than, provider, dry_run=dry_run)
-        self.stdout.write(f"{done} runs: {runs}.")
-        self.prune_more(using, older_than, provider, done=done, dry_run=dry_run)
+        self.stdout.write(pruning.sentence("runs", runs))
+        self.prune_more(pruning)
 
-    def prune_more(
-        self,
-        using: str,
-        older_than: timedelta,
-        provider: str | None,
-        *,
-        done: str,
-        dry_run: bool,
-    ) -> None:
+    def prune_more(self, pruning: Pruning) -> None:
         """Delete what else is old, and say how much; the console has more to delete."""

@@ -88,7 +88,7 @@ def force_extend(
     """
     check_durations(action.name, lock_at_most_for)
     before = before or action.provider.status(action.name)
-    if before is None or not before.state.is_held or not _is_meant(action, before):
+    if before is None or not _is_meant(action, before):
         return False
     try:
         is_extended = action.provider.replace(before, lock_at_most_for)

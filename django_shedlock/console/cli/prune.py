@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from django_shedlock.cli.prune import Prune
+from django_shedlock.cli.prune import Prune, Pruning
 from django_shedlock.console.models import LockAction
 from django_shedlock.history.retention import PRUNING_BATCH_SIZE
 from django_shedlock.sql.connections import read_here, run_here
@@ -13,18 +13,15 @@ class PruneWithActions(Prune):
 
     help = "delete old runs and actions and, with --unused-for, records of unused locks"
 
-    def prune_more(
-        self,
-        using: str,
-        older_than: timedelta,
-        provider: str | None,
-        *,
-        done: str,
-        dry_run: bool,
-    ) -> None:
-        actions = prune_actions(using, older_than, provider, dry_run=dry_run)
+    def prune_more(self, pruning: Pruning) -> None:
+        actions = prune_actions(
+            pruning.using,
+            pruning.older_than,
+            pruning.provider,
+            dry_run=pruning.dry_run,
+        )
         if actions:
-            self.stdout.write(f"{done} actions of operators: {actions}.")
+            self.stdout.write(pruning.sentence("actions of operators", actions))
 
 
 def prune_actions(
