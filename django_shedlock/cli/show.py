@@ -16,7 +16,7 @@ from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.registry.discovery import known_jobs
+from django_shedlock.registry.jobs import registered_by_name
 from django_shedlock.sql.connections import read_here
 from django_shedlock.sql.errors import describe
 
@@ -48,7 +48,7 @@ class Show(base.Subcommand):
         self.wide: bool = wide
         self.status: LockStatus = base.find_status(provider, name)
         self.read_past(provider.history_database)
-        job = known_jobs(provider.alias).get(name)
+        job = registered_by_name(provider.alias).get(name)
         description, runbook = (job.description, job.runbook) if job else ("", "")
         if json:
             about = {"description": description, "runbook": runbook}

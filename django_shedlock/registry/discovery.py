@@ -6,83 +6,51 @@ import logging
 import pkgutil
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning
-from django.core.signals import setting_changed
-from django.dispatch import receiver
 
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.registry.commands import import_commands
-from django_shedlock.registry.jobs import Job, registered_jobs
+from django_shedlock.registry.jobs import Job, jobs_with_fixed_names
 from django_shedlock.signals import logger
 
 UNSEARCHED_MODULES = {"__main__", "conftest", "migrations"}
 """They are modules and packages that only their users import."""
 
 
-def named_jobs(provider: str, failed: list[Any] | None = None) -> Iterator[Job]:
+def named_jobs(provider: str) -> Iterator[Job]:
     """
     Return the jobs whose locks this provider keeps, from all ``job_sources()``.
 
-    Sources that fail are logged, and added to ``failed``.
+    This imports the project's modules, so it is only for what starts, checks or prunes
+    jobs. Sources that fail are logged.
     """
     for source in job_sources():
         try:
             yield from (job for job in source() if job.provider == provider)
         except Exception:  # the other sources' jobs are overdue, too
             logger.exception("Not all jobs of %s are known.", source.__qualname__)
-            if failed is not None:
-                failed.append(source)
-
-
-_known: dict[str, dict[str, Job]] = {}
-
-
-def known_jobs(provider: str) -> Mapping[str, Job]:
-    """
-    Return the jobs whose locks this provider keeps, by the full names of their locks.
-
-    They are looked for once, as this imports the project's modules. After a source has
-    failed it is asked again.
-    """
-    failed: list[Any] = []
-    jobs = _known.get(provider)
-    if jobs is None:
-        jobs = {job.full_name: job for job in named_jobs(provider, failed)}
-        if not failed:
-            _known[provider] = jobs
-    return jobs
-
-
-@receiver(setting_changed)
-def forget_jobs(**kwargs: Any) -> None:
-    """Look for the jobs again after ``override_settings``."""
-    _known.clear()
 
 
 def decorated_jobs() -> Iterator[Job]:
-    """Return the decorated jobs whose locks have a fixed name."""
+    """Import the project's modules; return the decorated jobs with fixed names."""
     # A job that is missing here would not be started, or its record would be pruned.
     import_jobs(logging.WARNING)
-    for job in sorted(registered_jobs, key=attrgetter("path")):
-        if job.name_template is not None:
-            continue
-        try:
-            job.request.configuration()
-        except InvalidLockConfiguration:  # a system check reports it
-            continue
-        yield job
+    yield from jobs_with_fixed_names()
 
 
 def job_sources() -> list[Callable[[], Iterator[Job]]]:
-    """Return where jobs are found: an app's config may have ``shedlock_jobs()``."""
+    """Return where jobs are found: by their decorators, and in apps that offer some."""
+    return [decorated_jobs, *offered_job_sources()]
+
+
+def offered_job_sources() -> list[Callable[[], Iterator[Job]]]:
+    """Return the methods ``shedlock_jobs()`` of the apps' configs that have one."""
     offered = (getattr(app, "shedlock_jobs", None) for app in apps.get_app_configs())
-    return [decorated_jobs, *filter(None, offered)]
+    return [source for source in offered if source is not None]
 
 
 def import_jobs(level: int = logging.DEBUG) -> list[CheckMessage]:

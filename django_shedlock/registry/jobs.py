@@ -6,10 +6,11 @@ The decorator and ``SHEDLOCK_COMMANDS`` make jobs, and so do apps whose configs 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, TypeGuard
 from weakref import WeakSet
 
@@ -17,6 +18,7 @@ from asgiref.sync import iscoroutinefunction
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
+from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.execution.cancellation import run_async
 from django_shedlock.execution.executor import aexecute_request, execute_request
 from django_shedlock.locks.configuration import (
@@ -144,6 +146,42 @@ class Job:
 
 registered_jobs: WeakSet[Job] = WeakSet()
 """The decorated jobs whose functions or commands still exist."""
+
+
+def jobs_with_fixed_names() -> Iterator[Job]:
+    """
+    Return the decorated jobs of this process whose locks have a fixed name.
+
+    They are those whose modules are imported already, sorted by their paths. A job
+    with options that make no lock is left out, because a system check reports it.
+    """
+    for job in sorted(_registered_by_now(), key=attrgetter("path")):
+        if job.name_template is not None:
+            continue
+        try:
+            job.request.configuration()
+        except InvalidLockConfiguration:
+            continue
+        yield job
+
+
+def _registered_by_now() -> list[Job]:
+    while True:
+        # A thread of a web server may import a module with jobs meanwhile.
+        with suppress(RuntimeError):
+            return list(registered_jobs)
+
+
+def registered_by_name(provider: str) -> dict[str, Job]:
+    """
+    Return the decorated jobs of this process, by the full names of their locks.
+
+    They are those whose locks the provider with this alias keeps. Nothing is imported
+    to find them, so a web process may ask. Whatever starts, checks or prunes jobs needs
+    all of them: see ``named_jobs()``.
+    """
+    jobs = jobs_with_fixed_names()
+    return {job.full_name: job for job in jobs if job.provider == provider}
 
 
 def decorated_job(target: Any) -> Job | None:

@@ -561,6 +561,7 @@ sys.modules["prometheus_client"] = None
 settings.configure(INSTALLED_APPS=["django_shedlock"])
 django.setup()
 import django_shedlock.testing, django_shedlock.console.monitoring.search
+import django_shedlock.views
 """
 
 

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pytest
 from django.core.management import BaseCommand, CommandError
 from django.test import override_settings
 
-from django_shedlock import checks, current_lock, locks_held, scheduler_lock
+from django_shedlock import checks, current_lock, locks_held, registry, scheduler_lock
 from django_shedlock.models import LockRecord
-from django_shedlock.registry import discovery
 from django_shedlock.registry.discovery import (
-    decorated_jobs,
     decorated_modules,
-    forget_jobs,
     import_jobs,
-    known_jobs,
     named_jobs,
 )
-from django_shedlock.registry.jobs import Job, decorated_job, registered_jobs
+from django_shedlock.registry.jobs import (
+    Job,
+    decorated_job,
+    registered_by_name,
+    registered_jobs,
+)
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.testing import held_elsewhere
 from tests.support.commands import run
-from tests.support.jobs import app_in, only_jobs_of, ran, scheduled_jobs
+from tests.support.jobs import (
+    app_in,
+    only_jobs_of,
+    ran,
+    scheduled_jobs,
+    unimported_jobs,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,6 +83,48 @@ def test_jobs_of_packages_are_known() -> None:
     run("prune", "--unused-for", "1d")
     names = LockRecord.objects.order_by("name").values_list("name", flat=True)
     assert list(names) == ["packages.nightly", "packages.task"]
+
+
+def test_registered_jobs_are_those_that_are_imported() -> None:
+    """Nothing is imported to look for them, and each provider has its own."""
+    task = f"{PACKAGES}.tasks"
+    with unimported_jobs() as imported:
+        assert registered_by_name("default") == {}
+        assert imported() == []
+        importlib.import_module(task)
+        assert [*registered_by_name("default")] == ["packages.task"]
+        assert registered_by_name("other") == {}
+        with override_settings(SHEDLOCK_NAMESPACE="shop"):
+            assert [*registered_by_name("default")] == ["shop.packages.task"]
+
+
+def test_registered_jobs_have_fixed_names_and_valid_options() -> None:
+    """A name with fields is no lock's, and a system check reports wrong options."""
+    jobs = [
+        scheduler_lock("import:{tenant}")(lambda tenant: None),
+        scheduler_lock("wrong", lock_at_least_for="2h")(lambda: None),
+        scheduler_lock("right")(lambda: None),
+    ]
+    assert [*registered_by_name("default")] == ["right"], jobs
+
+
+def test_job_may_be_registered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread that imports a module with jobs ends no request."""
+
+    class Growing(WeakSet[Job]):
+        others: ClassVar[list[str]] = ["second"]
+
+        def __iter__(self) -> Iterator[Job]:
+            for job in super().__iter__():
+                yield job
+                while self.others:
+                    made.append(scheduler_lock(self.others.pop())(lambda: None))
+
+    made = [scheduler_lock("first")(lambda: None)]
+    growing = Growing(registered_jobs)
+    for module in (registry.jobs, registry.decorators):
+        monkeypatch.setattr(module, "registered_jobs", growing)
+    assert sorted(registered_by_name("default")) == ["first", "second"]
 
 
 @pytest.mark.parametrize("name", ["report", "fetch", "digest now"])
@@ -175,32 +226,6 @@ def test_job_of_a_command_that_is_not_decorated() -> None:
     assert not job.needs_arguments
     assert job.start()
     assert ran == ["hall", "sweep"]
-
-
-def test_source_that_failed_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What it had to say is not unknown until a restart; a success is kept."""
-    found = Job("cron", ran.clear)
-    answers: list[Any] = [OSError("not yet"), [found], [], []]
-
-    def source() -> Iterator[Job]:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        yield from answer
-
-    with scheduled_jobs() as jobs:
-        assert jobs
-        monkeypatch.setattr(discovery, "job_sources", lambda: [source, decorated_jobs])
-        forget_jobs()
-        assert {"cron", "report"} - {*known_jobs("default")} == {"cron"}
-        assert {"cron", "report"} - {*known_jobs("default")} == set()
-        assert "cron" in known_jobs("default")
-        with override_settings(CRONJOBS=[]):
-            assert "cron" not in known_jobs("default")
-    forget_jobs()
-    assert caplog.text.count("Not all jobs of") == 1
 
 
 def test_packages_of_tests_are_left_alone() -> None:

@@ -10,7 +10,6 @@ import pytest
 from django_shedlock import scheduler_lock
 from django_shedlock.providers import provider_instances
 from django_shedlock.providers.servers import Clients
-from django_shedlock.registry.discovery import forget_jobs
 from tests.support.dynamodb_fixtures import LOGIN, dynamodb
 from tests.support.etcd_fixtures import running_etcd
 from tests.support.jobs import only_jobs_of
@@ -38,10 +37,8 @@ ON_SERVERS = ("redis", "etcd", "mongo", "dynamo", "zookeeper")
 @pytest.fixture(autouse=True)
 def known_job() -> Iterator[Any]:
     """Let the project have one job, with the lock ``job``; return it."""
-    forget_jobs()
     with only_jobs_of():
         yield scheduler_lock("job")(lambda: None)
-    forget_jobs()
 
 
 @pytest.fixture

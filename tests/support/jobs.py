@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management import BaseCommand
 from django.db.models import F
-from django.test import override_settings
+from django.test import modify_settings, override_settings
 
 from django_shedlock import scheduler_lock
 from django_shedlock.models import LockRecord
@@ -24,6 +24,9 @@ DAILY = {
     "lock_at_most_for": "1m",
     "schedule": daily_far_from_now(settings.TIME_ZONE),
 }
+
+UNIMPORTED_APPS = ["tests.apps.packages", "tests.apps.twins"]
+"""Apps with modules and a command that name the decorator."""
 
 ran: list[str] = []
 """Which jobs ran."""
@@ -57,6 +60,30 @@ def app_in(folder: Path) -> Iterator[Path]:
         sys.path.remove(str(folder))
         for name in [name for name in sys.modules if name.startswith("loose_app")]:
             del sys.modules[name]
+
+
+@contextmanager
+def unimported_jobs() -> Iterator[Callable[[], list[str]]]:
+    """
+    Let the project have apps with jobs, of which this process knows none.
+
+    Yield a function that returns the modules of these apps that were imported since.
+    """
+
+    def imported() -> list[str]:
+        return [
+            name
+            for name in sys.modules
+            if name.startswith(tuple(f"{app}." for app in UNIMPORTED_APPS))
+        ]
+
+    for name in imported():
+        del sys.modules[name]
+    with (
+        only_jobs_of(),
+        modify_settings(INSTALLED_APPS={"append": UNIMPORTED_APPS}),
+    ):
+        yield imported
 
 
 class Jobs:

@@ -25,7 +25,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.providers import provider_aliases
-from django_shedlock.registry.discovery import known_jobs
+from django_shedlock.registry.jobs import registered_by_name
 
 CURE_FIELD = "shedlock_cure"
 """The buttons of a row: their value is an action and the name of its lock."""
@@ -176,7 +176,7 @@ class LockRecordAdmin(OperatorActions):
                 and (found or each.kind != ActionKind.ACKNOWLEDGE)
             ],
             "shedlock_request": asked,
-            "shedlock_job": known_jobs(provider.alias).get(obj.name),
+            "shedlock_job": registered_by_name(provider.alias).get(obj.name),
             "shedlock_checkbox": ACTION_CHECKBOX_NAME,
             "shedlock_findings": found,
             "shedlock_lock": rows.facts_of(obj, runs or ()),

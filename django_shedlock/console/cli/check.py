@@ -21,7 +21,7 @@ from django_shedlock.console.monitoring.findings import Finding, Severity
 from django_shedlock.console.monitoring.notices import Changes, reported
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.locks.configuration import default_duration
-from django_shedlock.registry.discovery import known_jobs
+from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.webhooks import is_address, post
 
 SEVERITY_STATUSES = {Severity.WARNING: 1, Severity.CRITICAL: 2}
@@ -184,16 +184,27 @@ def _composed(changes: Changes) -> tuple[str, str]:
     )
     first = terminal.shortened(terminal.printable(next(iter(names))), NAMES_MAX_WIDTH)
     others = " and others" if len(names) > 1 else ""
+    runbooks = _runbooks([*changes.new, *changes.gone])
     parts = []
     for title, findings in (("New", changes.new), ("Gone", changes.gone)):
         parts += [f"{title}:"] * bool(findings)
         for each in findings[:MAIL_FINDING_LIMIT]:
             text = terminal.printable(str(each))
-            job = known_jobs(each.provider).get(each.lock) if each.lock else None
-            text += f" Runbook: {job.runbook}" if job and job.runbook else ""
+            runbook = runbooks.get((each.provider, each.lock))
+            text += f" Runbook: {runbook}" if runbook else ""
             links = "".join(f"\n  {link}" for link in (each.link, each.help) if link)
             parts.append(f"* {each.kind.severity.upper()} {text}{links}")
         if (left := len(findings) - MAIL_FINDING_LIMIT) > 0:
             parts.append(f"* {left} more: see `{PROGRAM} check`.")
     subject = f"shedlock: {', '.join(counts)}: {first}{others}"
     return subject, "\n\n".join(parts) + "\n"
+
+
+def _runbooks(findings: Sequence[Finding]) -> dict[tuple[str, str | None], str]:
+    """Return the runbooks of the jobs with findings, by provider and lock."""
+    aliases = {found.provider for found in findings if found.lock}
+    return {
+        (alias, job.full_name): job.runbook
+        for alias in aliases
+        for job in named_jobs(alias)
+    }

@@ -1,7 +1,6 @@
-"""The one verdict on locks: which need attention, and which have metrics."""
+"""The one verdict on locks: which need attention."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -26,8 +25,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.status import NOT_FREE, LockState, LockStatus
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
-from django_shedlock.registry.discovery import known_jobs
+from django_shedlock.providers.base import LockProvider, LockQuery
 
 SEARCH_LOCK_LIMIT = 10_000
 
@@ -201,40 +199,3 @@ def aliases_to_search() -> list[str]:
         return list(provider_aliases()) or ["default"]
     except ImproperlyConfigured:  # get_provider() raises it again
         return ["default"]
-
-
-@dataclass(frozen=True)
-class SelectedLocks:
-    """Some locks, how many there are in each state, and how many are left out."""
-
-    locks: Sequence[LockStatus]
-    states: dict[LockState, int]
-
-    @property
-    def left_out(self) -> int:
-        """How many locks have a record, but are not among these."""
-        return max(0, sum(self.states.values()) - len(self.locks))
-
-
-def select(provider: LockProvider, grace: timedelta, most: int) -> SelectedLocks:
-    """
-    Return all locks, or the ``most`` important ones if there are more.
-
-    Those that may need attention come first, and then the project's jobs. Raises
-    ``LockProviderError`` if the store failed.
-    """
-    total = provider.count()
-    urgent = LockQuery(
-        states=NOT_FREE, overdue_by=grace, needs_look=True, by_urgency=True, limit=most
-    )
-    read = list(provider.statuses(ALL_LOCKS if total <= most else urgent))
-    if total > most == len(read):
-        states = Counter({e: provider.count(LockQuery(states=[e])) for e in NOT_FREE})
-    else:  # all locks that were not read are free
-        states = Counter(status.state for status in read)
-    states[LockState.FREE] += max(0, total - states.total())
-    if total > most > len(read):
-        known = known_jobs(provider.alias).keys() - {status.name for status in read}
-        jobs = sorted(known)[: most - len(read)]
-        read += provider.statuses(LockQuery(names=jobs))
-    return SelectedLocks(read, {state: states[state] for state in LockState})

@@ -9,16 +9,18 @@ from django_shedlock.clocks import aware
 from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.operators.audit import AuditedAction
 from django_shedlock.console.operators.performing import Look
-from django_shedlock.durations import format_left
+from django_shedlock.durations import format_duration, format_left
 from django_shedlock.history.texts import fitting
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
+from django_shedlock.registry.discovery import offered_job_sources
+from django_shedlock.registry.jobs import registered_by_name
 from django_shedlock.registry.requests import (
+    REQUEST_LIFETIME,
     age_of_request,
     asked_at,
     has_request,
-    jobs_by_name,
     last_catch_up,
 )
 from django_shedlock.signals import logger
@@ -85,20 +87,27 @@ def unasked(provider: LockProvider, names: Sequence[str]) -> Mapping[str, str]:
 
 
 def obstacles(provider: LockProvider, names: Sequence[str]) -> Mapping[str, str]:
-    """Return why nobody can be asked to run the jobs of these locks."""
+    """
+    Return why nobody can be asked to run the jobs of these locks.
+
+    A lock with a record may have a job that this process does not know: a web process
+    does not look for jobs.
+    """
     if not provider.is_shared:
         text = gettext("its provider keeps its locks in the memory of each process")
         return dict.fromkeys(names, text)
     if not has_catch_up():
         text = gettext("INSTALLED_APPS lacks django_shedlock.beat, which would run it")
         return dict.fromkeys(names, text)
-    jobs = jobs_by_name(provider)
+    jobs = registered_by_name(provider.alias)
     locks = {status.name: status for status in provider.statuses(LockQuery(names))}
+    # An app that offers jobs, such as those of CRONJOBS, may give a job its arguments.
+    may_have_arguments = bool(offered_job_sources())
     found = {}
     for name in names:
-        if name not in jobs:
+        if name not in jobs and name not in locks:
             found[name] = gettext("no such job is known in this process")
-        elif jobs[name].needs_arguments:
+        elif name in jobs and jobs[name].needs_arguments and not may_have_arguments:
             found[name] = gettext(
                 "its job needs arguments, so it can't be started by name"
             )
@@ -110,8 +119,12 @@ def obstacles(provider: LockProvider, names: Sequence[str]) -> Mapping[str, str]
 def notes(provider: LockProvider) -> Sequence[str]:
     """Return who will carry out a request, and when a catch-up was last seen."""
     runs = gettext(
-        "The next `%(command)s` will run it, on any host where the job is known."
-    ) % {"command": command(provider, "catch-up")}
+        "The next `%(command)s` will run it, on any host where the job is known. A "
+        "request that nobody carries out expires after %(lifetime)s."
+    ) % {
+        "command": command(provider, "catch-up"),
+        "lifetime": format_duration(REQUEST_LIFETIME),
+    }
     seen = last_catch_up(provider)
     if seen is None:
         return [runs, gettext("No catch-up was ever seen.")]

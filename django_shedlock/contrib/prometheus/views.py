@@ -16,14 +16,14 @@ from prometheus_client.registry import Collector
 
 from django_shedlock import conf
 from django_shedlock.clocks import aware
-from django_shedlock.console.monitoring.health import MonitoringView
-from django_shedlock.console.monitoring.search import select
 from django_shedlock.contrib.prometheus import label_of
+from django_shedlock.contrib.prometheus.selection import select
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.signals import logger
+from django_shedlock.views import MonitoringView
 
 Value = float | timedelta | datetime | None
 Sample = tuple[str, list[str], Value]
@@ -58,10 +58,10 @@ class StoreCollector(Collector):
 
     It reads records only: one statement for their number, and one for each page of
     them. Of more locks than ``SHEDLOCK_METRICS_MAX_LOCKS`` it reads the most urgent
-    ones, then those of the project's jobs, with at most five statements more. A store
-    that fails is logged, and ``shedlock_store_up`` is 0. Where names share a label, the
-    metrics are the number of locks, the longest time, the newest run and success, the
-    most failures, and the soonest tick.
+    ones, then those of the jobs that this process knows, with at most five statements
+    more. A store that fails is logged, and ``shedlock_store_up`` is 0. Where names
+    share a label, the metrics are the number of locks, the longest time, the newest run
+    and success, the most failures, and the soonest tick.
     """
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

@@ -732,17 +732,15 @@ class TestRun:
         ("name", "why"),
         [
             ("remind", "its job needs arguments, so it can’t be started by name"),
-            ("unknown", "no such job is known in this process"),
-            ("running", "its job is running as"),
             ("paused", "alice paused it"),
         ],
     )
     def test_what_cannot_be_run_is_told(
         self, chief: Client, name: str, why: str
     ) -> None:
-        """Instead of a page that asks."""
+        """The list says why, instead of a page that asks; a forged form is refused."""
         lock = pause(name) if name == "paused" else take(name)
-        if name in {"remind", "unknown"}:
+        if name == "remind":
             lock.release()
         page = ask(chief, name, action="run_selected", follow=True).content.decode()
         assert "was not started: " in page
@@ -751,6 +749,12 @@ class TestRun:
         assert ran == []
         open_requests = LockAction.objects.filter(result=ActionResult.REQUESTED)
         assert open_requests.count() == 0
+
+    def test_running_job_is_told(self, chief: Client) -> None:
+        """A job that runs already is not offered for another run."""
+        take("report")
+        page = ask(chief, "report", action="run_selected", follow=True)
+        assert "was not started: its job is running as" in page.content.decode()
 
     def test_run_since_is_told(self, chief: Client, locked_by: str) -> None:
         """A second operator, or a second click, learns that the job has run."""

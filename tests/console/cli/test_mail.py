@@ -22,7 +22,6 @@ from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
-from django_shedlock.registry.discovery import forget_jobs
 from tests.support.jobs import only_jobs_of
 from tests.support.locks import end_run, take
 from tests.support.notices import pass_time, told
@@ -98,9 +97,7 @@ def test_mail_has_the_runbook() -> None:
     wiki = "https://wiki.example.com/job"
     with only_jobs_of():
         job = scheduler_lock("job", runbook=wiki)(lambda: None)
-        forget_jobs()
         call()
-    forget_jobs()
     assert callable(job)
     [message] = mail.outbox
     lines = [line for line in message.body.splitlines() if line.startswith("*")]

@@ -17,10 +17,9 @@ from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider
-from django_shedlock.registry.discovery import forget_jobs
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
-from tests.support.jobs import only_jobs_of
+from tests.support.jobs import only_jobs_of, unimported_jobs
 from tests.support.lateness import be_overdue
 from tests.support.locks import MINUTE, add_run, end_run, expire, take
 
@@ -93,14 +92,20 @@ def test_job_tells_what_it_is_for() -> None:
     wiki = "https://wiki.example.com/job"
     with only_jobs_of():
         job = scheduler_lock("job", description="Ship it", runbook=wiki)(lambda: None)
-        forget_jobs()
         shown, other = facts(), facts("unknown")
         told = json.loads(run("show", "job", "--json"))
-    forget_jobs()
     assert callable(job)
     assert (shown["About"], shown["Runbook"]) == ("Ship it", wiki)
     assert not {"About", "Runbook"} & set(other)
     assert (told["description"], told["runbook"]) == ("Ship it", wiki)
+
+
+def test_show_imports_no_job() -> None:
+    """It describes a job only if its module is imported already."""
+    take("packages.nightly")
+    with unimported_jobs() as imported:
+        assert "About" not in facts("packages.nightly")
+        assert imported() == []
 
 
 def test_heartbeat() -> None:

@@ -1,4 +1,4 @@
-"""What findings and metrics read: records, and the history only for messages."""
+"""What findings read: records, and the history only for messages."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection
-from django.test import override_settings
-from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from django_shedlock import execute
 from django_shedlock.console.monitoring.findings import Kind
-from django_shedlock.console.monitoring.search import Search, select
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.status import LockState, RunOutcome
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider, reading
 from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.sql.fields import DatabaseNow
-from tests.support.lateness import be_overdue
 from tests.support.locks import (
     MINUTE,
     Broken,
@@ -191,40 +188,3 @@ def test_many_locks_are_read_in_batches(
     with django_assert_num_queries(3 + 3 + 3):
         found = SEARCH.of_locks(get_provider(), names[::-1])
     assert [*found] == names
-
-
-@pytest.mark.each_store
-@pytest.mark.parametrize("most", [10, 2, 1])
-def test_selection_has_the_urgent_locks_first(most: int) -> None:
-    """All states are counted, whatever is left out."""
-    for name in ("a", "b"):
-        take(name).release()
-    take("running")
-    take("late").release()
-    be_overdue("late")
-    end_run("failed", FAILED)
-    selection = select(get_provider(), MINUTE, most)
-    names = [status.name for status in selection.locks]
-    assert set(names[:2]) <= {"late", "failed"} or most == 10
-    assert len(names) == min(most, 5)
-    assert selection.left_out == 5 - len(names)
-    assert selection.states[LockState.RUNNING] == 1
-    assert selection.states[LockState.FREE] == 4
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("most", "statements"), [(3, 6), (1000, 2)])
-def test_selection_reads_records_only(most: int, statements: int) -> None:
-    """No statement joins, or looks at the history, however many locks there are."""
-    for number in range(5):
-        end_run(f"job {number}", FAILED)
-    with (
-        override_settings(SHEDLOCK_HISTORY_RETENTION=None),
-        CaptureQueriesContext(connection) as queries,
-    ):
-        select(get_provider(), MINUTE, most)
-    assert len(queries) == statements
-    for query in queries:
-        assert query["sql"].count("SELECT") == 1
-        assert "JOIN" not in query["sql"]
-        assert "shedlock_run" not in query["sql"]

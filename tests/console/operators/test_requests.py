@@ -32,6 +32,7 @@ from django_shedlock.console.operators import (
     requests,
 )
 from django_shedlock.console.operators.requests import request_of
+from django_shedlock.contrib.crontab.entries import crontab_jobs
 from django_shedlock.exceptions import InvalidLockConfiguration, LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -375,6 +376,20 @@ def test_what_cannot_be_started_is_refused(name: str, why: str) -> None:
     assert why in ask(name).detail
     assert not LockAction.objects.exists()
     assert asked_for() == []
+
+
+def test_lock_with_a_record_may_have_a_job_elsewhere() -> None:
+    """A process that has not imported the job can ask another one to run it."""
+    take("elsewhere").release()
+    assert ask("elsewhere").result is ActionResult.REQUESTED
+    assert asked_for() == ["elsewhere"]
+    assert (carry_out(), ran) == ([], [])
+
+
+def test_app_may_give_a_job_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry of CRONJOBS may start a job that needs arguments, so it can be asked."""
+    monkeypatch.setattr(requests, "offered_job_sources", lambda: [crontab_jobs])
+    assert ask("remind").result is ActionResult.REQUESTED
 
 
 def test_job_that_cannot_begin_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:

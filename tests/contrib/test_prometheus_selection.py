@@ -1,0 +1,58 @@
+"""Which locks have metrics of their own, where there are very many."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+from django_shedlock.contrib.prometheus.selection import select
+from django_shedlock.locks.status import LockState, RunOutcome
+from django_shedlock.providers import get_provider
+from tests.support.lateness import be_overdue
+from tests.support.locks import end_run, take
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+FAILED = RunOutcome.FAILED
+
+
+@pytest.mark.each_store
+@pytest.mark.parametrize("most", [10, 2, 1])
+def test_selection_has_the_urgent_locks_first(most: int) -> None:
+    """All states are counted, whatever is left out."""
+    for name in ("a", "b"):
+        take(name).release()
+    take("running")
+    take("late").release()
+    be_overdue("late")
+    end_run("failed", FAILED)
+    selection = select(get_provider(), MINUTE, most)
+    names = [status.name for status in selection.locks]
+    assert set(names[:2]) <= {"late", "failed"} or most == 10
+    assert len(names) == min(most, 5)
+    assert selection.left_out == 5 - len(names)
+    assert selection.states[LockState.RUNNING] == 1
+    assert selection.states[LockState.FREE] == 4
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("most", "statements"), [(3, 6), (1000, 2)])
+def test_selection_reads_records_only(most: int, statements: int) -> None:
+    """No statement joins, or looks at the history, however many locks there are."""
+    for number in range(5):
+        end_run(f"job {number}", FAILED)
+    with (
+        override_settings(SHEDLOCK_HISTORY_RETENTION=None),
+        CaptureQueriesContext(connection) as queries,
+    ):
+        select(get_provider(), MINUTE, most)
+    assert len(queries) == statements
+    for query in queries:
+        assert query["sql"].count("SELECT") == 1
+        assert "JOIN" not in query["sql"]
+        assert "shedlock_run" not in query["sql"]
