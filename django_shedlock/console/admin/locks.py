@@ -17,6 +17,7 @@ from django_shedlock.console.admin.actions import OperatorActions
 from django_shedlock.console.admin.base import tells_failure, with_parts
 from django_shedlock.console.admin.charts import make_chart, statistics_of
 from django_shedlock.console.admin.past import LockRunAdmin, last_runs, trail_of
+from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.models import ActionKind, LockAction
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search
@@ -137,6 +138,7 @@ class LockRecordAdmin(OperatorActions):
                 "shedlock_is_complete": changelist.attention.is_complete,
                 "shedlock_others": [alias for alias in aliases if alias not in here],
                 "shedlock_is_database": bool(here),
+                "shedlock_has_catch_up": has_catch_up(),
                 "shedlock_heads": list(result_headers(changelist)),
                 "shedlock_rows": changelist.rows(
                     request, offered, has_runs=self._shows_runs(request)

@@ -126,10 +126,8 @@ RESUME = Action(
     permission="shedlock_console.pause_lockrecord",
     states=frozenset({PAUSED}),
     cures=frozenset({Kind.PAUSED}),
-    question=gettext_lazy(
-        "The next start of a resumed job runs it. If a tick was missed meanwhile, "
-        "the next catch-up runs it once."
-    ),
+    question=gettext_lazy("The next start of a resumed job runs it."),
+    notes=performing.notes_of_resume,
     refused=gettext_lazy("Lock %(name)s is not resumed: %(why)s."),
     unknown=gettext_lazy("Nobody knows whether lock %(name)s is resumed"),
     done=performing.resumed,

@@ -9,6 +9,7 @@ from django.utils.translation import gettext
 
 from django_shedlock import conf
 from django_shedlock.clocks import Backoff, local_text
+from django_shedlock.console.links import has_catch_up
 from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators.audit import AuditedAction
 from django_shedlock.durations import format_left
@@ -25,6 +26,7 @@ from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import LockState, LockStatus
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
 
 Look = Callable[[], LockStatus | None]
@@ -158,6 +160,15 @@ def paused(asked: AuditedAction, before: LockStatus | None, look: Look) -> str:
     return told
 
 
+def notes_of_resume(provider: LockProvider) -> Sequence[str]:
+    """Return what becomes of a missed tick, if the project has a catch-up."""
+    if not has_catch_up():
+        return []
+    return [
+        gettext("If a tick was missed meanwhile, the next catch-up runs the job once.")
+    ]
+
+
 def resumed(asked: AuditedAction, before: LockStatus, look: Look) -> str:
     """Say whose pause has ended, and whether a tick was missed."""
     text = gettext(
@@ -175,7 +186,11 @@ def _ticks(status: LockStatus) -> str:
         moment = status.next_tick
         text = gettext("No tick was missed; the next one is at %(tick)s.")
         return text % {"tick": moment and local_text(moment)}
-    if status.may_catch_up(ZERO):
+    if not has_catch_up():
+        text = gettext(
+            "Its tick of %(tick)s was missed. The job runs at its next start."
+        )
+    elif status.may_catch_up(ZERO):
         text = gettext(
             "Its tick of %(tick)s was missed: the next catch-up runs the job once if "
             "it has not succeeded by the end of SHEDLOCK_GRACE."

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.test import Client
+from django.test import Client, modify_settings
 from django.urls import reverse
 
 from django_shedlock import LockProviderError, signals
@@ -620,6 +620,18 @@ class TestPause:
         assert "is resumed. alice had paused it" in page.content.decode()
         assert state("billing") is LockState.FREE
         assert LogEntry.objects.count() == 1
+
+    @pytest.mark.parametrize("has_beat", [True, False])
+    def test_resume_names_the_catch_up_if_there_is_one(
+        self, chief: Client, has_beat: bool
+    ) -> None:
+        """A project without the beat has none that could run a missed tick."""
+        pause("billing")
+        apps = {} if has_beat else {"remove": "django_shedlock.beat"}
+        with modify_settings(INSTALLED_APPS=apps):
+            page = ask(chief, "billing", action="resume_selected").content.decode()
+        assert "The next start of a resumed job runs it." in page
+        assert ("the next catch-up runs the job once" in page) is has_beat
 
     def test_other_pause_is_spared(self, chief: Client) -> None:
         """A resume is for the pause that the operator saw."""

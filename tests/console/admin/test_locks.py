@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core import checks
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import Client, modify_settings, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path, reverse
 from django.utils.text import capfirst
@@ -150,6 +150,14 @@ def test_empty_list_explains_itself(viewer: Client) -> None:
     assert "There are no locks yet" in page
     for step in ("@scheduler_lock", "manage.py shedlock run", "shedlock catch-up"):
         assert step in page
+
+
+def test_empty_list_names_no_catch_up_without_the_beat(viewer: Client) -> None:
+    """A project that lacks the app has no such subcommand."""
+    with modify_settings(INSTALLED_APPS={"remove": "django_shedlock.beat"}):
+        page = viewer.get(reverse(LIST)).content.decode()
+    assert "There are no locks yet" in page
+    assert "catch-up" not in page
 
 
 def test_list_shows_holder_age_and_lease(viewer: Client) -> None:

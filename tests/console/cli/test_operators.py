@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from django.core.management import CommandError
-from django.test import override_settings
+from django.test import modify_settings, override_settings
 
 from django_shedlock import execute, scheduler_lock, signals
 from django_shedlock.cli.base import operator
@@ -92,6 +92,17 @@ def test_paused_job_is_no_finding(jobs: Jobs) -> None:
     assert "had paused it, because: the mail server moves." in told
     run("catch-up")
     assert ran.count("report") == 1
+
+
+def test_resume_without_the_beat_names_no_catch_up(jobs: Jobs) -> None:
+    """A project that lacks the app has no catch-up, so the next start runs the job."""
+    jobs.report()
+    run("pause", "report", *REASON)
+    make_late("report")
+    with modify_settings(INSTALLED_APPS={"remove": "django_shedlock.beat"}):
+        told = run("resume", "report")
+    assert "was missed. The job runs at its next start." in told
+    assert "catch-up" not in told
 
 
 def test_resume_tells_that_no_tick_was_missed(jobs: Jobs) -> None:
