@@ -1,10 +1,14 @@
 """The plain admin: who holds which lock, a forced release, and the last runs."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, ShowFacets
+from django.core.exceptions import ImproperlyConfigured
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
@@ -20,6 +24,7 @@ from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.schedules.state import Trigger
 
 if TYPE_CHECKING:  # in Django itself they take no parameters
     AnyModelAdmin = ModelAdmin[Any]
@@ -30,14 +35,76 @@ else:
 
 RELEASE_PERMISSION = "django_shedlock.release_lockrecord"
 
+STATE_LABELS = {
+    LockState.EXPIRED: pgettext_lazy("shedlock", "expired"),
+    LockState.RUNNING: pgettext_lazy("shedlock", "running"),
+    LockState.PAUSED: pgettext_lazy("shedlock", "paused"),
+    LockState.HELD_AT_LEAST: pgettext_lazy("shedlock", "held at least"),
+    LockState.FREE: pgettext_lazy("shedlock", "free"),
+}
+"""In the order of their urgency."""
 
-def shown_provider() -> DatabaseLockProvider | None:
-    """Return the provider whose table is shown: the default one, or the next."""
+OUTCOME_LABELS: dict[str, Any] = {
+    RunOutcome.FAILED: pgettext_lazy("shedlock", "failed"),
+    RunOutcome.LOST: pgettext_lazy("shedlock", "lost"),
+    RunOutcome.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
+    RunOutcome.SUCCEEDED: pgettext_lazy("shedlock", "succeeded"),
+}
+"""In the order of their urgency."""
+
+TRIGGER_LABELS: dict[str, Any] = {
+    Trigger.SCHEDULER: pgettext_lazy("shedlock", "scheduler"),
+    Trigger.RETRY: pgettext_lazy("shedlock", "retry"),
+    Trigger.CATCH_UP: pgettext_lazy("shedlock", "catch-up"),
+    Trigger.OPERATOR: pgettext_lazy("shedlock", "operator"),
+}
+"""What starts runs."""
+
+
+def shown_providers() -> dict[str, DatabaseLockProvider]:
+    """Return the providers whose tables can be shown, the default one first."""
+    shown = {}
     for alias in sorted(provider_aliases(), key="default".__ne__):
-        provider = get_provider(alias)
-        if isinstance(provider, DatabaseLockProvider):
-            return provider
-    return None
+        with suppress(ImproperlyConfigured):  # a system check reports it
+            provider = get_provider(alias)
+            if isinstance(provider, DatabaseLockProvider):
+                shown[alias] = provider
+    return shown
+
+
+def shown_provider(request: HttpRequest) -> DatabaseLockProvider | None:
+    """Return the provider that the address names, or else the first one."""
+    providers = shown_providers()
+    # The page of a row has the filters of its list in this parameter of Django's.
+    list_filters = parse_qs(request.GET.get("_changelist_filters", ""))
+    of_list = list_filters.get(ShownProviderFilter.parameter_name, [""])[-1]
+    alias = request.GET.get(ShownProviderFilter.parameter_name, of_list)
+    return providers.get(alias) or next(iter(providers.values()), None)
+
+
+class ShownProviderFilter(admin.SimpleListFilter):
+    """Says which provider's rows are shown, and offers the others."""
+
+    title: Any = pgettext_lazy("shedlock", "provider")
+    parameter_name: str = "provider"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        self.shown: DatabaseLockProvider | None = shown_provider(request)
+        return [(alias, alias) for alias in shown_providers()]
+
+    def has_output(self) -> bool:
+        return len(self.lookup_choices) > 1
+
+    def value(self) -> str | None:
+        return None if self.shown is None else self.shown.alias
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Return one choice for each provider, as no list has the rows of all."""
+        _, *providers = super().choices(changelist)
+        return iter(providers)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        return queryset
 
 
 class LockStateFilter(admin.SimpleListFilter):
@@ -47,7 +114,7 @@ class LockStateFilter(admin.SimpleListFilter):
     parameter_name: str = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(state.value, state.value) for state in LockState]
+        return [(state.value, label) for state, label in STATE_LABELS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         return queryset.filter(state=self.value()) if self.value() else queryset
@@ -60,7 +127,7 @@ class RunOutcomeFilter(admin.SimpleListFilter):
     parameter_name: str = "outcome"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(outcome.value, outcome.value) for outcome in RunOutcome]
+        return [(str(outcome), label) for outcome, label in OUTCOME_LABELS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         return queryset.filter(outcome=self.value()) if self.value() else queryset
@@ -94,9 +161,27 @@ class ReadOnlyAdmin(AnyModelAdmin):
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     list_per_page = 50
+    labelled_fields: ClassVar[Any] = {
+        "outcome": "shown_outcome",
+        "trigger": "shown_trigger",
+    }
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [field.name for field in self.model._meta.fields]
+        names = [field.name for field in self.model._meta.fields]
+        return [self.labelled_fields.get(name, name) for name in names]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.get_readonly_fields(request, obj)
+
+    @admin.display(description=pgettext_lazy("shedlock", "outcome"), ordering="outcome")
+    def shown_outcome(self, row: Any) -> Any:
+        """Return the label of the outcome; another version's is shown as it is."""
+        return OUTCOME_LABELS.get(row.outcome, row.outcome)
+
+    @admin.display(description=pgettext_lazy("shedlock", "started by"))
+    def shown_trigger(self, row: Any) -> Any:
+        """Return the label of what started the run."""
+        return TRIGGER_LABELS.get(row.trigger, row.trigger)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -113,15 +198,19 @@ class LockAdmin(ReadOnlyAdmin):
 
     form: Any = ReleaseForm
     actions: Any = None
-    list_display: Any = ("name", "state", "locked_by", "remaining", "outcome")
-    list_filter: ClassVar[Any] = (LockStateFilter, RunOutcomeFilter)
+    list_display: Any = ("name", "state", "locked_by", "remaining", "shown_outcome")
+    list_filter: ClassVar[Any] = (
+        ShownProviderFilter,
+        LockStateFilter,
+        RunOutcomeFilter,
+    )
     search_fields: ClassVar[Any] = ("name", "locked_by")
     ordering: ClassVar[Any] = ("name",)
 
     @admin.display(description=pgettext_lazy("shedlock", "state"))
     def state(self, record: Any) -> str:
         """Return the lock's state by the database's clock."""
-        return str(record.state)
+        return str(STATE_LABELS[LockState(record.state)])
 
     @admin.display(description=pgettext_lazy("shedlock", "lease"))
     def remaining(self, record: Any) -> str:
@@ -130,7 +219,7 @@ class LockAdmin(ReadOnlyAdmin):
         return format_left(status.remaining) if status.state.is_held else ""
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        provider = shown_provider()
+        provider = shown_provider(request)
         if provider is None:
             return LockRecord.objects.with_status().none()
         return LockRecord.objects.using(provider.using).with_status()
@@ -158,7 +247,7 @@ class LockAdmin(ReadOnlyAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> Any:
         """Release the acquisition that the page showed, instead of saving the row."""
-        provider: Any = shown_provider()
+        provider: Any = shown_provider(request)
         action = OperatorAction(
             provider,
             obj.name,
@@ -194,7 +283,7 @@ class LockAdmin(ReadOnlyAdmin):
             text = gettext("Lock %(name)s is not released: %(why)s.")
             facts = {"name": repr(obj.name), "why": obj.why_not}
             self.message_user(request, text % facts, messages.ERROR)
-        return HttpResponseRedirect(request.path)
+        return HttpResponseRedirect(request.get_full_path())
 
 
 class RunAdmin(ReadOnlyAdmin):
@@ -202,20 +291,20 @@ class RunAdmin(ReadOnlyAdmin):
 
     list_display: Any = (
         "name",
-        "outcome",
+        "shown_outcome",
         "started",
         "ended",
         "duration",
         "host",
     )
-    list_filter: ClassVar[Any] = (RunOutcomeFilter,)
+    list_filter: ClassVar[Any] = (ShownProviderFilter, RunOutcomeFilter)
     search_fields: ClassVar[Any] = ("name",)
     ordering: ClassVar[Any] = ("-pk",)
     sortable_by: ClassVar[Any] = ()
     actions: Any = None
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        provider = shown_provider()
+        provider = shown_provider(request)
         if provider is None:
             return super().get_queryset(request)
         runs = LockRun.objects.using(str(provider.history_database))

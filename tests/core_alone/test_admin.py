@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
@@ -15,11 +16,13 @@ from django.urls import reverse
 
 from django_shedlock import execute, scheduler_lock
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import is_held
-from tests.support.locks import take
+from tests.support.locks import configure, status_of, take, take_from
 
 pytestmark = pytest.mark.django_db
 
@@ -180,6 +183,72 @@ def test_lists_show_the_database_of_the_provider(viewer: Client) -> None:
             assert "elsewhere" in viewer.get(reverse(address)).content.decode()
 
 
+@pytest.fixture
+def two_providers() -> Iterator[None]:
+    """Let the project have a provider in each of two databases."""
+    providers = {
+        "second": {"BACKEND": BACKEND, "OPTIONS": {"using": "other"}},
+        "broken": {"BACKEND": "no.such.Provider"},
+        "default": {"BACKEND": BACKEND},
+    }
+    with override_settings(SHEDLOCK_PROVIDERS=providers):
+        execute(list, "here", lock_at_most_for="1m")
+        execute(list, "there", lock_at_most_for="1m", provider="second")
+        yield
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.usefixtures("two_providers")
+@pytest.mark.parametrize("address", [LIST, RUNS])
+@pytest.mark.parametrize(
+    ("query", "alias", "name"),
+    [
+        ("", "default", "here"),
+        ("?provider=default", "default", "here"),
+        ("?provider=second", "second", "there"),
+        ("?provider=unknown", "default", "here"),
+    ],
+)
+def test_provider_can_be_chosen(
+    viewer: Client, address: str, query: str, alias: str, name: str
+) -> None:
+    """The lists show the default provider's rows, and offer those of the others."""
+    changelist = viewer.get(f"{reverse(address)}{query}").context["cl"]
+    assert [row.name for row in changelist.result_list] == [name]
+    choices = list(changelist.filter_specs[0].choices(changelist))
+    assert [each["display"] for each in choices] == ["default", "second"]
+    assert [each["display"] for each in choices if each["selected"]] == [alias]
+
+
+@pytest.mark.parametrize("address", [LIST, RUNS])
+def test_only_provider_is_not_offered(viewer: Client, address: str) -> None:
+    """There is nothing to choose."""
+    take("nightly").release()
+    changelist = viewer.get(f"{reverse(address)}?provider=default").context["cl"]
+    titles = [each.title for each in changelist.filter_specs]
+    assert titles[-1] == "outcome"
+    assert "provider" not in titles
+
+
+@pytest.mark.django_db(databases=["default", "other"], transaction=True)
+@pytest.mark.usefixtures("two_providers")
+@pytest.mark.parametrize(
+    "query", ["provider=second", "_changelist_filters=provider%3Dsecond"]
+)
+def test_lock_of_the_chosen_provider_is_released(operator: Client, query: str) -> None:
+    """The page of a lock, and its form, are about the provider of its list."""
+    take("nightly")
+    there = take_from(get_provider("second"), configure("nightly"))
+    address = f"{page_of('nightly')}?{query}"
+    assert there.locked_by in operator.get(address).content.decode()
+    asked = {**SURE, "held_by": there.locked_by}
+    done = operator.post(address, asked, follow=True).content.decode()
+    assert "is released" in done
+    assert there.locked_by in done
+    assert is_held("nightly")
+    assert status_of(get_provider("second"), "nightly").state is LockState.FREE
+
+
 def test_project_without_a_database_provider_has_empty_lists(viewer: Client) -> None:
     """The filters work there as well."""
     memory = {"BACKEND": "django_shedlock.providers.memory.MemoryLockProvider"}
@@ -192,6 +261,47 @@ def test_free_lock_cannot_be_released(operator: Client) -> None:
     """The page of a free lock has no form."""
     execute(list, "done", lock_at_most_for="1m")
     assert 'name="release"' not in operator.get(page_of("done")).content.decode()
+
+
+def test_values_are_in_the_language_of_the_reader(viewer: Client) -> None:
+    """States, outcomes and what started a run are translated, also in the filters."""
+    take("held")
+
+    @scheduler_lock("failing")
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    run: Any = LockRun.objects.get()
+    pages = {
+        reverse(LIST): ["läuft", "fehlgeschlagen", "noch gehalten", "gelungen"],
+        page_of("failing"): ["frei", "fehlgeschlagen"],
+        reverse(RUNS): ["fehlgeschlagen", "gelungen"],
+        reverse("admin:django_shedlock_lockrun_change", args=[run.pk]): [
+            "fehlgeschlagen",
+            "Scheduler",
+        ],
+    }
+    english = ("running", "held at least", "failed", "succeeded", "scheduler", "free")
+    with override_settings(LANGUAGE_CODE="de"):
+        for page, words in pages.items():
+            texts = texts_of(viewer.get(page).content.decode())
+            assert set(words) <= texts, page
+            assert texts & set(english) == set(), page
+
+
+def test_outcome_of_another_version_is_shown_as_it_is(viewer: Client) -> None:
+    """No value is hidden, and none breaks the list."""
+    execute(list, "done", lock_at_most_for="1m")
+    LockRecord.objects.update(outcome="postponed")
+    page = viewer.get(reverse(LIST)).content.decode()
+    assert "postponed" in texts_of(page)
+
+
+def texts_of(page: str) -> set[str]:
+    """Return the texts of the page's elements."""
+    return {text.strip() for text in re.split(r"<[^>]*>", page)}
 
 
 def test_runs_are_read_only(viewer: Client) -> None:

@@ -10,13 +10,9 @@ from typing import Any
 
 from django.utils.translation import gettext, ngettext, pgettext
 
+from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.console.admin.labels import (
-    OUTCOME_LABELS,
-    STATE_LABELS,
-    instant,
-    length,
-)
+from django_shedlock.console.admin.labels import instant, length
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun

@@ -11,11 +11,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import pgettext, pgettext_lazy
 
-from django_shedlock.console.admin.labels import (
-    FINDING_LABELS,
-    OUTCOME_LABELS,
-    STATE_LABELS,
-)
+from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS
+from django_shedlock.console.admin.labels import FINDING_LABELS
 from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.base import LockProvider

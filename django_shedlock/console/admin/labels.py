@@ -11,12 +11,13 @@ from django.utils import timezone
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
-from django.utils.translation import gettext, pgettext, pgettext_lazy
+from django.utils.translation import gettext, pgettext
 
+from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS, TRIGGER_LABELS
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import format_measured, rough_length
-from django_shedlock.locks.status import LockState, RunOutcome
+from django_shedlock.locks.status import LockState
 from django_shedlock.schedules.state import Trigger
 
 EMPTY_CELL = mark_safe('<span class="shedlock-nothing">-</span>')
@@ -28,31 +29,6 @@ COMMAND_CALL_PATTERN = re.compile(
 """How an entry of ``CRONJOBS`` calls a command."""
 LISTED_MESSAGE_MAX_LENGTH = 120
 """Characters of an exception's message in a list."""
-
-STATE_LABELS = {
-    LockState.EXPIRED: pgettext_lazy("shedlock", "expired"),
-    LockState.RUNNING: pgettext_lazy("shedlock", "running"),
-    LockState.PAUSED: pgettext_lazy("shedlock", "paused"),
-    LockState.HELD_AT_LEAST: pgettext_lazy("shedlock", "held at least"),
-    LockState.FREE: pgettext_lazy("shedlock", "free"),
-}
-"""In the order of their urgency."""
-
-OUTCOME_LABELS: dict[str, Any] = {
-    RunOutcome.FAILED: pgettext_lazy("shedlock", "failed"),
-    RunOutcome.LOST: pgettext_lazy("shedlock", "lost"),
-    RunOutcome.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
-    RunOutcome.SUCCEEDED: pgettext_lazy("shedlock", "succeeded"),
-}
-"""In the order of their urgency."""
-
-TRIGGER_LABELS = {
-    Trigger.SCHEDULER: pgettext_lazy("shedlock", "scheduler"),
-    Trigger.RETRY: pgettext_lazy("shedlock", "retry"),
-    Trigger.CATCH_UP: pgettext_lazy("shedlock", "catch-up"),
-    Trigger.OPERATOR: pgettext_lazy("shedlock", "operator"),
-}
-"""What starts runs."""
 
 FINDING_LABELS: dict[str, Any] = {
     kind: kind.label

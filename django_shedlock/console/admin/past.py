@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from django_shedlock.admin import OUTCOME_LABELS
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.admin.base import LargeTableAdmin
 from django_shedlock.console.admin.labels import column, instant_column, text_column
@@ -102,7 +103,7 @@ class LockRunAdmin(LargeTableAdmin):
     of_lock: tuple[str, ...] = tuple(each for each in list_display if each != "lock")
     """The columns on a lock's page."""
     list_display_links: Any = ("ended_at",)
-    by_outcome: Any = filters.ChoiceFilter.of(LockRun, "outcome", labels.OUTCOME_LABELS)
+    by_outcome: Any = filters.ChoiceFilter.of(LockRun, "outcome", OUTCOME_LABELS)
     by_host: Any = filters.RecentFilter.of(LockRun, "host")
     list_filter: ClassVar[Any] = (
         filters.HistoryFilter,

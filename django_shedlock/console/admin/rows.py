@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import pgettext
 
+from django_shedlock.admin import STATE_LABELS
 from django_shedlock.clocks import aware
 from django_shedlock.console.admin import filters, labels
 from django_shedlock.console.models import ActionKind
@@ -40,7 +41,7 @@ class LockList(ChangeList):
         ranks: dict[int, list[str]] = {}
         for name, (first, *_) in self.attention.findings.items():
             ranks.setdefault(first.kind.rank, []).append(name)
-        states = enumerate(labels.STATE_LABELS, start=len(Kind))
+        states = enumerate(STATE_LABELS, start=len(Kind))
         urgency = Case(
             *(When(pk__in=names, then=Value(rank)) for rank, names in ranks.items()),
             *(When(state=state.value, then=Value(rank)) for rank, state in states),
@@ -84,7 +85,7 @@ class LockList(ChangeList):
         ]
         states = [
             (state.value, label, in_state[state])
-            for state, label in labels.STATE_LABELS.items()
+            for state, label in STATE_LABELS.items()
             if state is not LockState.EXPIRED  # which needs attention, so is counted
         ]
         return {

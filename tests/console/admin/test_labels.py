@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import pytest
 from django.utils.html import strip_tags
 
+from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS, TRIGGER_LABELS
 from django_shedlock.console.admin.labels import (
     EMPTY_CELL,
     FINDING_LABELS,
-    OUTCOME_LABELS,
-    STATE_LABELS,
     holder,
     instant,
     length,
@@ -26,14 +25,16 @@ from django_shedlock.console.admin.labels import (
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.durations import rough_length
 from django_shedlock.locks.status import LockState, RunOutcome
+from django_shedlock.schedules.state import Trigger
 
 MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
 
 
-def test_every_state_and_outcome_has_a_label_and_a_colour() -> None:
-    """No state is shown by its bare value."""
+def test_every_value_has_a_label() -> None:
+    """No state, outcome or trigger is shown by its bare value."""
     assert set(STATE_LABELS) == set(LockState)
     assert set(OUTCOME_LABELS) == set(RunOutcome)
+    assert set(TRIGGER_LABELS) == set(Trigger)
     assert 'class="shedlock-badge shedlock-held-at-least">held at least<' in (
         state_badge(LockState.HELD_AT_LEAST)
     )
