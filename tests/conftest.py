@@ -154,6 +154,14 @@ def prune_nothing_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "PRUNING_SHARE", 0)
 
 
+@pytest.fixture
+def outside_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the package take the databases for those of production."""
+    from django.core import mail
+
+    monkeypatch.delattr(mail, "outbox")
+
+
 @pytest.fixture(autouse=True)
 def forget_memory() -> Iterator[None]:
     """Give each test providers of its own, and no locks in memory."""

@@ -144,3 +144,59 @@ def test_page_lists_the_undocumented_behaviour_we_depend_on() -> None:
     for name, places in private_names_of_others().items():
         assert name in listed, (name, places)
         assert places <= listed[name], (name, places)
+
+
+def parsed_modules() -> dict[str, ast.Module]:
+    """Return the code of each module of the package, by its path in it."""
+    package = ROOT / "django_shedlock"
+    return {
+        path.relative_to(package).as_posix(): ast.parse(path.read_text("utf-8"))
+        for path in package.rglob("*.py")
+    }
+
+
+WORDS_OF_TESTS = re.compile(
+    "(?<![a-z])(test|tests|testing|testcase|pytest|unittest|outbox|mirror)(?![a-z])",
+    re.IGNORECASE,
+)
+THE_SEAM = "in_tests.py"
+MEANS_OTHER_TESTS = {
+    "registry/commands.py": {"test"},  # a command that has no lock
+    "registry/discovery.py": {"is_test", "test", "tests"},  # the project's modules
+}
+
+
+def words_of(node: ast.AST) -> list[str]:
+    """Return the names and texts that a part of the code has of its own."""
+    match node:
+        case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word):
+            return [word]
+        case ast.FunctionDef(name=word) | ast.ClassDef(name=word):
+            return [word]
+        case ast.keyword(arg=str(word)) | ast.Constant(value=str(word)):
+            return [word]
+        case ast.Import(names=names):
+            return [each.name for each in names]
+        case ast.ImportFrom(module=module, names=names):
+            return [module or "", *(each.name for each in names)]
+    return []
+
+
+def test_one_module_knows_of_tests() -> None:
+    """The rest of the package asks it about connections, and not where it runs."""
+    modules = parsed_modules()
+    assert "outbox" in {
+        word for n in ast.walk(modules[THE_SEAM]) for word in words_of(n)
+    }
+    found = defaultdict(set)
+    for path, code in modules.items():
+        if path == THE_SEAM or path.startswith("testing/"):
+            continue
+        texts = {  # docstrings, which may explain
+            node.value for node in ast.walk(code) if isinstance(node, ast.Expr)
+        }
+        for node in ast.walk(code):
+            for word in words_of(node) if node not in texts else ():
+                if WORDS_OF_TESTS.search(word) and word != "django_shedlock.in_tests":
+                    found[path].add(word)
+    assert found == MEANS_OTHER_TESTS

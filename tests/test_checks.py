@@ -299,7 +299,6 @@ SERVER = {
     "HOST": "db",
     "PORT": 5432,
     "OPTIONS": {},
-    "TEST": {"MIRROR": None, "NAME": None},
 }
 FILE = {**SERVER, "ENGINE": "django.db.backends.sqlite3", "HOST": "", "PORT": ""}
 
@@ -329,6 +328,7 @@ def test_e005_two_providers_with_one_database() -> None:
     assert message.is_serious()
 
 
+@pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize(
     ("one", "two"),
     [
@@ -348,6 +348,7 @@ def test_e005_two_entries_of_one_database(
     assert "'default' and 'second'" in message.msg
 
 
+@pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize(
     ("one", "two"),
     [
@@ -357,15 +358,18 @@ def test_e005_two_entries_of_one_database(
         (SERVER, {**SERVER, "USER": "tenant"}),
         (SERVER, {**SERVER, "OPTIONS": {"options": "-c search_path=tenant"}}),
         ({**FILE, "NAME": ":memory:"}, {**FILE, "NAME": ":memory:"}),
-        (SERVER, {**SERVER, "TEST": {"MIRROR": "default", "NAME": None}}),
-        tuple(2 * [{**SERVER, "TEST": {"MIRROR": None, "NAME": "shop"}}]),
     ],
 )
-def test_e005_not_of_other_places_and_of_tests(
+def test_e005_not_of_other_places(
     monkeypatch: pytest.MonkeyPatch, one: dict[str, Any], two: dict[str, Any]
 ) -> None:
-    """Two servers, schemas or memories are two; tests give mirrors and names anew."""
+    """E005 says nothing of two servers, two schemas or two memories."""
     assert sharing(monkeypatch, one, two) == []
+
+
+def test_e005_not_of_databases_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E005 says nothing of a mirror, or of names that only a run of tests gives."""
+    assert sharing(monkeypatch, SERVER, {**SERVER}) == []
 
 
 def test_e005_not_of_other_providers() -> None:

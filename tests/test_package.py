@@ -33,8 +33,8 @@ schedules schedules.cron schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """
-admin apps checks history history.recording history.retention history.texts models
-models.records models.runs
+admin apps checks history history.recording history.retention history.texts in_tests
+models models.records models.runs
 execution.operators
 providers.database providers.database.acquisition providers.database.checks
 providers.database.provider providers.database.reading providers.database.statements

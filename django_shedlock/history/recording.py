@@ -16,6 +16,7 @@ from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError, message_of
 from django_shedlock.history.retention import prune_some
 from django_shedlock.history.texts import fitting, scrubbed, texts
+from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.status import AbandonedRun, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
@@ -33,7 +34,7 @@ from django_shedlock.sql.compiling import (
     number,
     text,
 )
-from django_shedlock.sql.connections import is_in_test_transaction, run
+from django_shedlock.sql.connections import run
 from django_shedlock.sql.fields import DatabaseNow, storable
 
 TRACEBACK_MAX_LENGTH = 16_000
@@ -86,8 +87,8 @@ def record_loss(*, lock: Lock, **kwargs: Any) -> None:
     def write() -> None:
         _write(lock.provider, lock.name, insert_loss, values, is_urgent=True)
 
-    if is_in_test_transaction(connections[database]):
-        write()  # only the test's own connection sees the row
+    if is_only_connection(connections[database]):
+        write()  # another thread would write it on another connection
         return
     with suppress(RuntimeError):  # no room for a thread
         lock.provider.history.add(lock, write)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from django.core import mail, management
+from django.core import management
 from django.core.checks import CheckMessage, Error
 from django.core.management.base import BaseCommand
 from django.core.signals import setting_changed
@@ -14,6 +14,7 @@ from django.dispatch import receiver
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
+from django_shedlock.in_tests import are_databases_temporary
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.registry.decorators import scheduler_lock
 from django_shedlock.registry.jobs import decorated_job, registered_jobs
@@ -82,10 +83,11 @@ def _also_before_first(migrate: Any, unlocked: Any) -> Any:
 
     @functools.wraps(migrate)
     def handle(*args: Any, **options: Any) -> Any:
-        # To look needs no lock, and a skip's status 0 would say that all is applied. A
-        # test's database is its own, while the lock may be in a store of others.
-        is_test = hasattr(mail, "outbox")
-        if is_test or options.get("check_unapplied") or options.get("plan"):
+        # To look needs no lock, and a skip's status 0 would say that all is applied.
+        # Nor does a database of this process alone: the lock may be in a store that
+        # others use, and its record would stay there.
+        looks = options.get("check_unapplied") or options.get("plan")
+        if looks or are_databases_temporary():
             return unlocked(*args, **options)
         # The body makes the table, so it can't wait for one that remembers its end.
         forgets: Any = {"schedule": None, "lock_at_least_for": ZERO}

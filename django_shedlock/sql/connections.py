@@ -11,11 +11,11 @@ from typing import Any, ClassVar, TypeVar
 
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.base.creation import TEST_DATABASE_PREFIX
 from django.db.models import QuerySet
 
 from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
+from django_shedlock.in_tests import are_databases_temporary, is_only_connection
 from django_shedlock.mutexes import Mutex, renewed_in_child
 from django_shedlock.sql import errors
 from django_shedlock.sql.compiling import ROW_WAIT_SETTING
@@ -63,18 +63,16 @@ def run(
     tell whether the server has carried out the statement.
     """
     caller = connections[using]
-    may_leave = not stays_here and caller.vendor not in ONE_WRITER_VENDORS
-    # In a TestCase only the test's own connection sees what the test wrote.
-    is_outside = not caller.in_atomic_block
+    has_one_writer = caller.vendor in ONE_WRITER_VENDORS
+    may_leave = not (stays_here or has_one_writer or is_only_connection(caller))
     is_ready = (
         caller.connection is not None
-        and is_outside
+        and not caller.in_atomic_block
         and caller.autocommit
         and not has_own_transaction(caller)
     )
-    is_hasty = is_urgent and is_outside
     is_private = may_leave and (
-        is_hasty or (not is_ready and in_callers_transaction(caller))
+        is_urgent or (not is_ready and in_callers_transaction(caller))
     )
     may_reconnect, was_sent, has_no_answer = True, False, False
     timeout = BUSY_TIMEOUT_SECONDS if busy_timeout is None else busy_timeout
@@ -196,17 +194,10 @@ def _stale_transactions(connection: BaseDatabaseWrapper) -> Iterator[None]:
 def in_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
     """Return whether a statement would be part of a transaction of the caller's."""
     if connection.in_atomic_block:
-        return not is_in_test_transaction(connection)
+        return True
     if connection.connection is None:  # and a pool may have none to open it
         return not connection.settings_dict["AUTOCOMMIT"]
     return not connection.get_autocommit() or has_own_transaction(connection)
-
-
-def is_in_test_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the connection is inside of Django's ``TestCase``."""
-    # Its own blocks are no transaction of the user's.
-    blocks: list[Any] = connection.atomic_blocks
-    return any(block._from_testcase for block in blocks)
 
 
 def has_own_transaction(connection: BaseDatabaseWrapper) -> bool:
@@ -233,7 +224,7 @@ class PrivateConnections:
 
     An idle one is kept for the next statement, since opening one costs more than ten
     locks. A timetable closes idle ones, and interrupts statements without an answer.
-    Connections to a test's database are not kept, so that the database can be dropped.
+    None is kept to a temporary database, so that it can be dropped.
     """
 
     idle_timeout_seconds: ClassVar[float] = 5.0
@@ -272,7 +263,7 @@ class PrivateConnections:
                     _open(connection)
             self._stamp(connection, _socket_of(connection))
             yield connection
-            is_kept = not is_of_a_test(connection)
+            is_kept = not are_databases_temporary()
         finally:
             with self._mutex:
                 self._lent.pop(connection, None)
@@ -385,10 +376,3 @@ def close(connection: BaseDatabaseWrapper) -> None:
     """Close it, whatever has become of it."""
     with suppress(Error):
         connection.close()
-
-
-def is_of_a_test(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether its database has the name of a test's database."""
-    name = str(connection.settings_dict["NAME"])
-    given = connection.settings_dict.get("TEST", {}).get("NAME")
-    return name.startswith(str(given or TEST_DATABASE_PREFIX))

@@ -29,11 +29,10 @@ POOLER_PATIENCE = 120
 
 
 @pytest.fixture(autouse=True)
-def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def kept(monkeypatch: pytest.MonkeyPatch, outside_tests: None) -> Iterator[None]:
     """Give a statement up after a second, and keep connections as in production."""
     monkeypatch.setattr(connecting.PrivateConnections, "answer_timeout_seconds", 1.0)
     monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.05)
-    monkeypatch.setattr(connecting, "is_of_a_test", lambda connection: False)
     yield
     private_connections.close_idle()
     wait_for(lambda: not private_connections._idle)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core import mail, management
+from django.core import management
 from django.core.management import ManagementUtility, call_command
 from django.core.management.commands import migrate
 from django.db.models.signals import post_migrate
@@ -311,13 +311,7 @@ def test_metaclass_that_reads_handle(others: Any) -> None:
     assert ran == ["hall"]
 
 
-@pytest.fixture
-def deploying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this be no test, for which ``migrate`` would have no lock."""
-    monkeypatch.delattr(mail, "outbox")
-
-
-@pytest.mark.usefixtures("deploying")
+@pytest.mark.usefixtures("outside_tests")
 def test_look_of_migrate_is_never_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,7 +330,7 @@ def one_is_missing(executor: Any, *args: Any, **options: Any) -> list[Any]:
     return [(executor.loader.get_migration("django_shedlock", "0001_initial"), False)]
 
 
-@pytest.mark.usefixtures("deploying")
+@pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize("options", [{"lock_at_least_for": "1m"}, DAILY])
 def test_first_migrate_with_a_lock_that_is_remembered(
     options: Any, monkeypatch: pytest.MonkeyPatch

@@ -146,8 +146,10 @@ def test_callers_connection_is_never_replaced() -> None:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseDatabaseWrapper]]:
-    """Each private connection that is opened, and kept as in no test's database."""
+def opened(
+    monkeypatch: pytest.MonkeyPatch, outside_tests: None
+) -> Iterator[list[BaseDatabaseWrapper]]:
+    """Each private connection that is opened, and kept as in production."""
     opened: list[BaseDatabaseWrapper] = []
     really = connecting._open
 
@@ -158,7 +160,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseDatabaseWrapper
     monkeypatch.setattr(connecting, "_open", note)
     monkeypatch.setattr(connecting.PrivateConnections, "watch_interval_seconds", 0.01)
     monkeypatch.setattr(connecting.PrivateConnections, "idle_timeout_seconds", PATIENCE)
-    monkeypatch.setattr(connecting, "is_of_a_test", lambda connection: False)
     yield opened
     private_connections.close_idle()
     wait_for(lambda: not watchers())
@@ -280,29 +281,10 @@ def test_connection_to_another_database_is_not_lent(
 @pytest.mark.servers_only
 @committed
 def test_tests_database_can_be_dropped() -> None:
-    """To a test's database no connection is kept."""
+    """No connection to the database of a test is kept."""
     with transaction.atomic(), hold("job"):
         pass
     assert private_connections._idle == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "of_test", "is_of_a_test"),
-    [
-        ("test_shop", None, True),
-        ("shop", None, False),
-        ("ci", "ci", True),
-        ("ci_gw1", "ci", True),
-        ("test_shop", "ci", False),
-    ],
-)
-def test_tests_database_is_known_by_its_name(
-    name: str, of_test: str | None, is_of_a_test: bool
-) -> None:
-    """It has Django's prefix, or the name that the settings give to it."""
-    other = connections["default"].copy()
-    other.settings_dict |= {"NAME": name, "TEST": {"NAME": of_test}}
-    assert connecting.is_of_a_test(other) is is_of_a_test
 
 
 @pytest.mark.servers_only

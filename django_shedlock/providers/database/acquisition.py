@@ -6,6 +6,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
 from django_shedlock.clocks import LATEST_INSTANT, aware
+from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED, AbandonedRun, LockHolder, RunOutcome
@@ -17,10 +18,7 @@ from django_shedlock.providers.database.statements import Acquisition
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.sql.compiling import Changes, Columns, Update, UpdateReturning
-from django_shedlock.sql.connections import (
-    ONE_WRITER_VENDORS,
-    in_callers_transaction,
-)
+from django_shedlock.sql.connections import ONE_WRITER_VENDORS, in_callers_transaction
 
 DECISION_LIMIT = 5
 """So often at the most a start is decided anew, if the record changes meanwhile."""
@@ -123,7 +121,9 @@ def wait_for_writer(connection: BaseDatabaseWrapper) -> None:
 
     Two transactions that both read before they write would wait for each other.
     """
-    if connection.vendor in ONE_WRITER_VENDORS and in_callers_transaction(connection):
+    if connection.vendor not in ONE_WRITER_VENDORS or is_only_connection(connection):
+        return  # no other connection waits for what this one reads
+    if in_callers_transaction(connection):
         statements.become_writer(connection)
 
 

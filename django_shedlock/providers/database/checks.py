@@ -10,6 +10,7 @@ from django.db import connections
 
 from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
 from django_shedlock.durations import format_duration
+from django_shedlock.in_tests import are_databases_temporary
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers.base import Place
 
@@ -40,10 +41,9 @@ def place_of(using: str) -> Place | None:
         return None
     text = f"one table of the database {using!r}"
     database = connections.settings[using]
-    name, test, options = str(database["NAME"]), database["TEST"], database["OPTIONS"]
-    is_of_tests = test["MIRROR"] is not None or name == str(test["NAME"])
+    name, options = str(database["NAME"]), database["OPTIONS"]
     is_in_memory = name == ":memory:" or "mode=memory" in name
-    if is_of_tests or is_in_memory or not name:
+    if are_databases_temporary() or is_in_memory or not name:
         return Place((using,), text)  # the name does not say where it is
     address = [database["ENGINE"], Path(name).resolve(), database["HOST"]]
     # PostgreSQL looks for the table in the schema "$user" first.

@@ -43,7 +43,7 @@ FREE_QUESTIONS = {
 def stand_in(using: str, name: str) -> Iterator[bool | None]:
     """See ``LockProvider.stand_in()``, and Note [Before the first migrate]."""
     caller = connections[using]
-    if caller.in_atomic_block or in_callers_transaction(caller):
+    if in_callers_transaction(caller):
         yield None  # a look without a table would break the transaction
         return
     if has_table(using):

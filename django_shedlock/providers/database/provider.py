@@ -13,6 +13,7 @@ from django.db.transaction import TransactionManagementError
 
 from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED, LockHolder, LockStatus, RunOutcome
@@ -27,12 +28,7 @@ from django_shedlock.providers.database import (
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.sql import errors
 from django_shedlock.sql.compiling import Update
-from django_shedlock.sql.connections import (
-    Work,
-    is_in_test_transaction,
-    run,
-    run_here,
-)
+from django_shedlock.sql.connections import Work, run, run_here
 
 T = TypeVar("T")
 
@@ -137,7 +133,7 @@ class DatabaseLockProvider(LockProvider):
         return self._update("change", statements.withdraw_request, values)
 
     def is_seen_here_only(self) -> bool:
-        return is_in_test_transaction(connections[self.using])
+        return is_only_connection(connections[self.using])
 
     def fence(self, lock: Lock) -> bool:
         connection = connections[self.using]

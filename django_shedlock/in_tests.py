@@ -1,0 +1,32 @@
+"""What differs while a project's tests run: no other module knows that they do."""
+
+from typing import Any
+
+from django.core import mail
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+# Note [In a project's tests]
+# A plain ``TestCase``, and pytest-django's ``db``, work without any helper of ours, so
+# this module finds out by itself where it is. The rest of the package asks only about
+# connections and databases. Outside tests the answers are no.
+
+
+def is_only_connection(connection: BaseDatabaseWrapper) -> bool:
+    """
+    Return whether each statement for its database must run on this connection.
+
+    No other connection sees what this one wrote, and nobody will commit that. So it is
+    in Django's ``TestCase``, also inside an ``atomic()`` of the test or of the project.
+    """
+    blocks: list[Any] = connection.atomic_blocks
+    return any(block._from_testcase for block in blocks)
+
+
+def are_databases_temporary() -> bool:
+    """
+    Return whether the databases were made by this run of tests, which drops them.
+
+    Nobody else migrates them, their names are not those in the settings, and one that
+    has an open connection can't be dropped.
+    """
+    return hasattr(mail, "outbox")  # from setup_test_environment() on
