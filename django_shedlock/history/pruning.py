@@ -8,7 +8,7 @@ from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.discovery import import_jobs, named_jobs
 from django_shedlock.registry.jobs import registered_jobs
-from django_shedlock.sql.connections import read_here, run_here
+from django_shedlock.sql.connections import delete_here, read_here, run_here
 
 
 def prune_runs(
@@ -53,7 +53,7 @@ def prune_locks(using: str, unused_for: timedelta, *, dry_run: bool = False) -> 
             found += len(old)
             continue
         # Filtered again: another worker may have acquired one meanwhile.
-        found += run_here(unused.filter(name__in=old).delete_at_once, using)
+        found += delete_here(unused.filter(name__in=old), using)
     return found
 
 

@@ -11,9 +11,9 @@ from django_shedlock.models import LockRun
 from django_shedlock.models.runs import LockRunQuerySet
 from django_shedlock.signals import logger
 from django_shedlock.sql.connections import (
+    delete_here,
     in_callers_transaction,
     read_here,
-    run_here,
 )
 
 PRUNING_BATCH_SIZE = 500
@@ -59,7 +59,6 @@ def delete_batch(runs: LockRunQuerySet, using: str) -> int:
     keys = read_here(oldest[:PRUNING_BATCH_SIZE], using)
     if not keys:
         return 0
-    rows = LockRun.objects.using(using).filter(pk__in=keys)
-    deleted = run_here(rows.delete_at_once, using)
+    deleted = delete_here(LockRun.objects.using(using).filter(pk__in=keys), using)
     # Somebody else may have deleted them meanwhile, and there may be more.
     return max(deleted, 1)

@@ -136,15 +136,6 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
             clock=fields.DatabaseNow(output_field=fields.UTCDateTimeField()),
         )
 
-    def delete_at_once(self) -> int:
-        """
-        Delete the records with one statement; return their number.
-
-        If the project listens to deletions, Django's ``delete()`` reads the records
-        first, and then also deletes a lock that was acquired since.
-        """
-        return self._raw_delete(self.db) or 0  # None if no record can match
-
 
 LEASE_COLUMNS = (
     *("state", "locked_by", "locked_at", "lock_until", "remaining", "clock"),

@@ -24,15 +24,6 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
         """Only runs that ended longer ago than this, found by an index."""
         return self.filter(ended__lt=fields.StatementNow() - age)
 
-    def delete_at_once(self) -> int:
-        """
-        Delete the runs with one statement; return their number.
-
-        Django's ``delete()`` would begin a transaction, and so end one that the caller
-        began by a raw BEGIN on MySQL or MariaDB.
-        """
-        return self._raw_delete(self.db) or 0  # None if no run can match
-
 
 class LockRun(models.Model):
     """

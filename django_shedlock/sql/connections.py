@@ -125,6 +125,21 @@ def read_here(queryset: "QuerySet[Any, R]", using: str) -> list[R]:
     return run_here(read, using)
 
 
+def delete_here(queryset: "QuerySet[Any]", using: str) -> int:
+    """
+    Delete the queryset's rows with one statement; return their number.
+
+    If the project listens to deletions, Django's ``delete()`` reads the rows first, and
+    then also deletes a lock that was acquired since. It also begins a transaction, and
+    so ends one that the caller began by a raw BEGIN on MySQL or MariaDB.
+    """
+
+    def delete() -> int:
+        return queryset._raw_delete(using) or 0  # None if no row can match
+
+    return run_here(delete, using)
+
+
 def _close_if_dead(caller: BaseDatabaseWrapper) -> None:
     # Inside a transaction the caller has to learn of it.
     if caller.connection is None or in_callers_transaction(caller):

@@ -169,10 +169,11 @@ class DatabaseNow(Func):
         context["template"] = template.replace("{shift}", shift)
         return super().as_sql(compiler, connection, **context)
 
-    def _combine(self, other: Any, connector: str, is_reversed: bool) -> Any:
-        # Django makes every sum and difference in it.
-        combined = super()._combine(other, connector, is_reversed)  # type: ignore[misc]
-        return Shifted(combined.lhs, combined.connector, combined.rhs)
+    def __add__(self, duration: Any) -> "Shifted":
+        return Shifted(self, self.ADD, as_expression(duration))
+
+    def __sub__(self, duration: Any) -> "Shifted":
+        return Shifted(self, self.SUB, as_expression(duration))
 
 
 class StatementNow(DatabaseNow):
@@ -186,6 +187,12 @@ class StatementNow(DatabaseNow):
         **DatabaseNow.templates,
         "postgresql": "STATEMENT_TIMESTAMP()",
     }
+
+
+def as_expression(duration: Any) -> Any:
+    """Return the duration as an expression, if it is none yet."""
+    is_expression = hasattr(duration, "resolve_expression")
+    return duration if is_expression else models.Value(duration)
 
 
 # Note [No Python in SQLite's statements]

@@ -20,6 +20,7 @@ from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet, LockRun
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.sql.connections import delete_here
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
 from tests.support.locks import add_run, configure, status_of, take, take_from
@@ -273,14 +274,13 @@ def test_held_lock_is_never_deleted() -> None:
 def test_lock_that_is_taken_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement that deletes asks again."""
     add_lock("import:7", ended=100 * DAY)
-    delete_at_once = LockRecordQuerySet.delete_at_once
 
-    def take_first(records: LockRecordQuerySet) -> int:
+    def take_first(records: LockRecordQuerySet, using: str) -> int:
         take("import:7")
-        return delete_at_once(records)
+        return delete_here(records, using)
 
     # Between the names that are read and the deletion.
-    monkeypatch.setattr(LockRecordQuerySet, "delete_at_once", take_first)
+    monkeypatch.setattr(pruning, "delete_here", take_first)
     assert prune_locks("default", 90 * DAY) == 0
     assert names() == ["import:7"]
 

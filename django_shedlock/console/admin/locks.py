@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.templatetags.admin_list import result_headers
 from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
@@ -139,7 +138,7 @@ class LockRecordAdmin(OperatorActions):
                 "shedlock_others": [alias for alias in aliases if alias not in here],
                 "shedlock_is_database": bool(here),
                 "shedlock_has_catch_up": has_catch_up(),
-                "shedlock_heads": list(result_headers(changelist)),
+                "shedlock_heads": changelist.heads(),
                 "shedlock_rows": changelist.rows(
                     request, offered, has_runs=self._shows_runs(request)
                 ),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from django.contrib.admin.templatetags.admin_list import results
+from django.contrib.admin.templatetags.admin_list import result_headers, results
 from django.contrib.admin.views.main import ChangeList
 from django.db import models
 from django.db.models import Case, Count, F, QuerySet, Value, When
@@ -92,6 +92,10 @@ class LockList(ChangeList):
             "shedlock_attention": [each for each in attention if each[-1]],
             "shedlock_states": [each for each in states if each[-1]],
         }
+
+    def heads(self) -> list[Any]:
+        """Return the heads of the columns."""
+        return list(result_headers(self))
 
     def rows(
         self, request: HttpRequest, offered: Collection[Action], *, has_runs: bool
