@@ -73,7 +73,7 @@ def _parse_text(text: str) -> timedelta | None:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Return ``duration`` in its shortest readable form, as in ``"1h30m"``."""
+    """Return ``duration`` exactly, in its shortest form, as in ``"1h30m"``."""
     if duration < timedelta(0):
         return f"-{format_duration(-duration)}"
     parts = []
@@ -84,26 +84,25 @@ def format_duration(duration: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
-def format_seconds(duration: timedelta) -> str:
-    """Return ``duration`` without its fraction of a second, as in ``"1m5s"``."""
-    return format_duration(timedelta(seconds=int(duration.total_seconds())))
+def format_rough(duration: timedelta) -> str:
+    """
+    Return the length of a time for people, in at most two units, as in ``"3h20m"``.
 
-
-def rough_length(duration: timedelta) -> str:
-    """Return ``duration`` in at most its two largest units, as in ``"3h20m"``."""
+    It is rounded down to seconds, from an hour on to minutes, from a day on to hours.
+    """
     seconds = max(0, int(duration.total_seconds()))
     step = 3600 if seconds >= 86400 else 60 if seconds >= 3600 else 1
-    return format_seconds(timedelta(seconds=seconds - seconds % step))
+    return format_duration(timedelta(seconds=seconds - seconds % step))
 
 
 def format_left(duration: timedelta) -> str:
-    """Return what is left of a time; a second that has begun counts."""
-    return format_seconds(duration + timedelta(microseconds=999_999))
+    """Return what is left of a time: a second that has begun counts."""
+    return format_duration(timedelta(seconds=math.ceil(duration.total_seconds())))
 
 
 def format_measured(duration: timedelta) -> str:
-    """Return a measured time, rounded for people, as in ``"1.5s"``."""
+    """Return how long a run took, as exactly as people want it, as in ``"1.5s"``."""
     seconds = duration.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
-    return f"{seconds:.1f}s" if seconds < 60 else format_seconds(duration)
+    return f"{seconds:.1f}s" if seconds < 60 else format_rough(duration)

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_shedlock.durations import format_duration, format_seconds, parse_duration
+from django_shedlock.durations import (
+    format_duration,
+    format_left,
+    format_measured,
+    format_rough,
+    parse_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +80,41 @@ def test_format(duration: timedelta, text: str) -> None:
     assert format_duration(duration) == text
 
 
-def test_format_seconds_cuts_the_fraction() -> None:
-    """People are shown whole seconds."""
-    assert format_seconds(timedelta(seconds=65, milliseconds=999)) == "1m5s"
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [
+        (timedelta(seconds=-3), "0s"),
+        (timedelta(seconds=62, milliseconds=999), "1m2s"),
+        (timedelta(hours=2, minutes=3, seconds=4), "2h3m"),
+        (timedelta(days=2, hours=3, minutes=4), "2d3h"),
+    ],
+)
+def test_rough_length(duration: timedelta, text: str) -> None:
+    """The length of a time has two units at the most, and is never negative."""
+    assert format_rough(duration) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (0.001, "1s"), (60, "1m"), (3661.5, "1h1m2s")]
+)
+def test_second_that_has_begun_is_left(seconds: float, text: str) -> None:
+    """What is left of a lease is never shown as shorter than it is."""
+    assert format_left(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0123, "12ms"),
+        (1.26, "1.3s"),
+        (59.94, "59.9s"),
+        (125.5, "2m5s"),
+        (3725, "1h2m"),
+    ],
+)
+def test_measured_time(seconds: float, text: str) -> None:
+    """How long a run took is as exact as people want to know."""
+    assert format_measured(timedelta(seconds=seconds)) == text
 
 
 @given(st.integers(min_value=0, max_value=10**12))

@@ -14,7 +14,7 @@ from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.cli import base, json_output, terminal
-from django_shedlock.durations import format_seconds
+from django_shedlock.durations import format_left
 from django_shedlock.exceptions import ShedLockError
 from django_shedlock.locks.configuration import ZERO, default_duration
 from django_shedlock.locks.patterns import WILDCARD
@@ -78,7 +78,7 @@ class ListedLocks:
             by, is_held = status.locked_by, status.state.is_held
             row["LOCKED BY"] = by
             row["LOCKED AT"] = terminal.instant(status.locked_at) if by else ""
-            left = format_seconds(status.remaining) if is_held else ""
+            left = format_left(status.remaining) if is_held else ""
             row["REMAINING"] = (
                 terminal.ENDLESS_PAUSE_TEXT if status.is_endless else left
             )

@@ -10,7 +10,7 @@ from django_shedlock import conf
 from django_shedlock.cli import base, json_output, terminal
 from django_shedlock.cli.history import run_as_dict, runs_table
 from django_shedlock.clocks import aware, local_text
-from django_shedlock.durations import format_measured, format_seconds
+from django_shedlock.durations import format_left, format_measured, format_rough
 from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
@@ -138,15 +138,15 @@ def _holder(status: LockStatus) -> Iterator[Fact]:
         yield "Reason", status.pause.reason
     else:
         yield "Locked by", status.locked_by
-    since = f", {format_seconds(status.held_for)} ago" if is_held else ""
+    since = f", {format_rough(status.held_for)} ago" if is_held else ""
     yield "Locked at", f"{local_text(status.locked_at)}{since}"
     if is_held and status.heartbeat_at is not None:
-        age = format_seconds(aware(status.clock) - aware(status.heartbeat_at))
+        age = format_rough(aware(status.clock) - aware(status.heartbeat_at))
         yield "Heartbeat", f"{local_text(status.heartbeat_at)}, {age} ago"
     if status.is_endless:
         yield "Until", "it is resumed"
     elif is_held:
-        left = f"in {format_seconds(status.remaining)}, unless it is extended"
+        left = f"in {format_left(status.remaining)}, unless it is extended"
         yield "Until", f"{local_text(status.lock_until)}, {left}"
     elif status.state.may_run:
         yield "Expired at", local_text(status.lock_until)
@@ -155,7 +155,7 @@ def _holder(status: LockStatus) -> Iterator[Fact]:
 def _runs(status: LockStatus) -> Iterator[Fact]:
     job = status.job
     if status.state is LockState.RUNNING:
-        yield "Running for", format_seconds(status.held_for)
+        yield "Running for", format_rough(status.held_for)
     if job.usual_duration is not None:
         yield "Usually", format_measured(job.usual_duration)
     if job.outcome:

@@ -23,7 +23,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django_shedlock import conf
 from django_shedlock.background import outside_event_loop
 from django_shedlock.clocks import Backoff
-from django_shedlock.durations import format_duration
+from django_shedlock.durations import format_left
 from django_shedlock.exceptions import (
     InvalidLockConfiguration,
     LockLost,
@@ -127,7 +127,7 @@ class _Hold(AbstractContextManager[Lock], AbstractAsyncContextManager[Lock]):
 def _refusal(name: str, holder: LockHolder) -> LockNotAcquired:
     if holder.tick is not None:
         return LockNotAcquired(f"Lock {name!r} is not for now: {holder.reason}.")
-    left = format_duration(holder.remaining)
+    left = format_left(holder.remaining)
     return LockNotAcquired(
         f"Lock {name!r} is held by {holder}, for {left} more at the most. Give `wait` "
         "to wait for it, or use execute() to skip."

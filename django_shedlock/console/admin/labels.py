@@ -16,7 +16,7 @@ from django.utils.translation import gettext, pgettext
 from django_shedlock.admin import OUTCOME_LABELS, STATE_LABELS, TRIGGER_LABELS
 from django_shedlock.clocks import local_text
 from django_shedlock.console.monitoring.findings import Kind
-from django_shedlock.durations import format_measured, rough_length
+from django_shedlock.durations import format_measured, format_rough
 from django_shedlock.locks.status import LockState
 from django_shedlock.schedules.state import Trigger
 
@@ -166,7 +166,7 @@ def with_instant(distance: str, moment: datetime, duration: timedelta) -> SafeSt
 def ago(age: timedelta, moment: datetime) -> SafeString:
     """Return how long ago that was, and when."""
     text = pgettext("shedlock", "%(age)s ago")
-    return with_instant(filled_in(text, age=rough_length(age)), moment, age)
+    return with_instant(filled_in(text, age=format_rough(age)), moment, age)
 
 
 def length(duration: timedelta | None) -> str:

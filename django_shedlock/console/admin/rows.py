@@ -23,7 +23,7 @@ from django_shedlock.console.monitoring.search import Attention, Search
 from django_shedlock.console.monitoring.traces import traces_of
 from django_shedlock.console.operators.acting import Action
 from django_shedlock.console.operators.requests import request_of
-from django_shedlock.durations import format_seconds, rough_length
+from django_shedlock.durations import format_left, format_rough
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import split_identity
 from django_shedlock.locks.status import LockState, LockStatus
@@ -187,7 +187,7 @@ def lease(record: Any) -> SafeString:
     if record.status.is_endless:
         return labels.filled_in(pgettext("shedlock", "until it is resumed"))
     text = pgettext("shedlock", "%(remaining)s left")
-    left = labels.filled_in(text, remaining=rough_length(record.remaining))
+    left = labels.filled_in(text, remaining=format_rough(record.remaining))
     return format_html(
         "{} <span>{}</span>", labels.lease_meter(record.lease_used), left
     )
@@ -211,7 +211,7 @@ def next_expected(record: Any) -> SafeString:
         return labels.EMPTY_CELL
     until = status.next_tick - aware(status.clock)
     text = pgettext("shedlock", "in %(time)s")
-    ahead = labels.filled_in(text, time=rough_length(until))
+    ahead = labels.filled_in(text, time=format_rough(until))
     return labels.with_instant(ahead, status.next_tick, until)
 
 
@@ -231,11 +231,11 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "instants": {each: labels.instant(getattr(record, each)) for each in instants},
         "state": labels.state_badge(status.state),
-        "left": labels.isolated(format_seconds(status.remaining)),
+        "left": labels.isolated(format_left(status.remaining)),
         "holder": worker(record),
         "since": since(record),
-        "held_for": labels.isolated(rough_length(status.held_for)),
-        "over_for": labels.isolated(rough_length(-record.remaining)),
+        "held_for": labels.isolated(format_rough(status.held_for)),
+        "over_for": labels.isolated(format_rough(-record.remaining)),
         "usual": labels.isolated(labels.length(job.usual_duration)),
         "is_unusual": is_unusual(status),
         "meter": labels.lease_meter(record.lease_used),
@@ -244,7 +244,7 @@ def facts_of(record: Any, runs: Sequence[Any]) -> dict[str, Any]:
     }
     if record.heartbeat_at:
         beat = aware(record.clock) - aware(record.heartbeat_at)
-        facts["heartbeat"] = labels.isolated(rough_length(beat))
+        facts["heartbeat"] = labels.isolated(format_rough(beat))
     if job.outcome is not None:
         facts["outcome"] = labels.outcome_badge(job.outcome)
         # Of a lost run that goes on no end is known.

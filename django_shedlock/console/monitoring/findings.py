@@ -21,7 +21,7 @@ from django_shedlock.console.monitoring.traces import (
     fact_of,
     traces_of,
 )
-from django_shedlock.durations import format_seconds, rough_length
+from django_shedlock.durations import format_measured, format_rough
 from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.providers.base import LockProvider
@@ -194,7 +194,7 @@ def _overdue(
         why = _("Its job ran, but did not succeed: find out why.")
     else:
         why = _("Nor has the last tick that ran, %(last)s: find out why.")
-    late, missed = rough_length(aware(status.clock) - since), local_text(since)
+    late, missed = format_rough(aware(status.clock) - since), local_text(since)
     text = _("Late by %(late)s: the tick of %(missed)s%(schedule)s has not succeeded.")
     sentence = say(text, late=late, missed=missed, schedule=schedule)
     sentence = together(sentence, say(why, last=last))
@@ -258,8 +258,8 @@ def _long(
         )
     if not text:
         return None
-    values = {"time": format_seconds(status.held_for), "holder": status.locked_by}
-    values["usual"] = format_seconds(usual) if usual is not None else ""
+    values = {"time": format_rough(status.held_for), "holder": status.locked_by}
+    values["usual"] = format_measured(usual) if usual is not None else ""
     values["tick"] = local_text(tick) if tick else ""
     sentence = together(
         say(text, schedule=str(status.schedule), **values),
@@ -278,7 +278,7 @@ def _paused(status: LockStatus) -> Told | None:
             "Paused for %(time)s, without an end, by %(who)s, because: %(reason)s. Its "
             "job does not run until somebody resumes it."
         ),
-        time=rough_length(status.held_for),
+        time=format_rough(status.held_for),
         who=status.pause.operator,
         reason=status.pause.reason,
     )
