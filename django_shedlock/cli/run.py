@@ -9,7 +9,12 @@ from typing import Any
 from django_shedlock.cli import base
 from django_shedlock.clocks import host_now
 from django_shedlock.durations import format_duration
-from django_shedlock.locks.configuration import ZERO, make_request, make_schedule
+from django_shedlock.locks.configuration import (
+    ZERO,
+    LockOptions,
+    make_request,
+    make_schedule,
+)
 from django_shedlock.processes.run import run_command
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
@@ -96,9 +101,11 @@ class Run(base.Subcommand):
             raise base.WrongCall("--on-skip-exit must be from 0 to 255.")
         if time_zone is not None and schedule is None:
             raise base.WrongCall("--time-zone needs a --schedule.")
-        of_lock = ("lock_at_most_for", "lock_at_least_for", "wait")
-        request = make_request(name, {option: options[option] for option in of_lock})
         ticks = make_schedule(name, schedule, time_zone)
+        known = [each for each in LockOptions.__annotations__ if each in options]
+        of_lock = {option: options[option] for option in known}
+        of_lock |= {"provider": provider.alias, "keep_alive": True, "schedule": ticks}
+        request = make_request(name, of_lock)
         start = Start(Trigger.OPERATOR) if force else Start()
         if jitter and ticks is not None:
             if jitter >= ticks.interval:
@@ -109,17 +116,10 @@ class Run(base.Subcommand):
                 )
             if not force:  # after the jitter, it still runs the tick of this instant
                 start = Start(asked_at=host_now())
-        request = replace(
-            request,
-            provider=provider.alias,
-            keep_alive=True,
-            schedule=ticks,
-            start=start,
-        )
         sys.exit(
             run_command(
                 command,
-                request,
+                replace(request, start=start),
                 grace=grace,
                 jitter=jitter,
                 on_skip_exit=on_skip_exit,

@@ -170,28 +170,26 @@ def _request(name: str, /, **options: Any) -> LockRequest:
                 f"Lock {name!r}: unknown option {option!r}; there are "
                 f"{', '.join(LockOptions.__annotations__)}."
             )
-    at_most, at_least = (
-        None if value is None else parse_option(name, option, value)
-        for option in ("lock_at_most_for", "lock_at_least_for")
-        for value in [options.get(option)]
-    )
-    check_durations(name, at_most, at_least)
-    wait = parse_option(name, "wait", options.get("wait", ZERO))
-    schedule = make_schedule(name, options.get("schedule"))
-    provider = options.get("provider", "default")
+    parsed = {**options, "schedule": make_schedule(name, options.get("schedule"))}
+    if "wait" in options:
+        parsed["wait"] = parse_option(name, "wait", options["wait"])
+    for option in ("lock_at_most_for", "lock_at_least_for"):
+        if options.get(option) is not None:  # else the settings decide
+            parsed[option] = parse_option(name, option, options[option])
+    request = LockRequest(name, **parsed)
+    check_durations(name, request.lock_at_most_for, request.lock_at_least_for)
+    provider = options.get("provider", "")
     keep_alive, history = options.get("keep_alive"), options.get("history")
     if not isinstance(provider, str):
         problem = f"provider ({provider!r}) must be an alias of SHEDLOCK_PROVIDERS"
-    elif wait < ZERO:
+    elif request.wait < ZERO:
         problem = f"wait ({options['wait']!r}) must not be negative"
     elif not isinstance(keep_alive, bool | None):
         problem = f"keep_alive ({keep_alive!r}) must be True or False"
     elif not isinstance(history, bool | None):
         problem = f"history ({history!r}) must be True or False"
     else:
-        return LockRequest(
-            name, at_most, at_least, provider, keep_alive, wait, schedule, history
-        )
+        return request
     raise InvalidLockConfiguration(f"Lock {name!r}: {problem}.")
 
 

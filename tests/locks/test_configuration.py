@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,11 @@ from django.test import override_settings
 
 from django_shedlock import InvalidLockConfiguration, LockConfiguration, scheduler_lock
 from django_shedlock.durations import format_duration
-from django_shedlock.locks.configuration import make_request
+from django_shedlock.locks.configuration import (
+    LockOptions,
+    LockRequest,
+    make_request,
+)
 
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lock_at_most_for": 0}, "lock_at_most_for .0s. must be positive"),
@@ -24,12 +29,14 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"wait": -1}, "wait .-1. must not be negative"),
     ({"wait": "soon"}, "wait: 'soon'"),
+    ({"wait": None}, "wait: None is not a duration"),
     ({"provider": None}, "provider .None. must be an alias"),
     ({"schedule": "every day"}, "schedule: 'every day' is no cron expression"),
     ({"schedule": 15}, "schedule: 15 is no text"),
     ({"schedule": "@reboot"}, "schedule: '@reboot' has no interval"),
     ({"schedule": "61 * * * *"}, "schedule: .* Bad minute"),
     ({"keep_alive": "yes"}, "keep_alive .'yes'. must be True or False"),
+    ({"history": 1}, "history .1. must be True or False"),
     (
         {"lock_at_most": "1m"},
         "unknown option 'lock_at_most'; there are lock_at_most_for",
@@ -74,6 +81,14 @@ def test_configuration_checks_itself(name: Any, text: str) -> None:
     """Nobody makes a configuration that nobody could hold."""
     with pytest.raises(InvalidLockConfiguration, match=text):
         LockConfiguration(name, timedelta(minutes=1))
+
+
+def test_request_has_each_option() -> None:
+    """Each option of a lock has its value and its default in the request."""
+    others = {"name", "start"}
+    assert {each.name for each in fields(LockRequest)} - others == {
+        *LockOptions.__annotations__
+    }
 
 
 def test_configuration_takes_any_duration() -> None:
