@@ -86,7 +86,8 @@ def display_width(text: str) -> int:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return the text in at most this many columns; its middle is cut out."""
+    """Return the printable text in at most this many columns, its middle cut out."""
+    text = printable(text)
     if display_width(text) <= width:
         return text
     middle = len(text) // 2
@@ -103,7 +104,7 @@ def shortened(text: str, width: int) -> str:
 
 def lock_name(name: str, *, wide: bool) -> str:
     """Return the name of a lock for a table; in a narrow one its middle may be cut."""
-    return name if wide else shortened(printable(name), NARROW_NAME_WIDTH)
+    return name if wide else shortened(name, NARROW_NAME_WIDTH)
 
 
 def coloured(value: str) -> Cell:

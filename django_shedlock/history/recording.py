@@ -15,7 +15,7 @@ from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError, message_of
 from django_shedlock.history.retention import prune_some
-from django_shedlock.history.texts import fitting, scrubbed, texts
+from django_shedlock.history.texts import fitting, scrubbed
 from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.lock import Lock, split_identity
 from django_shedlock.locks.status import AbandonedRun, LockStatus, RunOutcome
@@ -33,6 +33,7 @@ from django_shedlock.sql.compiling import (
     instant,
     number,
     text,
+    texts,
 )
 from django_shedlock.sql.connections import run
 from django_shedlock.sql.fields import DatabaseNow, storable
@@ -146,7 +147,7 @@ def _of_run(
         "outcome": outcome.value,
         **exception_columns(exception),
         "trigger": start.trigger.value,
-        **fitting(operator=start.operator, reason=start.reason),
+        **fitting(LockRun, operator=start.operator, reason=start.reason),
     }
 
 
@@ -201,7 +202,9 @@ def exception_columns(exception: BaseException | None) -> dict[str, str]:
         traceback = f"(no traceback: {type(error).__name__} was raised)"
     return {
         **fitting(
-            exception_type=name, exception_message=scrubbed(message_of(exception))
+            LockRun,
+            exception_type=name,
+            exception_message=scrubbed(message_of(exception)),
         ),
         "exception_traceback": storable(scrubbed(traceback))[-TRACEBACK_MAX_LENGTH:],
     }

@@ -3,20 +3,22 @@
 import re
 from typing import Any
 
+from django.db.models import Model
+
 from django_shedlock import conf
 from django_shedlock.signals import logger
-from django_shedlock.sql.compiling import Parameter, text
 from django_shedlock.sql.fields import storable
 
 TEXT_MAX_LENGTH = 2000
+"""Characters of a text whose column sets no limit."""
 
 
-def fitting(**texts: str) -> dict[str, str]:
-    """Return each text as every database accepts it, and its column has room for it."""
+def fitting(model: type[Model], **texts: str) -> dict[str, str]:
+    """Return the texts storable, and cut to the length of their columns."""
     fits = {}
-    for column, value in texts.items():
-        is_short = column in {"operator", "exception_type"}
-        fits[column] = storable(value)[: 255 if is_short else TEXT_MAX_LENGTH]
+    for column, text in texts.items():
+        field: Any = model._meta.get_field(column)
+        fits[column] = storable(text)[: field.max_length or TEXT_MAX_LENGTH]
     return fits
 
 
@@ -60,8 +62,3 @@ def scrubbed(text: str) -> str:
     except Exception:  # whatever the project's function raises
         logger.exception("SHEDLOCK_HISTORY_SCRUB failed: a text is left out.")
         return ""
-
-
-def texts(*columns: str) -> dict[str, Parameter]:
-    """Return a parameter of the same name for each column that is a text."""
-    return {column: text(column) for column in columns}

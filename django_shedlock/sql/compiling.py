@@ -71,6 +71,11 @@ def text(name: str) -> Parameter:
     return Parameter(name, models.CharField())
 
 
+def texts(*columns: str) -> dict[str, Parameter]:
+    """Return the parameters for these columns, which are named as they are."""
+    return {column: text(column) for column in columns}
+
+
 def number(name: str) -> Parameter:
     """Return the parameter of this name for an ``int``."""
     return Parameter(name, models.BigIntegerField())

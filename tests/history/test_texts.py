@@ -12,11 +12,12 @@ from django.views.debug import (
 )
 
 from django_shedlock.history.texts import fitting, without_secrets
+from django_shedlock.models import LockRun
 
 
 def test_texts_fit_in_their_columns() -> None:
     """In each database, with characters that it refuses written otherwise."""
-    cut = fitting(operator="é" * 300, reason="a\0" + "b" * 3000)
+    cut = fitting(LockRun, operator="é" * 300, reason="a\0" + "b" * 3000)
     assert cut["operator"] == "é" * 255
     assert cut["reason"] == "a\\0" + "b" * 1997
 

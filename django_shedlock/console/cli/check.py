@@ -119,7 +119,6 @@ class Check(base.Subcommand):
             lines = lines or ["No findings."]
             if known:
                 names = terminal.shortened(", ".join(known), NAMES_MAX_WIDTH)
-                names = terminal.printable(names)
                 lines.append(f"Acknowledged, see `{PROGRAM} show NAME`: {names}.")
             self.write("\n".join(lines))
         are_told = []
@@ -182,7 +181,7 @@ def _composed(changes: Changes) -> tuple[str, str]:
     names = dict.fromkeys(
         each.lock or each.provider for each in (*changes.new, *changes.gone)
     )
-    first = terminal.shortened(terminal.printable(next(iter(names))), NAMES_MAX_WIDTH)
+    first = terminal.shortened(next(iter(names)), NAMES_MAX_WIDTH)
     others = " and others" if len(names) > 1 else ""
     runbooks = _runbooks([*changes.new, *changes.gone])
     parts = []

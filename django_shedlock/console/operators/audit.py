@@ -9,10 +9,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.execution.operators import OperatorAction
-from django_shedlock.history.texts import fitting, scrubbed, texts
+from django_shedlock.history.texts import fitting, scrubbed
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.signals import logger
-from django_shedlock.sql.compiling import Insert, Select, duration
+from django_shedlock.sql.compiling import Insert, Select, duration, texts
 from django_shedlock.sql.connections import run
 from django_shedlock.sql.fields import DatabaseNow
 
@@ -56,7 +56,10 @@ def write_action(
         "result": result.value,
         "took": took,
         **fitting(
-            operator=asked.operator, reason=asked.reason, detail=scrubbed(detail)
+            LockAction,
+            operator=asked.operator,
+            reason=asked.reason,
+            detail=scrubbed(detail),
         ),
     }
 

@@ -13,6 +13,7 @@ from django_shedlock.durations import format_duration, format_left
 from django_shedlock.history.texts import fitting
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import LockStatus
+from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import offered_job_sources
 from django_shedlock.registry.jobs import registered_by_name
@@ -39,8 +40,8 @@ def request_of(status: LockStatus | None) -> str:
 
 def request(asked: AuditedAction, before: LockStatus | None) -> bool:
     """Ask the next catch-up or beat to run the lock's job."""
-    by = fitting(operator=asked.operator, reason=asked.reason)
-    asked.provider.request_run(asked.name, by["operator"], by["reason"])
+    fits = fitting(LockRecord, asked_by=asked.operator, asked_why=asked.reason)
+    asked.provider.request_run(asked.name, fits["asked_by"], fits["asked_why"])
     text = "Lock %r: %s asks for a run of its job, because: %r."
     logger.warning(text, asked.name, asked.operator or "an operator", asked.reason)
     return True

@@ -67,11 +67,14 @@ def ping_end(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
     if released and is_success(exception):
         _ping(lock.name, address)
         return
-    from django_shedlock.history.texts import fitting, scrubbed  # it needs the models
+    # Both need the models.
+    from django_shedlock.history.texts import fitting, scrubbed
+    from django_shedlock.models import LockRun
 
     lost = "The lock was lost: another worker may be running the same job."
     text = lost if exception is None else scrubbed(described(exception))
-    _ping(lock.name, address, "/fail", **fitting(text=text))
+    fits = fitting(LockRun, exception_message=text)
+    _ping(lock.name, address, "/fail", fits["exception_message"])
 
 
 def flush() -> None:

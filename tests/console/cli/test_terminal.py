@@ -46,6 +46,7 @@ NAMES = (
         ("billing", 7, "billing"),
         ("billing", 6, "bil…ng"),
         ("billing", 1, "…"),
+        ("bill\ning", 9, r"bill\ning"),
         ("請求書の送信", 12, "請求書の送信"),
         ("請求書の送信", 9, "請求…送信"),
         ("請求書の送信", 8, "請求…信"),
