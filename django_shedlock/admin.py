@@ -42,7 +42,7 @@ STATE_LABELS = {
     LockState.HELD_AT_LEAST: pgettext_lazy("shedlock", "held at least"),
     LockState.FREE: pgettext_lazy("shedlock", "free"),
 }
-"""In the order of their urgency."""
+"""In the order of ``LockState``."""
 
 OUTCOME_LABELS: dict[str, Any] = {
     RunOutcome.FAILED: pgettext_lazy("shedlock", "failed"),
@@ -50,7 +50,7 @@ OUTCOME_LABELS: dict[str, Any] = {
     RunOutcome.ABANDONED: pgettext_lazy("shedlock", "abandoned"),
     RunOutcome.SUCCEEDED: pgettext_lazy("shedlock", "succeeded"),
 }
-"""In the order of their urgency."""
+"""In the order of ``RunOutcome``."""
 
 TRIGGER_LABELS: dict[str, Any] = {
     Trigger.SCHEDULER: pgettext_lazy("shedlock", "scheduler"),

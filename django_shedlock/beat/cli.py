@@ -27,7 +27,6 @@ from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job
 from django_shedlock.registry.requests import (
-    MAY_START,
     find_requests,
     has_request,
     jobs_by_name,
@@ -276,7 +275,7 @@ class Beat(base.Subcommand):
         for status in open_requests(self.provider):
             job = self.by_name.get(status.name)
             is_known = job is not None and not job.needs_arguments
-            if is_known and status.state in MAY_START:
+            if is_known and not status.state.is_in_use:
                 key = f"{status.name}, which {status.job.asked_by} asks for"
                 self.forks.add(key, partial(self._carry_out, status.name))
 

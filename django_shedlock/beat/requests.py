@@ -11,7 +11,6 @@ from django_shedlock.locks.status import LockStatus, is_success
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.registry.jobs import Job
 from django_shedlock.registry.requests import (
-    MAY_START,
     REQUEST_LIFETIME,
     asked_at,
     find_requests,
@@ -63,7 +62,7 @@ def carry_out_requests(
         job = jobs.get(status.name)
         if job is None or job.needs_arguments:
             logger.info("Lock %r: its job is requested, not known here.", status.name)
-        elif status.state not in MAY_START:
+        elif status.state.is_in_use:
             why = condition(status)
             logger.info("Lock %r: its requested run waits, since %s.", status.name, why)
         else:

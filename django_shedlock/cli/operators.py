@@ -56,7 +56,7 @@ class Release(Subcommand):
         if not (may_release and force_release(action, before)):
             raise refused(f"Lock {name!r} is not released", action, before, force=force)
         text = f"Lock {name!r} is released. {before.locked_by} held it."
-        if before.state.may_run:
+        if before.state.may_still_run:
             text += " Its job was not stopped, and may still run."
         self.write(printable(text))
 
@@ -108,7 +108,7 @@ def refused(
     """Return the error that says why the action was not done."""
     after = action.look()
     text = f"{text}: {reason_of_refusal(before.locked_by, after)}."
-    if not force and after is not None and after.state.may_run:
+    if not force and after is not None and after.state.may_still_run:
         text += (
             " With --force it is released all the same, and another worker may start "
             "the job while this one goes on."
@@ -122,4 +122,4 @@ def status_of_refusal(after: LockStatus | None) -> ExitStatus:
         return ExitStatus.NOT_HELD
     if after.pause is not None:
         return ExitStatus.PAUSED
-    return ExitStatus.RUNNING if after.state.may_run else ExitStatus.NOT_HELD
+    return ExitStatus.RUNNING if after.state.may_still_run else ExitStatus.NOT_HELD

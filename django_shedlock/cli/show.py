@@ -148,7 +148,7 @@ def _holder(status: LockStatus) -> Iterator[Fact]:
     elif is_held:
         left = f"in {format_left(status.remaining)}, unless it is extended"
         yield "Until", f"{local_text(status.lock_until)}, {left}"
-    elif status.state.may_run:
+    elif status.state is LockState.EXPIRED:
         yield "Expired at", local_text(status.lock_until)
 
 

@@ -104,7 +104,7 @@ def record_end(
     database = lock.provider.history_database
     if database is None or not _is_recorded(lock):
         return
-    outcome = RunOutcome.of(exception) if released else RunOutcome.LOST
+    outcome = RunOutcome.of(exception, released=released)
     values = _of_run(lock, outcome, exception)
     statement = insert_end if released else insert_lost_end
     is_urgent = lock.lost.is_set()

@@ -28,7 +28,6 @@ from django_shedlock.locks.status import (
     AbandonedRun,
     LockState,
     LockStatus,
-    RunOutcome,
     is_success,
 )
 from django_shedlock.mutexes import Mutex
@@ -277,9 +276,8 @@ class Lock:
             return False
         with suppress(LockProviderError):
             status = self.provider.status(self.name)
-            if status is not None and status.job.last_run == self.locked_by:
-                ended = {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
-                return status.job.outcome in ended
+            if status is not None:
+                return status.job.was_released_by(self.locked_by)
         return False
 
     async def arelease(self, exception: BaseException | None = None) -> bool:

@@ -17,22 +17,33 @@ Moment = TypeVar("Moment")
 _logged: set[str] = set()
 
 
-class LockState(StrEnum):
-    """The state of a record, by the store's clock."""
+# Note [The state of a lock]
+# The database computes the state itself, to filter, count and sort by it. So the rule
+# stands twice, in the same order: in state_of(), and as SQL in conditions_of_states().
+# A test compares both for every record that there can be, on each database.
 
+
+class LockState(StrEnum):
+    """The state of a record, by the store's clock; the most urgent first."""
+
+    EXPIRED = "expired"
     RUNNING = "running"
     PAUSED = "paused"
     HELD_AT_LEAST = "held at least"
-    EXPIRED = "expired"
     FREE = "free"
 
     @property
     def is_held(self) -> bool:
         """Whether nobody can acquire the lock now."""
-        return self in {LockState.RUNNING, LockState.PAUSED, LockState.HELD_AT_LEAST}
+        return self.is_in_use or self is LockState.HELD_AT_LEAST
 
     @property
-    def may_run(self) -> bool:
+    def is_in_use(self) -> bool:
+        """Whether a run or a pause holds the lock, not only ``lock_at_least_for``."""
+        return self in {LockState.RUNNING, LockState.PAUSED}
+
+    @property
+    def may_still_run(self) -> bool:
         """Whether the job runs, or may still run although its lease is over."""
         return self in {LockState.RUNNING, LockState.EXPIRED}
 
@@ -41,15 +52,20 @@ def state_of(
     locked_by: str, *, is_held: bool, is_released: bool, has_open_run: bool
 ) -> LockState:
     """Return the state, by whether the lease goes on, and what became of its run."""
-    if not is_held:
-        return LockState.EXPIRED if has_open_run else LockState.FREE
-    if is_released:
+    # See Note [The state of a lock].
+    if is_held and is_released:
         return LockState.HELD_AT_LEAST
-    is_paused = Pause.parse(locked_by) is not None
-    return LockState.PAUSED if is_paused else LockState.RUNNING
+    if is_held and Pause.parse(locked_by) is not None:
+        return LockState.PAUSED
+    if is_held:
+        return LockState.RUNNING
+    return LockState.EXPIRED if has_open_run else LockState.FREE
 
 
 NOT_FREE = frozenset(LockState) - {LockState.FREE}
+OVERDUE, NEEDS_LOOK = "overdue", "needs look"
+URGENCY: tuple[str, ...] = (OVERDUE, NEEDS_LOOK, *LockState)
+"""What a lock is urgent for, the most urgent first: its state, if nothing else."""
 LOSS_REPORTED_FOR = timedelta(days=1)
 """A loss is reported for so long, however later runs end."""
 
@@ -85,6 +101,11 @@ class JobAccount(Generic[Moment]):
     asked_at: Moment | None = None
     asked_by: str | None = None
     asked_why: str | None = None
+
+    def was_released_by(self, locked_by: str) -> bool:
+        """Return whether this acquisition's own release accounted for the last run."""
+        has_ended = self.outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
+        return has_ended and self.last_run == locked_by
 
 
 JOB_FIELDS = tuple(each.name for each in fields(JobAccount))
@@ -230,6 +251,25 @@ class LockStatus:
         is_bad = self.job.outcome not in {None, RunOutcome.SUCCEEDED}
         return is_bad or self.has_recent_loss or self.job.is_unrecorded
 
+    def urgency(self, grace: timedelta | None) -> int:
+        """
+        Return the lock's place in ``URGENCY``: 0 is the most urgent.
+
+        Without a ``grace`` no job counts as overdue. In SQL the same places are in
+        ``LockRecordQuerySet.by_urgency()``.
+        """
+        reason: str = NEEDS_LOOK if self.needs_look else self.state
+        if grace is not None and self.overdue_since(grace) is not None:
+            reason = OVERDUE
+        return URGENCY.index(reason)
+
+    @property
+    def unreported_run(self) -> str:
+        """The open run that does not hold the lock; empty if there is none."""
+        run = self.job.open_run or ""
+        # ShedLock may have acquired the lock since.
+        return "" if self.state.is_held and self.locked_by == run else run
+
     @property
     def pause(self) -> Pause | None:
         """Who paused the job, and why; ``None`` if it is not paused."""
@@ -244,7 +284,7 @@ class LockStatus:
 
     def overdue_since(self, grace: timedelta) -> datetime | None:
         """Return the first tick that should have succeeded, unless it can't now."""
-        if self.state in {LockState.RUNNING, LockState.PAUSED}:
+        if self.state.is_in_use:
             return None
         return self.schedule_state.overdue_since(aware(self.clock), grace)
 
@@ -322,21 +362,27 @@ def is_success(exception: BaseException | None) -> bool:
 
 class RunOutcome(StrEnum):
     """
-    The outcome of a run.
+    The outcome of a run; the most urgent first.
 
     ``LOST`` is a run that lost its lock before it ended, however its body ends.
     ``ABANDONED`` is a run that has not reported its end, and somebody else accounted
     for: its worker died, or its job still runs.
     """
 
-    SUCCEEDED = "succeeded"
     FAILED = "failed"
     LOST = "lost"
     ABANDONED = "abandoned"
+    SUCCEEDED = "succeeded"
 
     @classmethod
-    def of(cls, exception: BaseException | None) -> "RunOutcome":
-        """Return the outcome of a body that ended so, and still held its lock."""
+    def of(cls, exception: BaseException | None, *, released: bool) -> "RunOutcome":
+        """
+        Return the outcome of a body that ended so.
+
+        ``released`` says whether it still held its lock then.
+        """
+        if not released:
+            return cls.LOST
         return cls.SUCCEEDED if is_success(exception) else cls.FAILED
 
     @property

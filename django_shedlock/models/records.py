@@ -19,6 +19,9 @@ from django_shedlock.locks.pauses import PAUSE_PREFIX
 from django_shedlock.locks.status import (
     JOB_FIELDS,
     LOSS_REPORTED_FOR,
+    NEEDS_LOOK,
+    OVERDUE,
+    URGENCY,
     JobState,
     LockState,
     LockStatus,
@@ -62,9 +65,24 @@ def held() -> Q:
     return Q(lock_until__gt=fields.DatabaseNow()) & ~lease_over()
 
 
-def not_running() -> Q:
+def not_in_use() -> Q:
     """Whether the lock is not held, or only ``lock_at_least_for`` keeps it."""
     return Q(lock_until__lte=fields.DatabaseNow()) | was_released()
+
+
+def conditions_of_states() -> list[tuple[Q, LockState]]:
+    """
+    Return the condition of each state but ``FREE``, which is that of all other locks.
+
+    The first condition that is true decides.
+    """
+    # See Note [The state of a lock].
+    return [
+        (held() & was_released(), LockState.HELD_AT_LEAST),
+        (held() & is_pause(), LockState.PAUSED),
+        (held(), LockState.RUNNING),
+        (has_open_run(), LockState.EXPIRED),
+    ]
 
 
 def needs_look() -> Q:
@@ -77,7 +95,7 @@ def needs_look() -> Q:
 
 def overdue(grace: timedelta) -> Q:
     """Whether a tick has not succeeded ``grace`` after it, and no job runs now."""
-    return not_running() & Q(due_at__lte=fields.DatabaseNow() - grace)
+    return not_in_use() & Q(due_at__lte=fields.DatabaseNow() - grace)
 
 
 class LockRecordQuerySet(models.QuerySet["LockRecord"]):
@@ -100,13 +118,16 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
         return self.filter(held())
 
     def by_urgency(self, grace: timedelta | None) -> Self:
-        """Return them as ``LockQuery.by_urgency`` has them."""
-        is_overdue = [] if grace is None else [When(overdue(grace), then=0)]
-        is_bad = When(needs_look(), then=1)
-        is_expired = When(~held() & has_open_run(), then=2)
-        is_running = When(~was_released() & ~is_pause(), then=3)
-        rank = Case(*is_overdue, is_bad, is_expired, is_running, default=4)
-        return self.order_by(rank, "locked_at", "name")
+        """Sort them by ``LockStatus.urgency()``; of each place, the oldest first."""
+        reasons: list[tuple[Q, str]] = [(needs_look(), NEEDS_LOOK)]
+        if grace is not None:
+            reasons.insert(0, (overdue(grace), OVERDUE))
+        places = [
+            When(condition, then=URGENCY.index(reason))
+            for condition, reason in [*reasons, *conditions_of_states()]
+        ]
+        place = Case(*places, default=URGENCY.index(LockState.FREE))
+        return self.order_by(place, "locked_at", "name")
 
     def unused(self, duration: timedelta) -> Self:
         """
@@ -120,15 +141,13 @@ class LockRecordQuerySet(models.QuerySet["LockRecord"]):
 
     def with_status(self) -> Self:
         """Add ``state``, ``remaining`` and ``clock``, all by the database's clock."""
-        is_held = held()
+        states = [
+            When(condition, then=Value(state.value))
+            for condition, state in conditions_of_states()
+        ]
         return self.annotate(
             state=Case(
-                When(
-                    is_held & was_released(), then=Value(LockState.HELD_AT_LEAST.value)
-                ),
-                When(is_held & is_pause(), then=Value(LockState.PAUSED.value)),
-                When(is_held, then=Value(LockState.RUNNING.value)),
-                When(has_open_run(), then=Value(LockState.EXPIRED.value)),
+                *states,
                 default=Value(LockState.FREE.value),
                 output_field=models.CharField(),
             ),

@@ -28,9 +28,8 @@ class LockQuery:
     A name must be one of ``names``, match one of ``patterns``, and none of ``ignored``.
     The lock must be in one of ``states``, be overdue by ``overdue_by`` (what can't be
     read may be), have a job that ``needs_look``, or be ``requested``; without these,
-    all are wanted. The order is that of the names. ``by_urgency`` the overdue ones come
-    first, then those that ``needs_look`` finds, then the expired, then the running; of
-    each, the oldest.
+    all are wanted. The order is that of the names or, ``by_urgency``, that of
+    ``LockStatus.urgency()``; of equally urgent locks the oldest come first.
     """
 
     names: Collection[str] | None = None
@@ -73,12 +72,8 @@ class LockQuery:
         return sorted(filter(self.accepts, statuses), key=key)[: self.limit]
 
     def _urgency(self, status: LockStatus) -> tuple[int, datetime, str]:
-        rank = {LockState.EXPIRED: 2, LockState.RUNNING: 3}.get(status.state, 4)
-        if status.needs_look:
-            rank = 1
-        if self.overdue_by is not None and status.overdue_since(self.overdue_by):
-            rank = 0
-        return rank, aware(status.locked_at), status.name
+        urgency = status.urgency(self.overdue_by)
+        return urgency, aware(status.locked_at), status.name
 
 
 ALL_LOCKS = LockQuery()

@@ -142,11 +142,6 @@ class Entry(JobAccount[float]):
         """Return whether ``lock`` was acquired last, and nobody accounted for it."""
         return self.locked_by == self.open_run == lock.locked_by
 
-    def was_released_by(self, lock: Lock) -> bool:
-        """Return whether ``lock`` itself has accounted for its run."""
-        has_ended = self.outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
-        return has_ended and self.last_run == lock.locked_by
-
     def differs_only_in_its_job_from(self, other: "Entry") -> bool:
         """Return whether they differ, but not in what decides who holds the lock."""
         same = {name: getattr(self, name) for name in (*JOB_FIELDS, "ticks", "others")}
@@ -457,7 +452,7 @@ class EntryLockProvider(LockProvider):
                     return False
                 if not entry.has_open_run_of(lock):
                     # After a lost reply, our own first try may have released it.
-                    return was_tried and entry.was_released_by(lock)
+                    return was_tried and entry.was_released_by(lock.locked_by)
                 was_tried = True
                 epoch = self.wall_clock(now).timestamp() - now
                 took = lock.took
@@ -559,7 +554,7 @@ class EntryLockProvider(LockProvider):
             while True:
                 found, version, now = self.read(name)
                 entry = found or Entry.free(now)
-                if entry.lock_until > now and not entry.is_released:
+                if entry.state(now).is_in_use:
                     return
                 status = entry.status(name, now, self.wall_clock(now))
                 new = replace(entry, ticks=to_text(status.registered(schedule)))

@@ -5,15 +5,13 @@ from datetime import datetime, timedelta
 
 from django_shedlock.clocks import aware
 from django_shedlock.locks.configuration import ZERO, full_name
-from django_shedlock.locks.status import LockState, LockStatus
+from django_shedlock.locks.status import LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job
 
 REQUEST_LIFETIME = timedelta(hours=1)
 """A request that nobody has carried out for so long is not carried out any more."""
-MAY_START = frozenset({LockState.FREE, LockState.HELD_AT_LEAST, LockState.EXPIRED})
-"""The states of a lock in which an operator can run its job."""
 CATCH_UP_LOCK = "shedlock.catch-up"
 """The lock whose record says when a catch-up was last seen, on any host."""
 

@@ -134,6 +134,24 @@ def test_body_whose_end_nobody_knows_may_still_run(
     assert state.may_still_run is expected
 
 
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (JobState(), False),
+        (JobState(last_run="a", outcome="succeeded"), True),
+        (JobState(last_run="a", outcome="failed"), True),
+        (JobState(last_run="b", outcome="failed"), False),
+        (JobState(last_run="a", outcome="abandoned"), False),
+        (JobState(last_run="a", outcome="lost"), False),
+    ],
+)
+def test_run_was_released_by_its_own_acquisition(
+    state: JobState, expected: bool
+) -> None:
+    """Else somebody else accounted for it, or another run is the last one."""
+    assert state.was_released_by("a") is expected
+
+
 def test_unreadable_records_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

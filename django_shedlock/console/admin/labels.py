@@ -35,7 +35,7 @@ FINDING_LABELS: dict[str, Any] = {
     for kind in Kind
     if kind not in {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
 }
-"""Kinds of findings in a lock, in the order of their urgency."""
+"""Kinds of findings in a lock, in their order."""
 
 
 def shown(cell: str, **context: Any) -> SafeString:

@@ -41,7 +41,7 @@ class LockList(ChangeList):
         ranks: dict[int, list[str]] = {}
         for name, (first, *_) in self.attention.findings.items():
             ranks.setdefault(first.kind.rank, []).append(name)
-        states = enumerate(STATE_LABELS, start=len(Kind))
+        states = enumerate(LockState, start=len(Kind))
         urgency = Case(
             *(When(pk__in=names, then=Value(rank)) for rank, names in ranks.items()),
             *(When(state=state.value, then=Value(rank)) for rank, state in states),
@@ -116,7 +116,7 @@ class LockList(ChangeList):
             kinds = {finding.kind for finding in findings}
             helpful = {each.kind for each in offered if each.cures & kinds}
             # If the job may still run, a run now is no help.
-            if kinds & {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}:
+            if any(kind.may_still_run for kind in kinds):
                 helpful -= {ActionKind.RUN}
             asked = request_of(record.status)
             helpful |= {ActionKind.WITHDRAW} if asked else set()

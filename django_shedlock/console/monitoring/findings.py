@@ -64,6 +64,11 @@ class Kind(TextChoices):
         """Without its store no job runs; all else can wait until working hours."""
         return Severity.CRITICAL if self is Kind.UNREACHABLE else Severity.WARNING
 
+    @property
+    def may_still_run(self) -> bool:
+        """Whether the job of a lock with such a finding may still run."""
+        return self in {Kind.EXPIRED, Kind.LONG, Kind.LOST, Kind.ABANDONED}
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -201,8 +206,8 @@ def _overdue(
     newest, words = since, ["trigger", status.name]
     if status.schedule is not None:
         newest = next(status.schedule.ticks_until(aware(status.clock) - grace))
-    unreported, is_expired = unreported_run(status), status.state is LockState.EXPIRED
-    if process := evidence.suspect(bad, unreported):
+    is_expired = status.state is LockState.EXPIRED
+    if process := evidence.suspect(bad, status.unreported_run):
         text = _("Its last run may still go on in process %(process)s.")
         sentence = together(sentence, say(text, process=process))
         words = ["show", status.name]
@@ -211,15 +216,8 @@ def _overdue(
     return Kind.OVERDUE, sentence, words, newest.astimezone(UTC).isoformat()
 
 
-def unreported_run(status: LockStatus) -> str:
-    """Return the open run that does not hold the lock; empty if there is none."""
-    run = status.job.open_run or ""
-    # ShedLock may have acquired the lock since.
-    return "" if status.state.is_held and status.locked_by == run else run
-
-
 def _expired(status: LockStatus) -> Told | None:
-    run = unreported_run(status)
+    run = status.unreported_run
     if not run:
         return None
     text = _(
@@ -303,7 +301,7 @@ def _bad_end(status: LockStatus, trace: Trace, evidence: Evidence) -> Told | Non
     again: Said | str = ""
     if not trace.is_last:
         which = say(_("An earlier run"))
-    elif outcome is RunOutcome.ABANDONED and unreported_run(status):
+    elif outcome is RunOutcome.ABANDONED and status.unreported_run:
         return None  # a later run has not reported its end either
     elif job.failures > 1:
         text = _(", and %(count)s runs in a row have not succeeded")
@@ -313,7 +311,7 @@ def _bad_end(status: LockStatus, trace: Trace, evidence: Evidence) -> Told | Non
         last = say(_("It last succeeded at %(at)s."), at=at)
     locked_by, words = trace.locked_by, ["history", status.name]
     end, remedy = trace.told(which, again, evidence.exception(locked_by))
-    if trace.may_run:
+    if trace.may_still_run:
         words = ["acknowledge", status.name, "--reason", "its process is gone"]
     sentence = together(end, evidence.released(locked_by), last, remedy)
     return Kind(str(outcome)), sentence, words, locked_by

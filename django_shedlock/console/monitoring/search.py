@@ -10,7 +10,12 @@ from django.utils.translation import gettext_noop as _
 from django_shedlock import conf
 from django_shedlock.cli.base import PROGRAM
 from django_shedlock.clocks import CLOCK_TOLERANCE, clock_difference
-from django_shedlock.console.monitoring.findings import Finding, Kind, findings_of
+from django_shedlock.console.monitoring.findings import (
+    Finding,
+    Kind,
+    Severity,
+    findings_of,
+)
 from django_shedlock.console.monitoring.sentences import say
 from django_shedlock.console.monitoring.traces import (
     LONG_HISTORY_AGE,
@@ -47,7 +52,7 @@ def _default_grace() -> timedelta:
 
 
 def _is_minor(finding: Finding) -> bool:
-    return finding.kind is not Kind.UNREACHABLE
+    return finding.kind.severity is not Severity.CRITICAL
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Trace:
     locked_by: str
     outcome: RunOutcome
     lost_at: datetime | None = None
-    may_run: bool = False
+    may_still_run: bool = False
     """Whether nobody knows that its job has ended."""
     is_last: bool = True
     """Whether no later run has ended."""
@@ -67,7 +67,7 @@ class Trace:
                 "%(which)s has not reported its end, and does not hold its lock any "
                 "more%(again)s."
             )
-        if self.may_run:
+        if self.may_still_run:
             remedy = say(
                 _(
                     "It may still run: make sure that its process %(process)s is gone, "
@@ -151,7 +151,7 @@ class Evidence:
 
     def suspect(self, bad: Iterable[Trace], expired: str) -> str:
         """Return the process of a run that may still go on for all that people said."""
-        ran = [(e.outcome.value, e.locked_by) for e in bad if e.may_run]
+        ran = [(e.outcome.value, e.locked_by) for e in bad if e.may_still_run]
         ran += [("expired", expired)] * bool(expired)
         known = self.acknowledgement
         unknown = (by for kind, by in ran if not known(fact_of(kind, by)))

@@ -10,7 +10,6 @@ from django_shedlock.console.operators.acting import Action, Option
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import LockState
-from django_shedlock.registry.requests import MAY_START
 
 RUNNING, PAUSED, EXPIRED = LockState.RUNNING, LockState.PAUSED, LockState.EXPIRED
 KEPT, FREE = LockState.HELD_AT_LEAST, LockState.FREE
@@ -173,7 +172,7 @@ ACKNOWLEDGE = Action(
 RUN = Action(
     kind=ActionKind.RUN,
     permission="shedlock_console.run_lockrecord",
-    states=MAY_START,
+    states=frozenset(state for state in LockState if not state.is_in_use),
     cures=frozenset({Kind.OVERDUE, Kind.FAILED}),
     question=gettext_lazy(
         "The job runs under its lock, even if its tick has been run, or if "

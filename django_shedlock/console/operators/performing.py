@@ -130,7 +130,7 @@ def unknown(text: Promise | str, name: str, after: LockStatus | None) -> str:
 def released(asked: AuditedAction, before: LockStatus, look: Look) -> str:
     """Say that a lock is released; what it is now need not be read."""
     told = gettext("Lock %(name)s is released. %(holder)s held it.")
-    if before.state.may_run:
+    if before.state.may_still_run:
         told += " " + gettext("Its job was not stopped, and may still run.")
     return told % {"name": repr(asked.name), "holder": before.locked_by}
 

@@ -75,7 +75,7 @@ def end_span(
         return
     from django_shedlock.history.recording import exception_columns  # needs the models
 
-    outcome = RunOutcome.of(exception) if released else RunOutcome.LOST
+    outcome = RunOutcome.of(exception, released=released)
     span.set_attribute("shedlock.outcome", outcome.value)
     if outcome.is_bad:
         span.set_status(trace.StatusCode.ERROR)

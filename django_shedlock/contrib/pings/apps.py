@@ -17,7 +17,7 @@ from django_shedlock.contrib import at_end_of_child
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.exceptions import described
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import is_success
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.webhooks import post
 
 WAITING_PINGS_LIMIT = 100
@@ -64,7 +64,7 @@ def ping_end(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
     if (address := _addresses.pop(lock, None)) is None:
         return
     exception = kwargs.get("exception")
-    if released and is_success(exception):
+    if not RunOutcome.of(exception, released=released).is_bad:
         _ping(lock.name, address)
         return
     # Both need the models.

@@ -14,7 +14,7 @@ from django_shedlock.clocks import uptime
 from django_shedlock.contrib import at_end_of_child
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import is_success
+from django_shedlock.locks.status import RunOutcome
 from django_shedlock.schedules.cron import SHORTHANDS
 
 if TYPE_CHECKING:
@@ -85,6 +85,6 @@ def keep_open(*, lock: Lock, **kwargs: Any) -> None:
 def check_out(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
     """Tell how the run ended: with an error, too, as soon as its lock is lost."""
     if (found := _open.pop(lock, None)) is not None:
-        is_ok = released and is_success(kwargs.get("exception"))
-        status = MonitorStatus.OK if is_ok else MonitorStatus.ERROR
+        outcome = RunOutcome.of(kwargs.get("exception"), released=released)
+        status = MonitorStatus.ERROR if outcome.is_bad else MonitorStatus.OK
         capture_checkin(found.slug, found.key, status, uptime() - found.began)

@@ -11,7 +11,7 @@ from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED, AbandonedRun, LockHolder, RunOutcome
 from django_shedlock.models import LockRecord
-from django_shedlock.models.records import not_running
+from django_shedlock.models.records import not_in_use
 from django_shedlock.providers.database import statements
 from django_shedlock.providers.database.reading import read
 from django_shedlock.providers.database.statements import Acquisition
@@ -186,6 +186,6 @@ def register(connection: BaseDatabaseWrapper, name: str, schedule: Schedule) -> 
         columns["due_at"] = state.due_at
 
     def build() -> Changes:
-        return records.filter(not_running()), columns
+        return records.filter(not_in_use()), columns
 
     Update(build)(connection)

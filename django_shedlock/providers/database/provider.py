@@ -16,7 +16,7 @@ from django_shedlock.exceptions import LockProviderError
 from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import CONTENDED, LockHolder, LockStatus, RunOutcome
+from django_shedlock.locks.status import CONTENDED, JobState, LockHolder, LockStatus
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery, Place
 from django_shedlock.providers.database import (
@@ -316,8 +316,7 @@ def _giving_back(lock: Lock) -> dict[str, Any]:
 
 def _is_accounted_for(connection: BaseDatabaseWrapper, lock: Lock) -> bool:
     # By a release of its own: else it would be abandoned or lost.
-    ended = {RunOutcome.SUCCEEDED, RunOutcome.FAILED}
     return any(
-        locked_by == lock.locked_by and outcome in ended
-        for locked_by, outcome, *_ in statements.last_run(connection, name=lock.name)
+        JobState(last_run=run, outcome=outcome).was_released_by(lock.locked_by)
+        for run, outcome, *_ in statements.last_run(connection, name=lock.name)
     )

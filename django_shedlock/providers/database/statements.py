@@ -16,7 +16,7 @@ from django.db.models.lookups import GreaterThan, LessThan
 
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRecordQuerySet
-from django_shedlock.models.records import has_open_run, held, not_running
+from django_shedlock.models.records import has_open_run, held, not_in_use
 from django_shedlock.sql.compiling import (
     ASYNCHRONOUS_COMMIT,
     Changes,
@@ -163,7 +163,7 @@ def to_acquire() -> Records:
 
 def to_start() -> Records:
     """Return the record if nothing but ``lock_at_least_for`` keeps the lock."""
-    return the_record().filter(not_running()).exclude(locked_by=text("locked_by"))
+    return the_record().filter(not_in_use()).exclude(locked_by=text("locked_by"))
 
 
 def as_decided(records: Records) -> Records:

@@ -30,10 +30,10 @@ MOMENT = datetime(2026, 3, 2, 15, 0, 1, tzinfo=UTC)
 
 
 def test_every_value_has_a_label() -> None:
-    """No state, outcome or trigger is shown by its bare value."""
-    assert set(STATE_LABELS) == set(LockState)
-    assert set(OUTCOME_LABELS) == set(RunOutcome)
-    assert set(TRIGGER_LABELS) == set(Trigger)
+    """No state, outcome or trigger is shown by its bare value, each in its order."""
+    assert list(STATE_LABELS) == list(LockState)
+    assert list(OUTCOME_LABELS) == list(RunOutcome)
+    assert list(TRIGGER_LABELS) == list(Trigger)
     assert 'class="shedlock-badge shedlock-held-at-least">held at least<' in (
         state_badge(LockState.HELD_AT_LEAST)
     )
@@ -65,6 +65,8 @@ def test_every_finding_of_a_lock_has_a_label() -> None:
     """The labels are in the order of urgency; the others concern no lock."""
     of_the_store = {Kind.UNREACHABLE, Kind.CLOCK, Kind.MORE}
     assert list(FINDING_LABELS) == [kind for kind in Kind if kind not in of_the_store]
+    bad = [outcome for outcome in RunOutcome if outcome.is_bad]
+    assert bad == [kind for kind in Kind if kind in bad]
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,18 @@ def test_findings_have_their_cures(chief: Client) -> None:
     assert offered["expired"] == ["Release…"]
 
 
+def test_job_that_may_still_run_is_not_to_be_run() -> None:
+    """An overdue job is, unless its last run may still go on."""
+    take("a.over").release()
+    take("a.dead")
+    expire("a.dead")
+    for name in ("a.over", "a.dead"):
+        be_overdue(name)
+    client = operator("view_lockrecord", "run_lockrecord")
+    offered = cures(client.get(reverse(LIST)))
+    assert offered == {"over": ["Run job now…"]}
+
+
 @pytest.mark.usefixtures("incident")
 def test_viewers_are_offered_nothing(viewer: Client) -> None:
     """They read what is found, but have no button."""

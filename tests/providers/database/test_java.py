@@ -11,7 +11,7 @@ from django_shedlock.console.monitoring.search import Search
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.status import LockHolder, LockState
 from django_shedlock.models import LockRecord
-from django_shedlock.models.records import has_open_run, held, not_running
+from django_shedlock.models.records import has_open_run, held, not_in_use
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
@@ -105,7 +105,7 @@ class TestRecordOfShedLock:
             assert holder.locked_by == "java"
             assert timedelta(0) < holder.remaining <= MINUTE
         assert state(provider) is LockState.RUNNING
-        assert not LockRecord.objects.filter(not_running()).exists()
+        assert not LockRecord.objects.filter(not_in_use()).exists()
 
     def test_it_is_as_before_when_java_has_released_it(
         self, provider: DatabaseLockProvider, before: str
