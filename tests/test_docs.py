@@ -29,7 +29,7 @@ from django_shedlock.console.monitoring import (
 from django_shedlock.console.monitoring.findings import Kind
 from django_shedlock.console.monitoring.health import HealthCheck
 from django_shedlock.contrib.pings import apps
-from django_shedlock.contrib.slugs import SLUG_MAX_LENGTH
+from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.history import recording, texts
 from django_shedlock.locks.configuration import LockOptions
 from tests.support.documents import Document, all_documents
@@ -232,8 +232,8 @@ NUMBERS = {
     "with 5 seconds for each part of an answer": webhooks.POST_TIMEOUT_SECONDS,
     "a ping that fails is tried 3 times": webhooks.POST_TRIES,
     "up to 100 pings wait for it": apps.WAITING_PINGS_LIMIT,
-    "for 5 seconds at the most, after its locks": apps.EXIT_TIMEOUT_SECONDS,
-    "a name that is longer than 50 characters is cut": SLUG_MAX_LENGTH,
+    "for 5 seconds at the most, after its locks": apps.FLUSH_TIMEOUT_SECONDS,
+    "a name that is longer than 50 characters is cut": len(slug_of("a" * 100)),
     "holds up the others for 5 seconds": background.Background.hanging_after_seconds,
 }
 """Sentences of these pages, with figures, and the number in the code."""

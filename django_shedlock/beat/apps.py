@@ -1,10 +1,13 @@
 """The app that starts jobs where a project has no scheduler."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.utils.translation import pgettext_lazy
+
+if TYPE_CHECKING:
+    from django_shedlock.cli.base import Subcommand
 
 
 class BeatConfig(AppConfig):
@@ -12,10 +15,10 @@ class BeatConfig(AppConfig):
 
     name = "django_shedlock.beat"
     label = "shedlock_beat"
-    verbose_name: Any = pgettext_lazy("shedlock", "Starts of scheduled jobs")
+    verbose_name = pgettext_lazy("shedlock", "Starts of scheduled jobs")
 
-    def shedlock_subcommands(self) -> Sequence[Any]:
-        """Add the subcommands ``catch-up`` and ``beat`` to ``shedlock``."""
+    def shedlock_subcommands(self) -> "Sequence[type[Subcommand]]":
+        """Return the subcommands that this app adds to ``shedlock``."""
         from django_shedlock.beat.cli import Beat, CatchUp
 
         return [CatchUp, Beat]

@@ -1,4 +1,4 @@
-"""Run overdue jobs, once."""
+"""Run each overdue job once."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -25,16 +25,17 @@ from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
 
 # Note [Other time zones]
-# Hosts may read one schedule in several time zones. If each registered its own, no tick
-# would ever be late; if each ran the job for its own ticks, it would run too often. The
-# scheduler's time zone counts: its next start writes that into the record.
+# Hosts may read one schedule in several time zones. If each host registered its own, no
+# tick would ever be late. If each host ran the job for its own ticks, the job would run
+# too often. The scheduler's time zone counts: its next start writes it to the record.
 
 # Note [Expired locks]
-# If a lease is over without a release, the worker died, or its job still runs: a
-# sync body does not end with its lease, also with keep_alive, so nobody can tell. The
-# next tick acquires the lock, as that is what a lease means. A catch-up has time: it
-# leaves the job alone until an operator has looked, and has released that very
-# acquisition. If a scheduler has acquired the lock since, it stays held.
+# A lease that ended without a release has two possible causes: the worker died, or its
+# job still runs. A sync body does not end with its lease, not even with keep_alive. So
+# nobody can tell which it is. The next tick acquires the lock, because that is what a
+# lease means. A catch-up has time. It leaves the job alone until an operator has looked
+# and has released that acquisition. If a scheduler has acquired the lock since, the
+# lock stays held.
 
 
 class Result(StrEnum):
@@ -62,7 +63,12 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """An overdue job, since when it was overdue, and the result."""
+    """
+    What the catch-up did with an overdue job.
+
+    ``name`` is the lock's full name. ``overdue_since`` is the first tick that has not
+    succeeded. ``error`` is what a job raised that failed.
+    """
 
     name: str
     overdue_since: datetime
@@ -79,18 +85,19 @@ def catch_up(
     """
     Run each overdue job of the provider once, under its lock, one after the other.
 
-    Only its newest past tick is run, and no tick twice. A known job that was never run
-    counts from now on. A job whose scheduler counts in another time zone is left to
-    other hosts. A job whose lock has expired is run only if ``release_expired``, which
-    gets the lock's status and may release it, returns true. With ``dry_run`` nothing is
-    changed, only told. With ``SHEDLOCK_ENABLED = False`` nothing is done. Raises
-    ``LockProviderError`` if the store fails.
+    Each job runs for its newest past tick only, and no tick runs twice. A known job
+    that was never run counts from now on. A job whose scheduler counts in another time
+    zone is left to other hosts. If a job's lock has expired, ``release_expired`` gets
+    the lock's status and may release the lock; the job runs only if it returns true.
+    With ``dry_run`` this only reports, and changes nothing. With
+    ``SHEDLOCK_ENABLED = False`` it does nothing. Raises ``LockProviderError`` if the
+    store fails.
     """
     if not conf.ENABLED.value:
         return
     if not dry_run:
         note_catch_up(provider)
-    # Entries of CRONJOBS may share a lock, so it may have several jobs.
+    # Entries of CRONJOBS may share a lock, so a lock may have several jobs.
     jobs: dict[str, dict[Schedule, Job]] = defaultdict(dict)
     for job in named_jobs(provider.alias):
         if job.schedule is not None:
@@ -106,7 +113,7 @@ def catch_up(
     grace = default_duration(conf.GRACE)
     for status in list(provider.statuses(LockQuery(overdue_by=grace))):
         since = status.overdue_since(grace)
-        # The statement that acquires the lock decides again.
+        # This may be out of date: the statement that acquires the lock decides again.
         if since is None or not status.may_catch_up(grace):
             continue
         found, error = _find(status, jobs.get(status.name, {})), None
@@ -122,10 +129,10 @@ def catch_up(
 
 
 def note_catch_up(provider: LockProvider) -> None:
-    """Write onto a record of its own that a catch-up is seen now."""
+    """Write to a record of its own that a catch-up was seen now."""
     configuration = LockConfiguration(full_name(CATCH_UP_LOCK), timedelta(minutes=1))
     lock = Lock(provider, configuration, opens_run=False)
-    if provider.acquire(lock) is None:  # else another host writes it now
+    if provider.acquire(lock) is None:  # otherwise another host is writing it
         provider.release(lock)
 
 
@@ -134,7 +141,7 @@ def _find(status: LockStatus, jobs: Mapping[Schedule, Job]) -> Job | Result:
     if counted is None:
         return Result.UNKNOWN
     similar = [schedule for schedule in jobs if schedule.has_ticks_of(counted)]
-    # Hosts may call one time zone by two names, as UTC and Etc/UTC.
+    # Hosts may use two names for one time zone, such as UTC and Etc/UTC.
     now = aware(status.clock)
     newest = next(counted.ticks_until(now))
     for schedule in similar:
@@ -158,7 +165,7 @@ def _find(status: LockStatus, jobs: Mapping[Schedule, Job]) -> Job | Result:
 def _run(name: str, job: Job) -> tuple[Result, BaseException | None]:
     try:
         was_executed = job.start(Start(Trigger.CATCH_UP))
-    except (Exception, SystemExit) as error:  # the other overdue jobs must run as well
+    except (Exception, SystemExit) as error:  # the other overdue jobs must still run
         if is_success(error):
             return Result.SUCCEEDED, None
         if is_ending(error):

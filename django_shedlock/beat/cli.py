@@ -5,9 +5,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from operator import itemgetter
-from typing import Any
 
 from django.core.management.base import CommandError
 
@@ -15,8 +13,7 @@ from django_shedlock import conf
 from django_shedlock.beat.catch_up import Result, catch_up, note_catch_up
 from django_shedlock.beat.forks import Forks
 from django_shedlock.beat.requests import carry_out_requests, open_requests
-from django_shedlock.cli import base
-from django_shedlock.cli.terminal import printable
+from django_shedlock.cli import base, terminal
 from django_shedlock.clocks import aware, local_text, uptime
 from django_shedlock.exceptions import LockProviderError, described, message_of
 from django_shedlock.execution.operators import OperatorAction, force_release
@@ -65,7 +62,7 @@ class CatchUp(base.Subcommand):
         include_expired: list[str],
         dry_run: bool,
         verbosity: int,
-        **options: Any,
+        **options: object,
     ) -> None:
         overdue = failed = 0
         if dry_run:
@@ -74,18 +71,20 @@ class CatchUp(base.Subcommand):
                 if status.name in known:
                     job = status.job
                     asked = f"{job.asked_by} asked for a run: {job.asked_why}"
-                    self.stdout.write(printable(f"Lock {status.name!r}: {asked}"))
+                    self.stdout.write(
+                        terminal.printable(f"Lock {status.name!r}: {asked}")
+                    )
         else:
             for status, triggered in carry_out_requests(provider):
                 by = f"{status.job.asked_by} asked for it: {status.job.asked_why}"
                 if verbosity:
-                    self.stdout.write(printable(f"{triggered} {by}"))
+                    self.stdout.write(terminal.printable(f"{triggered} {by}"))
                 failed += triggered.has_failed
 
         def release_expired(status: LockStatus) -> bool:
             is_included = matches_any(status.name, include_expired)
             if is_included and not dry_run:
-                why = "its job is overdue, and catch-up is told to include this lock"
+                why = "its job is overdue, and --include-expired matches this lock"
                 action = OperatorAction(
                     provider, status.name, status.locked_by, base.operator(), why
                 )
@@ -102,14 +101,14 @@ class CatchUp(base.Subcommand):
                 told = f"Lock {caught_up.name!r}, overdue since {since}: "
                 told += caught_up.result.value
                 if caught_up.error is not None:
-                    told += f" with {printable(described(caught_up.error))}"
+                    told += f" with {terminal.printable(described(caught_up.error))}"
                 self.stdout.write(told if caught_up.error else f"{told}.")
         if dry_run and not overdue:
             self.stdout.write(
                 "No job is overdue."
                 if provider.keeps_ticks
-                else f"The provider {provider.alias!r} keeps no ticks: nobody knows "
-                "what is overdue."
+                else f"The provider {provider.alias!r} keeps no ticks, so it can't "
+                "tell which jobs are overdue."
             )
         if failed:
             message = f"Jobs that failed: {failed}."
@@ -120,17 +119,18 @@ class Beat(base.Subcommand):
     """
     Starts each job with a schedule at its ticks, each in a process of its own.
 
-    It runs on as many hosts as there are, and no one leads: each starts the job, and
-    the lock's record lets one of them run the tick. It starts by the store's clock.
+    It runs on any number of hosts, and none of them leads. Each host starts the job,
+    and the lock's record lets one of them run the tick. Ticks come by the store's
+    clock.
     """
 
     name = "beat"
     help = "start each job with a schedule at its ticks, where there is no cron"
 
+    # Between two reads of the store's clock and of the overdue jobs.
     clock_interval_seconds: float = 60.0
-    """Between two looks at the store's clock and at what is overdue."""
+    # Between two reads of the runs that operators ask for.
     request_interval_seconds: float = 5.0
-    """Between two looks for runs that operators ask for."""
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
@@ -161,7 +161,7 @@ class Beat(base.Subcommand):
         no_catch_up: bool,
         grace: timedelta,
         verbosity: int,
-        **options: Any,
+        **options: object,
     ) -> None:
         if not conf.ENABLED.value:
             raise base.WrongCall(
@@ -198,25 +198,25 @@ class Beat(base.Subcommand):
                             if self.catches_up:
                                 self._ask()
                     self.forks.wait(min(asks_at - uptime(), self._start_due()))
-                self.write("Ends its jobs.")
+                self.write("Ending the jobs.")
             finally:
                 self.forks.end(grace)
 
     @contextmanager
     def _tolerating(self) -> Iterator[None]:
-        """Go on if the store fails in the body, and log it once."""
+        """Go on if the store fails in the body; log the failure once."""
         try:
             yield
         except LockProviderError as error:
             if not self.is_away:
-                text = "The store failed, and is asked again and again: %s"
+                text = "The store failed. The beat keeps trying: %s"
                 logger.error(text, message_of(error))
             self.is_away = True
         else:
             self.is_away = False
 
     def _now(self) -> datetime:
-        """Return the store's clock, as far as this host knows."""
+        """Return the store's clock, as far as this host knows it."""
         return datetime.fromtimestamp(uptime() + (self.ahead or 0), UTC)
 
     def _look(self) -> None:
@@ -224,13 +224,13 @@ class Beat(base.Subcommand):
         self.ahead = aware(self.provider.now()).timestamp() - uptime()
         now = self._now()
         following = [schedule.around(now)[1] for _, schedule in self.scheduled]
-        # Sooner than before, if the store's clock was set back.
+        # A tick is sooner than before if the store's clock was set back.
         self.due = list(map(min, self.due or following, following))
         if is_first:
-            self._tell()
+            self._print_jobs()
         if self.catches_up:
             grace = default_duration(conf.GRACE)
-            # What has expired waits for an operator.
+            # An expired lock waits for an operator.
             if is_first or any(
                 status.may_catch_up(grace) and status.state is not LockState.EXPIRED
                 for status in self.provider.statuses(LockQuery(overdue_by=grace))
@@ -247,28 +247,28 @@ class Beat(base.Subcommand):
             dry_run=False,
         )
 
-    def _tell(self) -> None:
-        self.write(f"Starts these jobs of provider {self.provider.alias!r}:")
+    def _print_jobs(self) -> None:
+        self.write(f"Starting these jobs of provider {self.provider.alias!r}:")
         jobs = zip(self.due, self.scheduled, strict=True)
         for due, (job, schedule) in sorted(jobs, key=itemgetter(0)):
             told = f"{job.full_name}: {schedule}, next at {local_text(due)}"
-            self.write(f"  {printable(told)}")
+            self.write(f"  {terminal.printable(told)}")
         for job in self.by_name.values():
             if job.schedule is not None and job.needs_arguments:
-                told = f"{job.full_name}: not started, since it needs arguments"
-                self.write(f"  {printable(told)}")
+                told = f"{job.full_name}: not started, because it needs arguments"
+                self.write(f"  {terminal.printable(told)}")
         self.stdout.flush()  # a pod's log is a pipe
 
     def _start_due(self) -> float:
-        """Let the jobs start whose ticks have come; return the seconds to the next."""
+        """Start the jobs whose ticks have come; return the seconds to the next tick."""
         if self.ahead is None:
             return math.inf
         now = self._now()
         for index, (job, schedule) in enumerate(self.scheduled):
             if self.due[index] <= now:
                 tick, self.due[index] = schedule.around(now)
-                # However long it waits for its turn, it is for this tick.
-                self.forks.add(job.full_name, partial(job.start, Start(asked_at=tick)))
+                # However long the job waits for its turn, it runs for this tick.
+                self.forks.add(job.full_name, job.start, Start(asked_at=tick))
         return (min(self.due) - now).total_seconds()
 
     def _ask(self) -> None:
@@ -277,8 +277,8 @@ class Beat(base.Subcommand):
             is_known = job is not None and not job.needs_arguments
             if is_known and not status.state.is_in_use:
                 key = f"{status.name}, which {status.job.asked_by} asks for"
-                self.forks.add(key, partial(self._carry_out, status.name))
+                self.forks.add(key, self._carry_out, status.name)
 
     def _carry_out(self, name: str) -> None:
         for _, triggered in carry_out_requests(self.provider, [name]):
-            self.write(printable(str(triggered)))
+            self.write(terminal.printable(str(triggered)))

@@ -24,7 +24,12 @@ from django_shedlock.signals import logger
 def open_requests(
     provider: LockProvider, names: Collection[str] | None = None
 ) -> list[LockStatus]:
-    """Return the locks with an open request, the oldest first; close expired ones."""
+    """
+    Return the locks with an open request, the oldest first; close expired requests.
+
+    With ``names``, look at these locks only. Raises ``LockProviderError`` if the store
+    can't be read.
+    """
     requests = find_requests(provider, names)
     for status in requests:
         if not has_request(status):
@@ -35,8 +40,8 @@ def open_requests(
 def _close_expired(provider: LockProvider, status: LockStatus) -> None:
     if provider.withdraw_request(status.name, asked_at(status)):
         logger.warning(
-            "Lock %r: %s asked for a run of its job. The request has expired: nobody "
-            "carried it out within %s.",
+            "Lock %r: %s asked for a run of its job. The request has expired, because "
+            "nobody carried it out within %s.",
             status.name,
             status.job.asked_by or "an operator",
             format_duration(REQUEST_LIFETIME),
@@ -49,10 +54,11 @@ def carry_out_requests(
     """
     Carry out the open requests for jobs that are known here, one after the other.
 
-    With ``names`` only those for these locks. Return the lock as it was before, and
-    what came of its run. Of all processes that try, one carries out a request. While
-    the lock is held its request stays open. With ``SHEDLOCK_ENABLED = False`` nothing
-    is done. Raises ``LockProviderError`` if the store can't be read.
+    With ``names``, carry out those for these locks only. Return for each lock its
+    status before the run, and the result of the run. If several processes try, one of
+    them carries out a request. A request stays open while its lock is held. With
+    ``SHEDLOCK_ENABLED = False`` this does nothing. Raises ``LockProviderError`` if the
+    store can't be read.
     """
     if not conf.ENABLED.value:
         return
@@ -61,7 +67,10 @@ def carry_out_requests(
     for status in requests:
         job = jobs.get(status.name)
         if job is None or job.needs_arguments:
-            logger.info("Lock %r: its job is requested, not known here.", status.name)
+            logger.info(
+                "Lock %r: a run of its job is requested. The job is not known here.",
+                status.name,
+            )
         elif status.state.is_in_use:
             why = condition(status)
             logger.info("Lock %r: its requested run waits, since %s.", status.name, why)
@@ -83,11 +92,11 @@ def _carry_out(provider: LockProvider, status: LockStatus, job: Job) -> Triggere
         )
     error = triggered.error
     if error is not None and not is_success(error):
-        # The other requests are carried out, unless this is an interruption.
+        # Carry out the other requests, unless this process is to end.
         if is_ending(error) or not isinstance(error, Exception | SystemExit):
             raise error
         logger.error("The job of lock %r failed.", status.name, exc_info=error)
         if not isinstance(error, LockProviderError):
-            # What can't even begin would be tried until the request expires.
+            # A job that can't even begin would be tried until the request expires.
             provider.withdraw_request(status.name, asked_at(status))
     return triggered

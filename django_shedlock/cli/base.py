@@ -5,6 +5,7 @@ import getpass
 import glob
 import os
 import shlex
+import signal
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,6 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.core.management.color import Style
 
 from django_shedlock.durations import parse_duration
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.status import LockStatus
 from django_shedlock.processes import launcher, run
 from django_shedlock.providers import get_provider
@@ -25,8 +25,8 @@ from django_shedlock.providers.base import LockProvider, LockQuery
 
 PROGRAM = "python manage.py shedlock"
 
+# To find the nearest one, an unknown name is compared with at most this many others.
 COMPARED_NAMES_LIMIT = 1000
-"""An unknown name is compared with so many others, to find the nearest one."""
 
 
 def command(provider: LockProvider, subcommand: str, *words: str) -> str:
@@ -37,9 +37,9 @@ def command(provider: LockProvider, subcommand: str, *words: str) -> str:
 
 class ExitStatus(IntEnum):
     """
-    One status for each kind of error, whatever the subcommand.
+    One status for each kind of error, the same in all subcommands.
 
-    ``check`` exits with its verdict: 0, 1 or 2, as monitoring agents expect it. ``run``
+    ``check`` exits with its verdict: 0, 1 or 2, as monitoring agents expect. ``run``
     exits with the status of its command, or with one of those from 123 on.
     """
 
@@ -51,12 +51,12 @@ class ExitStatus(IntEnum):
     NOT_HELD = 5
     NOT_TOLD = 6
     PAUSED = 7
-    LOST = run.LOST_STATUS
-    STORE_FAILED = run.STORE_FAILED_STATUS
-    CANNOT_START = launcher.CANNOT_START_STATUS
-    NOT_FOUND = launcher.NOT_FOUND_STATUS
-    UNREAD = 141
-    """A shell's exit status for SIGPIPE: the reader of the output has stopped."""
+    LOST = run.RunStatus.LOST
+    STORE_FAILED = run.RunStatus.STORE_FAILED
+    CANNOT_START = launcher.ShellStatus.CANNOT_START
+    NOT_FOUND = launcher.ShellStatus.NOT_FOUND
+    UNREAD = launcher.status_of_signal(signal.SIGPIPE)
+    """The program that reads the output has stopped."""
 
 
 class WrongCall(CommandError):
@@ -89,14 +89,14 @@ class Subcommand(ABC):
 
     @abstractmethod
     def run(self, *args: Any, **options: Any) -> None:
-        """Carry it out, or raise ``CommandError`` or ``ShedLockError``."""
+        """Carry out the subcommand, or raise ``CommandError`` or ``ShedLockError``."""
 
     def handle(self, alias: str | None, **options: Any) -> None:
-        """Run with the provider of this alias, the default one if it is ``None``."""
+        """Run with the provider of this alias; ``None`` is the default provider."""
         self.run(get_provider(alias or "default"), **options)
 
     def write(self, text: str) -> None:
-        """Write a line, or several; escape what the output's encoding does not have."""
+        """Write one or more lines; escape characters that the output can't encode."""
         encoding = getattr(self.stdout, "encoding", None) or "utf-8"
         self.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
@@ -117,24 +117,24 @@ def add_output(parser: ArgumentParser) -> None:
 
 
 def add_reason(parser: ArgumentParser, *, is_required: bool = False) -> None:
-    """Add the option with which the operator says why."""
+    """Add the option in which the operator says why."""
     why = "why, for the log and receivers of the signal"
     parser.add_argument("--reason", default="", required=is_required, help=why)
 
 
 def duration(text: str) -> timedelta:
-    """Return a duration that is not negative."""
+    """Return the duration of an argument; refuse a negative one."""
     try:
         parsed = parse_duration(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
-    if parsed < ZERO:
+    if parsed < timedelta(0):
         raise ArgumentTypeError(f"{text!r} must not be negative")
     return parsed
 
 
 def positive(text: str) -> int:
-    """Return a positive whole number."""
+    """Return the whole number of an argument; refuse one below 1."""
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
@@ -155,7 +155,7 @@ def add_duration(
 
 
 def operator() -> str:
-    """Return the name of the system's user; a container's may have a number only."""
+    """Return the name of the system's user; a container's user may have no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -163,7 +163,7 @@ def operator() -> str:
 
 
 def refuse_own_memory(provider: LockProvider, subcommand: str) -> None:
-    """Raise ``WrongCall`` if the provider's locks are in the memory of each process."""
+    """Raise ``WrongCall`` if each process has its own locks of this provider."""
     if not provider.is_shared:
         raise WrongCall(
             f"The provider {provider.alias!r} keeps its locks in the memory of "
@@ -173,7 +173,7 @@ def refuse_own_memory(provider: LockProvider, subcommand: str) -> None:
 
 
 def find_status(provider: LockProvider, name: str) -> LockStatus:
-    """Return the lock's status, or raise ``CommandError``."""
+    """Return the lock's status; raise ``CommandError`` if there is no such lock."""
     if (status := provider.status(name)) is not None:
         return status
 
@@ -190,13 +190,13 @@ def find_status(provider: LockProvider, name: str) -> LockStatus:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a question that names the nearest of the names; or no text."""
+    """Return a question that suggests the nearest of the names; or an empty text."""
     found = difflib.get_close_matches(name, dict.fromkeys(names), n=1)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def history_database(provider: LockProvider) -> str:
-    """Return the alias of the database with the runs, or raise ``CommandError``."""
+    """Return the alias of the database with the runs; ``CommandError`` if none."""
     if provider.history_database is None:
         raise WrongCall(f"The provider {provider.alias!r} keeps no history.")
     return provider.history_database

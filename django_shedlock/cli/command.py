@@ -4,9 +4,7 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -35,8 +33,8 @@ def subcommands() -> dict[str, type[Subcommand]]:
     """
     Return all subcommands by name, in the order in which ``--help`` shows them.
 
-    The config of an app may have ``shedlock_subcommands()``, which returns classes.
-    One that has the name of a subcommand of the core takes its place.
+    The config of an app may have ``shedlock_subcommands()``, which returns classes. A
+    class with the name of a subcommand of the core takes its place.
     """
     of_core: list[type[Subcommand]] = [
         *(Listing, Show, History, Release, Extend, Prune, Run, TriggerJob)
@@ -57,16 +55,19 @@ def _add_common_options(parser: ArgumentParser) -> None:
     common = parser.add_argument_group(
         "common options", "These may also stand before the subcommand."
     )
-    # After the subcommand an option replaces the same one before it.
-    add = partial(common.add_argument, default=SUPPRESS)
-    add("--provider", help=PROVIDER_HELP)
-    add("-v", "--verbosity", type=int, choices=[0, 1, 2, 3])
-    add("--settings", metavar="MODULE")
-    add("--pythonpath", metavar="FOLDER")
+    # An option after the subcommand replaces the same option before it. If it is not
+    # given, its default must not replace that one.
+    common.add_argument("--provider", default=SUPPRESS, help=PROVIDER_HELP)
+    common.add_argument(
+        "-v", "--verbosity", default=SUPPRESS, type=int, choices=[0, 1, 2, 3]
+    )
+    common.add_argument("--settings", default=SUPPRESS, metavar="MODULE")
+    common.add_argument("--pythonpath", default=SUPPRESS, metavar="FOLDER")
     for option in ("--no-color", "--force-color"):
-        add(option, action="store_true")
-    add(
+        common.add_argument(option, default=SUPPRESS, action="store_true")
+    common.add_argument(
         "--traceback",
+        default=SUPPRESS,
         action="store_true",
         help="raise a command's error with its traceback; `show` and `history` also "
         "print those of the runs",
@@ -77,7 +78,7 @@ class Command(BaseCommand):
     """``manage.py shedlock SUBCOMMAND``."""
 
     help = "Shows the locks of scheduled jobs, and releases or extends them."
-    requires_system_checks: Any = []
+    requires_system_checks: tuple[str, ...] = ()
     epilog = (
         "Exit statuses: 0, done; 1, a job failed, or `check` found something; 2, wrong "
         "arguments or settings, or `check` found that no job can run; 3, the lock's "
@@ -102,10 +103,10 @@ class Command(BaseCommand):
 
     def handle(
         self,
-        *args: Any,
+        *args: object,
         subcommand: type[Subcommand],
         provider: str | None,
-        **options: Any,
+        **options: object,
     ) -> None:
         wrong = (InvalidLockConfiguration, ImproperlyConfigured, ConnectionDoesNotExist)
         try:

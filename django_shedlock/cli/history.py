@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import ClassVar
 
 from django.core.management.color import Style
 from django.utils.text import Truncator
@@ -19,20 +19,13 @@ from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.providers.database.reading import may_match
 from django_shedlock.sql.connections import read_here, run_here
 
-RUN_COLUMNS = (
-    *("started", "lost_at", "ended", "duration", "locked_by", "host", "pid"),
-    *("fencing_token", "exception_type", "exception_message"),
-    *("exception_traceback", "trigger", "operator", "reason"),
-)
-"""A run's columns in JSON, beside its name and outcome."""
-RUN_BATCH_SIZE = 500
-
 
 class History(base.Subcommand):
     """Shows runs."""
 
     name = "history"
     help = "show the last runs, the newest first"
+    run_batch_size: ClassVar[int] = 500
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
@@ -68,7 +61,7 @@ class History(base.Subcommand):
         json: bool,
         wide: bool,
         traceback: bool,
-        **options: Any,
+        **options: object,
     ) -> None:
         all_runs = LockRun.objects.using(base.history_database(provider))
         runs = all_runs.filter(provider=provider.alias)
@@ -79,10 +72,10 @@ class History(base.Subcommand):
         if since is not None:
             runs = runs.since(since)
         runs = runs if json or traceback else runs.defer("exception_traceback")
-        found = list(islice(_iter_runs(runs, name, limit + 1), limit + 1))
+        found = list(islice(self.iter_runs(runs, name, limit + 1), limit + 1))
         shown = found[:limit]
         for each in set(name).difference(run.name for run in shown):
-            # A lock that has been pruned, or has no such run, is not unknown.
+            # A lock may be known although it was pruned, or has no such run.
             known = all_runs.of_lock(each, provider.alias)
             if not WILDCARD.search(each) and not run_here(known.exists, runs.db):
                 base.find_status(provider, each)
@@ -96,34 +89,46 @@ class History(base.Subcommand):
             is_filtered = name or outcome or attention or since
             self.write("There are no such runs." if is_filtered else "No runs yet.")
 
+    def iter_runs(
+        self, runs: LockRunQuerySet, names: Sequence[str], expected: int
+    ) -> Iterator[LockRun]:
+        """Return the runs with these names or patterns, the newest first."""
+        # Without a pattern, all rows match. So read no more rows than are shown.
+        has_pattern = any(map(WILDCARD.search, names))
+        size = self.run_batch_size if has_pattern else expected
+        runs = runs.filter(may_match(names)).order_by("-pk")
+        is_wanted = LockQuery(patterns=tuple(names)).accepts_name
+        page = runs
+        while read := read_here(page[:size], runs.db):
+            yield from (run for run in read if is_wanted(run.name))
+            if len(read) < size:
+                return
+            page = runs.filter(pk__lt=read[-1].pk)
 
-def _iter_runs(
-    runs: LockRunQuerySet, names: Sequence[str], expected: int
-) -> Iterator[Any]:
-    # The newest first. Where all that is read matches, no more is read than is shown.
-    size = RUN_BATCH_SIZE if any(map(WILDCARD.search, names)) else expected
-    runs = runs.filter(may_match(names)).order_by("-pk")
-    is_wanted = LockQuery(patterns=tuple(names)).accepts_name
-    page, read = runs, list[Any]()
-    while read := read_here(page[:size], runs.db):
-        yield from (run for run in read if is_wanted(run.name))
-        if len(read) < size:
-            return
-        page = runs.filter(pk__lt=read[-1].pk)
+
+def last_runs(name: str, provider: str, using: str, limit: int) -> list[LockRun]:
+    """
+    Return the last runs of a lock, the newest first, and at most ``limit`` of them.
+
+    ``provider`` is the alias of its provider, ``using`` that of the database with the
+    history.
+    """
+    runs = LockRun.objects.using(using).of_lock(name, provider)
+    return read_here(runs.order_by("-pk")[:limit], using)
 
 
 def runs_table(
     style: Style,
-    runs: Sequence[Any],
+    runs: Sequence[LockRun],
     *,
     wide: bool,
     traceback: bool,
     named: bool = True,
 ) -> str:
     """
-    Return a table of runs, with the names of their locks or without.
+    Return a table of runs; if they are ``named``, with the names of their locks.
 
-    With ``traceback``, the tracebacks of those that have one are below it.
+    With ``traceback``, the tracebacks of the runs stand below the table.
     """
     rows = []
     for run in runs:
@@ -150,10 +155,11 @@ def runs_table(
     return "\n\n".join(parts)
 
 
-def run_as_dict(run: Any) -> dict[str, Any]:
+def run_as_dict(run: LockRun) -> dict[str, object]:
     """Return a run as JSON shows it."""
-    return {
-        "name": run.name,
-        "outcome": run.outcome,
-        **{column: getattr(run, column) for column in RUN_COLUMNS},
-    }
+    columns = (
+        *("name", "outcome", "started", "lost_at", "ended", "duration", "locked_by"),
+        *("host", "pid", "fencing_token", "exception_type", "exception_message"),
+        *("exception_traceback", "trigger", "operator", "reason"),
+    )
+    return {column: getattr(run, column) for column in columns}

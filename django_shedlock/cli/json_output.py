@@ -1,10 +1,9 @@
-"""What ``--json`` prints: the keys of locks, and the form of values."""
+"""The JSON that subcommands print: the keys of locks, and the form of values."""
 
 import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.core.management.base import OutputWrapper
 
@@ -12,8 +11,8 @@ from django_shedlock.cli.terminal import ENDLESS_PAUSE_TEXT
 from django_shedlock.locks.status import JobState, LockStatus
 
 
-def status_as_dict(status: LockStatus, grace: timedelta) -> dict[str, Any]:
-    """Return a lock as JSON shows it."""
+def status_as_dict(status: LockStatus, grace: timedelta) -> dict[str, object]:
+    """Return a lock as JSON shows it. A job is overdue ``grace`` after its tick."""
     return {
         "name": status.name,
         "state": status.state,
@@ -30,7 +29,7 @@ def status_as_dict(status: LockStatus, grace: timedelta) -> dict[str, Any]:
     }
 
 
-def _job_as_dict(job: JobState) -> dict[str, Any]:
+def _job_as_dict(job: JobState) -> dict[str, object]:
     return {
         "last_outcome": job.outcome,
         "last_started_at": job.started_at,
@@ -44,8 +43,8 @@ def _job_as_dict(job: JobState) -> dict[str, Any]:
     }
 
 
-def write_json(stdout: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows as a JSON list, one after the other."""
+def write_json(stdout: OutputWrapper, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write the rows as a JSON list, each as soon as it is there."""
     before = "[\n"
     for row in rows:
         stdout.write(f"{before}{textwrap.indent(as_json(row), '  ')}", ending="")
@@ -53,8 +52,8 @@ def write_json(stdout: OutputWrapper, rows: Iterable[Mapping[str, Any]]) -> None
     stdout.write("[]" if before == "[\n" else "\n]")
 
 
-def as_json(value: Any) -> str:
-    """Return the value as JSON; durations are seconds."""
+def as_json(value: object) -> str:
+    """Return the value as JSON; durations are seconds, instants are ISO 8601."""
 
     def encoded(value: datetime | timedelta) -> str | float:
         if isinstance(value, datetime):

@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.management.base import CommandError
+from django.core.management.color import Style
 from django.db import Error
 
 from django_shedlock import conf
@@ -21,24 +22,21 @@ from django_shedlock.locks.patterns import WILDCARD
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider, LockQuery
 
-CLEAR_SCREEN_SEQUENCE = "\x1b[2J\x1b[H"
-STATE_CHOICES = {state.value.replace(" ", "-"): state for state in LockState}
-
 
 @dataclass
 class ListedLocks:
-    """The locks to show, and what is shown of each."""
+    """The locks of a provider that a query selects, and what to show of each."""
 
     provider: LockProvider
     wanted: LockQuery
 
     @property
     def grace(self) -> timedelta:
-        """For how long after a tick its job is not overdue."""
+        """How long after its tick a job becomes overdue."""
         return default_duration(conf.GRACE)
 
     def statuses(self) -> Iterator[LockStatus]:
-        """Read them lazily; raise ``CommandError`` for an unknown name."""
+        """Return the locks, read lazily; raise ``CommandError`` for an unknown name."""
         self.check_names()
         yield from self.provider.statuses(self.wanted)
 
@@ -48,11 +46,11 @@ class ListedLocks:
             if not WILDCARD.search(name):
                 base.find_status(self.provider, name)
 
-    def as_dict(self, status: LockStatus) -> dict[str, Any]:
+    def as_dict(self, status: LockStatus) -> dict[str, object]:
         """Return a lock as JSON shows it."""
         return json_output.status_as_dict(status, self.grace)
 
-    def first_lines(self, style: Any) -> list[str]:
+    def first_lines(self, style: Style) -> list[str]:
         """Return the lines above the table."""
         return []
 
@@ -98,12 +96,15 @@ class Listing(base.Subcommand):
 
     name = "list"
     help = "show locks"
+    states: ClassVar[dict[str, LockState]] = {
+        state.value.replace(" ", "-"): state for state in LockState
+    }
 
     @classmethod
     def add_arguments(cls, parser: ArgumentParser) -> None:
         base.add_names(parser)
         parser.add_argument(
-            "--state", choices=STATE_CHOICES, help="only locks in this state"
+            "--state", choices=cls.states, help="only locks in this state"
         )
         parser.add_argument(
             "--limit",
@@ -140,7 +141,7 @@ class Listing(base.Subcommand):
     ) -> None:
         if watch == ZERO:
             raise base.WrongCall("--watch needs a positive duration.")
-        states = [STATE_CHOICES[state]] if state else []
+        states = [self.states[state]] if state else []
         wanted = LockQuery(patterns=tuple(name), states=states)
         is_filtered = bool(name or state or options.get("attention"))
 
@@ -168,11 +169,12 @@ class Listing(base.Subcommand):
         if watch is None:
             write()
             return
-        clear = CLEAR_SCREEN_SEQUENCE if self.stdout.isatty() else ""
+        clear_screen, cursor_home = "\x1b[2J", "\x1b[H"
+        before = clear_screen + cursor_home if self.stdout.isatty() else ""
         with suppress(KeyboardInterrupt):
             while True:
                 try:
-                    write(clear)
+                    write(before)
                 except (ShedLockError, CommandError, Error) as error:
                     self.write(str(error).strip())
                 self.stdout.flush()

@@ -2,13 +2,10 @@
 
 from argparse import ArgumentParser
 from datetime import timedelta
-from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.cli import base
-from django_shedlock.cli.base import ExitStatus, Subcommand
-from django_shedlock.cli.terminal import printable
+from django_shedlock.cli import base, terminal
 from django_shedlock.durations import format_left
 from django_shedlock.execution.operators import (
     OperatorAction,
@@ -21,7 +18,7 @@ from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider
 
 
-class Release(Subcommand):
+class Release(base.Subcommand):
     """Releases the lock of another worker."""
 
     name = "release"
@@ -45,7 +42,7 @@ class Release(Subcommand):
         name: str,
         force: bool,
         reason: str,
-        **options: Any,
+        **options: object,
     ) -> None:
         base.refuse_own_memory(provider, self.name)
         before = base.find_status(provider, name)
@@ -58,10 +55,10 @@ class Release(Subcommand):
         text = f"Lock {name!r} is released. {before.locked_by} held it."
         if before.state.may_still_run:
             text += " Its job was not stopped, and may still run."
-        self.write(printable(text))
+        self.write(terminal.printable(text))
 
 
-class Extend(Subcommand):
+class Extend(base.Subcommand):
     """Extends the lease of another worker's lock."""
 
     name = "extend"
@@ -85,7 +82,7 @@ class Extend(Subcommand):
         name: str,
         lock_at_most_for: timedelta,
         reason: str,
-        **options: Any,
+        **options: object,
     ) -> None:
         base.refuse_own_memory(provider, self.name)
         check_durations(name, lock_at_most_for)
@@ -105,7 +102,11 @@ class Extend(Subcommand):
 def refused(
     text: str, action: OperatorAction, before: LockStatus, *, force: bool
 ) -> CommandError:
-    """Return the error that says why the action was not done."""
+    """
+    Return the error that says why the action was not carried out.
+
+    ``before`` is the lock's status before it. Without ``force``, the text mentions it.
+    """
     after = action.look()
     text = f"{text}: {reason_of_refusal(before.locked_by, after)}."
     if not force and after is not None and after.state.may_still_run:
@@ -113,13 +114,15 @@ def refused(
             " With --force it is released all the same, and another worker may start "
             "the job while this one goes on."
         )
-    return CommandError(printable(text), returncode=status_of_refusal(after))
+    return CommandError(terminal.printable(text), returncode=status_of_refusal(after))
 
 
-def status_of_refusal(after: LockStatus | None) -> ExitStatus:
-    """Return the exit status for a lock on which something was not done."""
+def status_of_refusal(after: LockStatus | None) -> base.ExitStatus:
+    """Return the exit status if an action was refused and this is the lock now."""
     if after is None:
-        return ExitStatus.NOT_HELD
+        return base.ExitStatus.NOT_HELD
     if after.pause is not None:
-        return ExitStatus.PAUSED
-    return ExitStatus.RUNNING if after.state.may_still_run else ExitStatus.NOT_HELD
+        return base.ExitStatus.PAUSED
+    if after.state.may_still_run:
+        return base.ExitStatus.RUNNING
+    return base.ExitStatus.NOT_HELD

@@ -10,7 +10,6 @@ from django_shedlock.cli import base
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.history.pruning import prune_locks, prune_runs
 from django_shedlock.history.retention import retention
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.providers import get_provider, provider_aliases
 from django_shedlock.providers.database import DatabaseLockProvider
 
@@ -77,7 +76,7 @@ class Prune(base.Subcommand):
         provider = get_provider(alias or "default")
         is_database = isinstance(provider, DatabaseLockProvider)
         if options["unused_for"] is not None and not is_database:
-            # The records in the database of its history are another provider's.
+            # The records in the database with its history are another provider's.
             raise base.WrongCall(
                 f"The provider {provider.alias!r} has no records of locks in a "
                 "database. Leave --unused-for out."
@@ -93,7 +92,7 @@ class Prune(base.Subcommand):
         unused_for: timedelta | None,
         dry_run: bool,
         where: str = "",
-        **options: Any,
+        **options: object,
     ) -> None:
         if older_than is None:
             older_than = retention()
@@ -101,7 +100,7 @@ class Prune(base.Subcommand):
             raise base.WrongCall(
                 f"{conf.HISTORY_RETENTION.name} is None: give --older-than."
             )
-        if older_than < ZERO:
+        if older_than < timedelta(0):
             raise InvalidLockConfiguration(
                 f"{conf.HISTORY_RETENTION.name} must not be negative."
             )
@@ -114,4 +113,8 @@ class Prune(base.Subcommand):
         self.prune_more(pruning)
 
     def prune_more(self, pruning: Pruning) -> None:
-        """Delete what else is old, and say how much; the console has more to delete."""
+        """
+        Delete what else is old enough for ``pruning``, and say how much.
+
+        The core has nothing else. The console overrides this.
+        """

@@ -4,7 +4,6 @@ import sys
 from argparse import ArgumentParser
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from django_shedlock.cli import base
 from django_shedlock.clocks import host_now
@@ -93,7 +92,7 @@ class Run(base.Subcommand):
         jitter: timedelta,
         grace: timedelta,
         on_skip_exit: int,
-        **options: Any,
+        **options: object,
     ) -> None:
         if not command[0]:
             raise base.WrongCall("COMMAND must not be empty.")

@@ -2,13 +2,12 @@
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from typing import Any
 
 from django.db import Error
 
 from django_shedlock import conf
 from django_shedlock.cli import base, json_output, terminal
-from django_shedlock.cli.history import run_as_dict, runs_table
+from django_shedlock.cli.history import last_runs, run_as_dict, runs_table
 from django_shedlock.clocks import aware, local_text
 from django_shedlock.durations import format_left, format_measured, format_rough
 from django_shedlock.locks.configuration import default_duration
@@ -17,12 +16,11 @@ from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.registry.jobs import registered_by_name
-from django_shedlock.sql.connections import read_here
 from django_shedlock.sql.errors import describe
 
 
 class Show(base.Subcommand):
-    """Shows all that is known of a lock."""
+    """Shows all that is known about one lock."""
 
     name = "show"
     runs: list[LockRun] | None = None
@@ -42,7 +40,7 @@ class Show(base.Subcommand):
         json: bool,
         wide: bool,
         traceback: bool,
-        **options: Any,
+        **options: object,
     ) -> None:
         self.provider: LockProvider = provider
         self.wide: bool = wide
@@ -70,7 +68,11 @@ class Show(base.Subcommand):
         self.write("\n".join([*lines, *self.last_lines()]))
 
     def read_past(self, using: str | None) -> None:
-        """Read what the lock's past shows; ``None`` without a history."""
+        """
+        Read the lock's past from the database ``using``; nothing if it is ``None``.
+
+        If the locks are in another store, a failure of that database is only reported.
+        """
         if using is None:
             return
         try:
@@ -83,13 +85,11 @@ class Show(base.Subcommand):
             )
 
     def read_history(self, using: str) -> None:
-        """Read the last runs."""
-        runs = LockRun.objects.using(using).of_lock(
-            self.status.name, self.provider.alias
-        )
-        self.runs = read_here(runs.order_by("-pk")[: self.run_limit], using)
+        """Read the last runs from the database ``using``."""
+        name, alias = self.status.name, self.provider.alias
+        self.runs = last_runs(name, alias, using, self.run_limit)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the lock as JSON shows it."""
         grace = default_duration(conf.GRACE)
         return {
@@ -107,7 +107,7 @@ class Show(base.Subcommand):
 
 
 Fact = tuple[str, str | terminal.Cell]
-"""A title, and what stands after it."""
+"""A title, and the text after it."""
 
 
 def _facts(provider: LockProvider, status: LockStatus) -> Iterator[Fact]:

@@ -1,4 +1,4 @@
-"""What the subcommands print: tables for people, JSON for programs."""
+"""The text that subcommands print for people: tables, colours, and names."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,6 @@ from django_shedlock.clocks import local_text
 from django_shedlock.locks.status import LockState, RunOutcome
 
 ENDLESS_PAUSE_TEXT = "until resumed"
-ELLIPSIS = "…"
-NARROW_NAME_WIDTH = 34
 STYLE_ROLES: dict[str, str] = {
     LockState.RUNNING: "SUCCESS",
     LockState.HELD_AT_LEAST: "HTTP_NOT_MODIFIED",
@@ -23,11 +21,11 @@ STYLE_ROLES: dict[str, str] = {
     RunOutcome.LOST: "ERROR",
     RunOutcome.ABANDONED: "ERROR",
 }
-"""The roles in Django's styles of states and outcomes."""
+"""The role of each state and outcome in Django's styles."""
 
 
 class Cell(NamedTuple):
-    """A cell of a table, with a role of Django's styles."""
+    """A cell of a table; ``role`` is one of Django's styles, or empty."""
 
     text: str
     role: str = ""
@@ -39,7 +37,7 @@ Row = Mapping[str, Cell | str]
 
 def table(style: Style, rows: Sequence[Row]) -> str:
     """
-    Return the rows below the titles, which are the same for all of them.
+    Return the rows as a table, with the titles of the first row above them.
 
     An empty cell is shown as ``-``.
     """
@@ -63,12 +61,12 @@ def _cell(value: Cell | str) -> Cell:
 
 
 def styled(style: Style, role: str, text: str) -> str:
-    """Return the text as Django's style shows this role."""
+    """Return the text in the colours of this role; unchanged without a role."""
     return str(getattr(style, role)(text)) if role else text
 
 
 def printable(text: str) -> str:
-    """Return the text; what could move a terminal's cursor is escaped."""
+    """Return the text with escapes for all that could move a terminal's cursor."""
     return "".join(
         character if character.isprintable() else repr(character)[1:-1]
         for character in text
@@ -78,33 +76,37 @@ def printable(text: str) -> str:
 def display_width(text: str) -> int:
     """Return how many columns of a terminal the text takes."""
     return sum(
-        0  # drawn over the character before it
+        0  # the terminal draws it over the character before
         if unicodedata.category(character) in {"Mn", "Me"}
         else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text
     )
 
 
-def shortened(text: str, width: int) -> str:
-    """Return the printable text in at most this many columns, its middle cut out."""
+def shortened(text: str, width: int = 34) -> str:
+    """
+    Return the text, made printable, in at most ``width`` columns.
+
+    Its middle is cut out if needed.
+    """
     text = printable(text)
     if display_width(text) <= width:
         return text
     middle = len(text) // 2
     head, tail = text[:middle], text[middle:]
-    while display_width(head + ELLIPSIS + tail) > width:
+    while display_width(f"{head}…{tail}") > width:
         if len(head) > len(tail):
             head = head[:-1]
         else:
             tail = tail[1:]
     while tail and not display_width(tail[0]):  # it would be drawn over the ellipsis
         tail = tail[1:]
-    return head + ELLIPSIS + tail
+    return f"{head}…{tail}"
 
 
 def lock_name(name: str, *, wide: bool) -> str:
-    """Return the name of a lock for a table; in a narrow one its middle may be cut."""
-    return name if wide else shortened(name, NARROW_NAME_WIDTH)
+    """Return the name of a lock for a table; shorten it for a narrow table."""
+    return name if wide else shortened(name)
 
 
 def coloured(value: str) -> Cell:
@@ -113,6 +115,6 @@ def coloured(value: str) -> Cell:
 
 
 def instant(moment: datetime, *, wide: bool = True) -> str:
-    """Return an instant for a table; a narrow one has no year, seconds and zone."""
+    """Return an instant for a table; without year, seconds and zone if narrow."""
     text = local_text(moment)
     return text if wide else text[5:16]

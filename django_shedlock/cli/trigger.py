@@ -1,14 +1,10 @@
 """``manage.py shedlock trigger``."""
 
 from argparse import ArgumentParser
-from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_shedlock.cli import base
-from django_shedlock.cli.base import ExitStatus, Subcommand
-from django_shedlock.cli.operators import status_of_refusal
-from django_shedlock.cli.terminal import printable
+from django_shedlock.cli import base, operators, terminal
 from django_shedlock.execution.operators import OperatorAction
 from django_shedlock.locks.configuration import full_name
 from django_shedlock.providers.base import LockProvider
@@ -16,7 +12,7 @@ from django_shedlock.registry.requests import jobs_by_name
 from django_shedlock.registry.trigger import TriggeredRun, trigger
 
 
-class TriggerJob(Subcommand):
+class TriggerJob(base.Subcommand):
     """Runs a job now."""
 
     name = "trigger"
@@ -31,7 +27,7 @@ class TriggerJob(Subcommand):
         base.add_reason(parser)
 
     def run(
-        self, provider: LockProvider, *, name: str, reason: str, **options: Any
+        self, provider: LockProvider, *, name: str, reason: str, **options: object
     ) -> None:
         known = jobs_by_name(provider)
         job = known.get(name) or known.get(full_name(name))
@@ -44,31 +40,31 @@ class TriggerJob(Subcommand):
                 "decorated jobs whose locks have fixed names, commands of "
                 "SHEDLOCK_COMMANDS and, with the app django_shedlock.contrib.crontab, "
                 "entries of CRONJOBS.",
-                returncode=ExitStatus.UNKNOWN,
+                returncode=base.ExitStatus.UNKNOWN,
             )
         if job.needs_arguments:
             raise CommandError(
                 f"The job of lock {name!r} needs arguments, so it can't be started by "
                 "name.",
-                returncode=ExitStatus.UNKNOWN,
+                returncode=base.ExitStatus.UNKNOWN,
             )
         action = OperatorAction(
             provider, job.full_name, operator=base.operator(), reason=reason
         )
         triggered = trigger(action, job)
         self.record(action, triggered)
-        text = printable(str(triggered))
+        text = terminal.printable(str(triggered))
         if isinstance(triggered.error, SystemExit) and triggered.has_failed:
-            # Its own status would say something else of the lock.
-            raise CommandError(text, returncode=ExitStatus.FAILED)
+            # The job's own exit status would have another meaning here.
+            raise CommandError(text, returncode=base.ExitStatus.FAILED)
         if triggered.error is not None and triggered.has_failed:
             raise triggered.error
         if not triggered.was_executed:
-            status = status_of_refusal(triggered.status)
-            if status is ExitStatus.NOT_HELD:
-                status = ExitStatus.RUNNING
+            status = operators.status_of_refusal(triggered.status)
+            if status is base.ExitStatus.NOT_HELD:
+                status = base.ExitStatus.RUNNING
             raise CommandError(text, returncode=status)
         self.stdout.write(text)
 
     def record(self, action: OperatorAction, triggered: TriggeredRun) -> None:
-        """Record what the operator did; the console writes it to the audit log."""
+        """Record the operator's action. The console writes it to the audit log."""

@@ -1,19 +1,18 @@
-"""Names of locks as the slugs of monitors, for Sentry and for pings."""
+"""Turn names of locks into the slugs of monitors, for Sentry and for pings."""
 
 import re
 from hashlib import sha256
 
-SLUG_MAX_LENGTH = 50
-"""Sentry cuts longer ones."""
 
-
-def slug_of(name: str) -> str:
+def slug_of(name: str, max_length: int = 50) -> str:
     """
     Return the name in lower-case letters, digits, "-" and "_", as services want it.
 
-    What does not fit, or has nothing to keep, is told apart by a part of its hash.
+    Sentry cuts a slug that is longer than 50 characters. A name that makes a longer
+    slug, or none, ends in a part of its hash, so that its slug differs from others.
     """
     slug = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
-    if 0 < len(slug) <= SLUG_MAX_LENGTH and not slug.isdecimal():
+    if 0 < len(slug) <= max_length and not slug.isdecimal():
         return slug
-    return f"{slug[:41] or 'lock'}-{sha256(name.encode()).hexdigest()[:8]}"
+    ending = f"-{sha256(name.encode()).hexdigest()[:8]}"
+    return (slug[: max_length - len(ending)] or "lock") + ending

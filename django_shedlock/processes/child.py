@@ -17,23 +17,21 @@ from django.core.management import CommandError
 from django.db import connections
 
 from django_shedlock.processes.launcher import (
-    CANNOT_START_STATUS,
     END_ORDER,
-    SIGNAL_STATUS_BASE,
+    ShellStatus,
+    status_of_signal,
 )
-
-ENVIRONMENT_FILE = Path("/proc/self/environ")
-DESCRIPTORS_FOLDER = "/dev/fd"
 
 
 class Child:
     """
     A command with this process's own standard input, output and error.
 
-    A small process, the launcher, runs it. It is sent the signals through a socket, and
-    ends the command if the other end of the socket, this process, has died. ``grace``
-    is the time between SIGTERM and SIGKILL. The command inherits ``files`` that are
-    still open.
+    A small process, the launcher, runs the command. It receives signals through a
+    socket, and ends the command if this process, the other end of the socket, has died.
+    ``grace`` is the time between SIGTERM and SIGKILL. ``files`` are file descriptors
+    that the command inherits if they are still open. Raises ``CommandError`` if the
+    launcher can't be started.
     """
 
     interpreter: ClassVar[list[str]] = [sys.executable, "-I", "-S"]
@@ -43,10 +41,10 @@ class Child:
         self,
         command: Sequence[str],
         *,
-        grace: timedelta = timedelta(seconds=10),
+        grace: timedelta,
         files: Iterable[int] = (),
     ):
-        # Standard input may be a pipe, or a file.
+        # Standard input says nothing: it may be a pipe or a file.
         has_terminal = False
         with suppress(OSError):
             os.close(os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY))
@@ -54,12 +52,12 @@ class Child:
         arguments = [os.fsencode(argument) for argument in command]
         seconds = grace.total_seconds()
         order = marshal.dumps((arguments, variables(), seconds, has_terminal))
-        # A file that has been closed since may be a connection to the store by now.
+        # If a file was closed since, its number may be a connection to the store now.
         inherited = set(files).intersection(inheritable_files())
         self._socket, theirs = socket.socketpair()
         with theirs:
-            # The command is no argument: `pkill -f COMMAND` would kill the launcher as
-            # well, and nobody would end the rest.
+            # The command is no argument of the launcher: `pkill -f COMMAND` would kill
+            # the launcher as well, and nothing would end the rest.
             launcher = [self.launcher, str(theirs.fileno()), str(len(order))]
             try:
                 self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603
@@ -72,21 +70,21 @@ class Child:
                 raise CommandError(
                     f"{command[0]}: {self.interpreter[0]}, which would start it, can't "
                     f"be started: {error.strerror}",
-                    returncode=CANNOT_START_STATUS,
+                    returncode=ShellStatus.CANNOT_START,
                 ) from error
         self._send(order)
 
     def wait(self) -> int:
         """
-        Return its exit status as a shell does.
+        Wait until the command has ended; return its exit status as a shell does.
 
-        After ``end()``, all that it has started has ended as well. What a signal's
-        handler raises is raised only after that.
+        After ``end()``, also wait for all that the command has started. If the handler
+        of a signal raises, wait first and raise then.
         """
         status = None
         while status is None:
-            # Without a timeout, a signal that comes just before waitpid() would be
-            # handled only when the command has ended.
+            # Without a timeout, Python would handle a signal that comes just before
+            # waitpid() only after the command has ended.
             try:
                 status = self.process.wait(60)
             except subprocess.TimeoutExpired:
@@ -97,38 +95,40 @@ class Child:
         if status < 0:  # the launcher was killed; it has sent what to kill
             with suppress(OSError, ValueError):
                 os.kill(int(self._socket.recv(32)), signal.SIGKILL)
-            return SIGNAL_STATUS_BASE - status
+            return status_of_signal(-status)
         return status
 
     def pass_on(self, number: int) -> bool:
-        """Send it a signal that this process got; return whether it still runs."""
+        """Send the command a signal of this process; return whether it still runs."""
         return self._send(bytes([number]))
 
     def end(self) -> None:
-        """Send SIGTERM, once, and SIGKILL to what still runs after the grace."""
+        """Send SIGTERM once, and SIGKILL to what still runs after the grace."""
         self._send(bytes([END_ORDER]))
 
     def close(self) -> None:
-        """Wait for it."""
+        """Wait until the command has ended, and free its resources."""
         self.wait()
         self._socket.close()
 
     def _send(self, orders: bytes) -> bool:
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the launcher has ended
             self._socket.sendall(orders)
             return True
         return False
 
 
-def variables() -> dict[bytes, bytes | None]:
+def variables(
+    started_with_file: Path = Path("/proc/self/environ"),
+) -> dict[bytes, bytes | None]:
     """
-    Return the variables that Django changes as they were at this process's start.
+    Return the variables that Django changes as they were when this process started.
 
-    ``None`` stands for one that was not set. Where the system does not keep them, only
-    the ``TZ`` of the settings is removed.
+    ``None`` stands for a variable that was not set. If the system does not keep the
+    environment in ``started_with_file``, only the ``TZ`` of the settings is removed.
     """
     try:
-        entries = ENVIRONMENT_FILE.read_bytes().split(b"\0")
+        entries = started_with_file.read_bytes().split(b"\0")
     except OSError:
         is_settings = os.environ.get("TZ") == settings.TIME_ZONE
         return {b"TZ": None} if is_settings else {}
@@ -138,23 +138,24 @@ def variables() -> dict[bytes, bytes | None]:
     return {name: started_with.get(name) for name in changed}
 
 
-def inheritable_files() -> set[int]:
+def inheritable_files(folder: str = "/dev/fd") -> set[int]:
     """
     Return the open file descriptors above 2 that a new program inherits.
 
-    Without Django's connections: MySQL's client lets its sockets be inherited. So call
-    it before the package makes connections of its own.
+    ``folder`` lists the descriptors of this process. Django's connections are left out,
+    because MySQL's client lets its sockets be inherited. So call this before the
+    package makes connections of its own.
     """
     numbers: set[int] = set()
     with suppress(OSError):
-        numbers = {int(name) for name in os.listdir(DESCRIPTORS_FOLDER)}  # noqa: PTH208
+        numbers = {int(name) for name in os.listdir(folder)}  # noqa: PTH208
     numbers -= {0, 1, 2}
     for wrapper in connections.all(initialized_only=True):
-        with suppress(Exception):  # no socket, or closed, for which each driver differs
+        with suppress(Exception):  # each driver raises another error without a socket
             numbers.discard(wrapper.connection.fileno())
     inheritable = set()
     for number in numbers:
-        with suppress(OSError):  # the one with which they were listed
+        with suppress(OSError):  # listing the folder opened this one
             if os.get_inheritable(number):
                 inheritable.add(number)
     return inheritable

@@ -1,15 +1,15 @@
 """
 Runs a command, and ends it if the process that asked for it dies.
 
-``python launcher.py SOCKET SIZE`` reads that many bytes from the socket, a marshalled
-tuple: the command, the environment variables to change (``None`` removes one), the
-grace between SIGTERM and SIGKILL in seconds, and whether there is a terminal. After
-that each byte is the number of a signal to send, or ``END_ORDER``. At the end of the
-socket the process that asked has died, so the command has to end as well.
+``python launcher.py SOCKET SIZE`` reads SIZE bytes from the socket, a marshalled tuple:
+the command, the environment variables to change (``None`` removes one), the grace
+between SIGTERM and SIGKILL in seconds, and whether there is a terminal. Each byte after
+that is the number of a signal to send, or ``END_ORDER``. At the end of the socket the
+process that asked has died, so the command has to end as well.
 
-It is run by its path, and imports nothing of the package, nor what loads slowly. Its
-exit status is the command's, or what a shell says if a signal ended the command, or if
-it could not be started.
+The launcher is run by its path. It imports nothing of the package, and nothing that
+loads slowly. Its exit status is the command's, or that of a shell if a signal ended the
+command, or if the command could not be started.
 """
 
 from __future__ import annotations
@@ -23,26 +23,36 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from enum import IntEnum
 
 END_ORDER = 0
-"""Instead of a signal's number: end the command, with all that it has started."""
-CANNOT_START_STATUS = 126
-NOT_FOUND_STATUS = 127
-SIGNAL_STATUS_BASE = 128
-"""A shell adds this to the number of the signal that ended a program."""
-ASKER_DIED_STATUS = SIGNAL_STATUS_BASE + signal.SIGTERM
-PROCESSES_FOLDER = "/proc"
+"""Ends the command and all that it has started; sent in place of a signal's number."""
+
+
+class ShellStatus(IntEnum):
+    """The exit statuses of a shell for a command that it could not run."""
+
+    CANNOT_START = 126
+    NOT_FOUND = 127
+
+
+def status_of_signal(number: int) -> int:
+    """Return the exit status of a shell for a command that this signal ended."""
+    return 128 + number
 
 
 class Guardian:
     """
     Sends a running command its signals, and ends it with all that it has started.
 
-    On Linux, that is every descendant of this process in this session, whatever its
-    process group. On other systems, or without /proc, it is the command's process
-    group, in a terminal the command alone. Outside a terminal the command leads a group
-    of its own. In a terminal it shares the group of the process that asked, which may
-    have other members, such as the rest of a pipe.
+    On Linux it ends every descendant of this process in this session, whatever its
+    process group. On other systems, or without /proc, it ends the command's process
+    group, and in a terminal the command alone. Outside a terminal the command leads a
+    group of its own. In a terminal it shares the group of the process that asked, which
+    may have other members, such as the rest of a pipe.
+
+    ``command`` is the program's name for messages, ``pid`` its process. ``grace`` is
+    the time between SIGTERM and SIGKILL in seconds.
     """
 
     def __init__(self, command: bytes, pid: int, *, grace: float, has_terminal: bool):
@@ -54,23 +64,29 @@ class Guardian:
         self._killing_at: float | None = None
 
     def watch(self, orders: int, ends: int) -> int:
-        """Obey until the command has ended; return its exit status as a shell does."""
+        """
+        Carry out orders until the command has ended; return its status as a shell does.
+
+        ``orders`` is the socket of the process that asked. ``ends`` becomes readable
+        when a child ends. After ``end()``, wait for all that the command has started.
+        """
         sources = select.poll()  # select() refuses descriptors above 1023
         sources.register(ends, select.POLLIN)
         sources.register(orders, select.POLLIN)
         while self._status is None or (self._killing_at is not None and self.send(0)):
-            # 50 ms until it looks again for what an ended command left behind.
+            # While it ends, look every 50 ms for what the command has left behind.
             pause = None if self._killing_at is None else 50
             ready = [source for source, _ in sources.poll(pause)]
             if ends in ready:
                 os.read(ends, 4096)
-            # On Linux also what the command's children have left behind.
+            # On Linux, orphans of the command are children of this process.
             with suppress(ChildProcessError):
                 while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                     if ended[0] == self._pid:
                         status = os.waitstatus_to_exitcode(ended[1])
+                        is_killed = status < 0
                         self._status = (
-                            status if status >= 0 else SIGNAL_STATUS_BASE - status
+                            status_of_signal(-status) if is_killed else status
                         )
             if orders in ready:
                 received = _received(orders, 4096)
@@ -86,11 +102,11 @@ class Guardian:
         return self._status
 
     def end(self) -> None:
-        """Send SIGTERM, once; ``watch()`` sends SIGKILL after the grace."""
+        """Send SIGTERM once; ``watch()`` sends SIGKILL after the grace."""
         if self._killing_at is None:
             self._killing_at = time.monotonic() + self._grace
             self.send(signal.SIGTERM)
-            self.send(signal.SIGCONT)  # a stopped process could not tidy up
+            self.send(signal.SIGCONT)  # a stopped process can't tidy up
 
     def send(self, number: int) -> bool:
         """Send a signal; return whether there is a process that can get it."""
@@ -101,9 +117,9 @@ class Guardian:
                 is_sent = True
             except ProcessLookupError:
                 pass
-            except PermissionError as error:  # it runs as another user, as sudo does
+            except PermissionError as error:  # it runs as another user, as with sudo
                 refusal = error
-        # SIGTERM was refused as well, before one of these was.
+        # Before one of these signals was refused, SIGTERM was refused and reported.
         if refusal and number not in {0, signal.SIGCONT, signal.SIGKILL}:
             _print(
                 f"Command {os.fsdecode(self._command)!r}, process {self._pid}, can't "
@@ -116,44 +132,49 @@ class Guardian:
         own_group = None if self._has_terminal else self._pid
         with suppress(OSError):
             found = _descendants().items()
-            # A group as a whole, since its processes may start others meanwhile.
+            # Signal the group as a whole: its processes may start others meanwhile.
             return {-group if group == own_group else pid for pid, group in found}
         if own_group is not None:
             return {-own_group}
         return {self._pid} if self._status is None else set()
 
     def _was_sent_to_all(self, number: int) -> bool:
-        # A terminal sends a signal, as for Ctrl-C, to the whole group: to the command,
-        # and to this process, where it is blocked. What a process sends may be for the
-        # wrapper and this one alone, as by `killall`.
+        # For Ctrl-C and the like a terminal signals the whole group: the command, and
+        # this process, where the signal is blocked. A process may have signalled only
+        # the wrapper and this process, as `killall` does.
         if not self._has_terminal or number not in signal.sigpending():
             return False
-        if sys.platform != "linux":  # which does not say who sent it
+        if sys.platform != "linux":  # other systems do not say who sent it
             signal.sigwait([number])
             return True
         sent = signal.sigtimedwait([number], 0)
-        by_kernel = 0x80  # SI_KERNEL, the code of a signal that no process has sent
+        by_kernel = 0x80  # SI_KERNEL: the terminal sent the signal, and no process
         return sent is not None and sent.si_code == by_kernel
 
 
 def main(orders: int, size: int) -> int:
-    """Run a command; return its exit status."""
+    """
+    Run a command; return its exit status.
+
+    ``orders`` is the socket of the process that asked. ``size`` is the number of bytes
+    of the command on it.
+    """
     text = b""
     while len(text) < size:
         if not (part := _received(orders, size - len(text))):
-            return ASKER_DIED_STATUS
+            return status_of_signal(signal.SIGTERM)  # the process that asked has died
         text += part
     command, variables, grace, has_terminal = marshal.loads(text)  # noqa: S302
     os.set_inheritable(orders, False)
     ends, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.signal(signal.SIGCHLD, _note_end)
     if sys.platform == "linux":
         set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER
         ctypes.CDLL(None).prctl(set_child_subreaper, 1)
-    # From here on, what is sent to a whole group is for the command. Not before: what
-    # nobody has got yet must end this process.
+    # From here on, a signal to the whole group is for the command alone. Until here it
+    # must end this process, because there is no command to receive it.
     blocked = signal.valid_signals() - {signal.SIGCHLD}
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     pid = os.fork()
@@ -161,12 +182,12 @@ def main(orders: int, size: int) -> int:
         if not has_terminal:
             os.setpgid(0, 0)
         try:
-            # The process that asked has to know what to kill if the launcher is killed,
-            # before anything runs.
+            # If the launcher is killed, the process that asked kills the command. So it
+            # has to know the process or the group before anything runs.
             os.write(orders, b"%d" % (os.getpid() if has_terminal else -os.getpid()))
-        except OSError:  # it has died
-            os._exit(ASKER_DIED_STATUS)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        except OSError:  # the process that asked has died
+            os._exit(status_of_signal(signal.SIGTERM))
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
             signal.signal(number, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -184,7 +205,11 @@ def main(orders: int, size: int) -> int:
 
 
 def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
-    """Replace this process by the command; return an exit status if that fails."""
+    """
+    Replace this process by the command; return an exit status if that fails.
+
+    ``variables`` are the environment variables to set, or to remove for ``None``.
+    """
     for name, value in variables.items():
         if value is None:
             os.unsetenv(name)
@@ -192,35 +217,36 @@ def become(command: list[bytes], variables: dict[bytes, bytes | None]) -> int:
             os.putenv(name, value)
     if any(b"\0" in argument for argument in command):  # C would end it there
         _print(f"{os.fsdecode(command[0])}: an argument has a null byte")
-        return CANNOT_START_STATUS
-    # Not os.execvp(), which never runs a script without a "#!" line by the shell.
+        return ShellStatus.CANNOT_START
+    # os.execvp() does not run a script without a "#!" line by the shell; this one does.
     arguments = (ctypes.c_char_p * (len(command) + 1))(*command)
     ctypes.CDLL(None, use_errno=True).execvp(command[0], arguments)
     number = ctypes.get_errno()
     is_missing = number in {errno.ENOENT, errno.ENOTDIR}
     reason = "not found" if is_missing else os.strerror(number)
     _print(f"{os.fsdecode(command[0])}: {reason}")
-    return NOT_FOUND_STATUS if is_missing else CANNOT_START_STATUS
+    return ShellStatus.NOT_FOUND if is_missing else ShellStatus.CANNOT_START
 
 
-def _descendants() -> dict[int, int]:
+def _descendants(folder: str = "/proc") -> dict[int, int]:
     """
     Return this process's descendants in its session, each with its group.
 
-    Without zombies, for which their parents may never wait. Raises ``OSError`` where
-    they can't be found.
+    Zombies are left out, because their parents may never wait for them. Raises
+    ``OSError`` if the system does not show the descendants.
     """
-    # Other systems have no subreapers. In a new PID namespace /proc may be another's.
-    shown = os.readlink(f"{PROCESSES_FOLDER}/self")  # noqa: PTH115
+    # Other systems have no subreapers. In a new PID namespace, /proc may still show the
+    # processes of the outer one.
+    shown = os.readlink(f"{folder}/self")  # noqa: PTH115
     if sys.platform != "linux" or shown != str(os.getpid()):
         raise OSError
     children: dict[int, list[int]] = {}
     groups = {}
-    for name in filter(str.isdecimal, os.listdir(PROCESSES_FOLDER)):  # noqa: PTH208
-        # It may have ended, or be hidden as another user's.
+    for name in filter(str.isdecimal, os.listdir(folder)):  # noqa: PTH208
+        # The process may have ended, or it is another user's and hidden.
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            with open(f"{PROCESSES_FOLDER}/{name}/stat", "rb") as file:  # noqa: PTH123
-                # See proc_pid_stat(5); the name before ")" may have any byte.
+            with open(f"{folder}/{name}/stat", "rb") as file:  # noqa: PTH123
+                # See proc_pid_stat(5). The name before ")" may contain any byte.
                 state, *ids = file.read().rpartition(b")")[2].split()[:4]
             parent, group, session = map(int, ids)
             children.setdefault(parent, []).append(int(name))
@@ -230,6 +256,10 @@ def _descendants() -> dict[int, int]:
     for pid in found:
         found += children.get(pid, [])
     return {pid: groups[pid] for pid in found[1:] if pid in groups}
+
+
+def _note_end(number: int, frame: object) -> None:
+    """Handle SIGCHLD, whose arrival the wakeup descriptor reports."""
 
 
 def _received(orders: int, size: int) -> bytes:

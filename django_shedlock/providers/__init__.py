@@ -1,8 +1,7 @@
-"""Where locks are kept: the providers of ``SHEDLOCK_PROVIDERS``, by alias."""
+"""The providers of ``SHEDLOCK_PROVIDERS``, by alias: each keeps locks."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -25,12 +24,12 @@ def get_provider(alias: str = "default") -> LockProvider:
     """
     Return the provider of this alias, one instance for the whole process.
 
-    Raises ``InvalidLockConfiguration`` for an alias that is not in
-    ``SHEDLOCK_PROVIDERS``, ``ImproperlyConfigured`` if it cannot be made.
+    Raises ``InvalidLockConfiguration`` if the alias is not in ``SHEDLOCK_PROVIDERS``,
+    and ``ImproperlyConfigured`` if the provider can't be made.
     """
     if (known := _providers.get(alias)) is not None:
         return known
-    # With two instances of the memory's provider two threads would get one lock.
+    # With two instances of a provider in memory, two threads would get one lock.
     with _creating:
         if alias in _providers:
             return _providers[alias]
@@ -44,8 +43,8 @@ def get_provider(alias: str = "default") -> LockProvider:
         try:
             backend = parameters["BACKEND"]
             provider = import_string(backend)(alias, **parameters.get("OPTIONS", {}))
-        except Exception as error:  # whatever a backend raises
-            # Its options may hold passwords, and logs and checks show this.
+        except Exception as error:  # a backend may raise anything
+            # The options may hold passwords, and logs and checks show this text.
             raise ImproperlyConfigured(
                 f"SHEDLOCK_PROVIDERS[{alias!r}], with the BACKEND {backend!r}, gives "
                 f"no lock provider: {described(error)}."
@@ -59,12 +58,12 @@ def get_provider(alias: str = "default") -> LockProvider:
 
 
 def provider_instances() -> dict[str, LockProvider]:
-    """Return the providers that were made so far, by alias."""
+    """Return by alias the providers that were made so far."""
     return _providers.copy()
 
 
 def use_instances(instances: Mapping[str, LockProvider]) -> None:
-    """Go on with these providers, and make the others anew."""
+    """Use these providers, and make the others again when they are needed."""
     with _creating:
         _providers.clear()
         _providers.update(instances)
@@ -76,14 +75,14 @@ def provider_aliases() -> list[str]:
 
 
 @receiver(setting_changed)
-def forget_providers(*, setting: str, **kwargs: Any) -> None:
-    """Make the providers again after ``override_settings``."""
+def forget_providers(*, setting: str, **kwargs: object) -> None:
+    """Forget the providers after ``override_settings``, so that they are made again."""
     if setting == conf.PROVIDERS.name:
         _providers.clear()
 
 
 class UnlockedProvider(LockProvider):
-    """Gives every lock to everybody, with ``SHEDLOCK_ENABLED = False``."""
+    """Gives each lock to each caller: for ``SHEDLOCK_ENABLED = False``."""
 
     keeps_ticks = True
     can_fence = True
@@ -91,7 +90,7 @@ class UnlockedProvider(LockProvider):
     def acquire(self, lock: Lock) -> LockHolder | None:
         return None
 
-    def extend(self, *arguments: Any, **options: Any) -> bool:
+    def extend(self, lock: Lock, *durations: timedelta) -> bool:
         return True
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
@@ -118,5 +117,7 @@ class UnlockedProvider(LockProvider):
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
         return iter(())
 
-    def replace(self, *arguments: Any, **options: Any) -> bool:
+    def replace(
+        self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
+    ) -> bool:
         return False

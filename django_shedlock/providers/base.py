@@ -1,4 +1,4 @@
-"""The contract of every provider."""
+"""The contract that every provider fulfils."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,13 +23,15 @@ from django_shedlock.schedules.cron import Schedule
 @dataclass(frozen=True)
 class LockQuery:
     """
-    Which locks are wanted, in which order, and how many at the most.
+    Which locks are wanted, in which order, and how many at most.
 
-    A name must be one of ``names``, match one of ``patterns``, and none of ``ignored``.
-    The lock must be in one of ``states``, be overdue by ``overdue_by`` (what can't be
-    read may be), have a job that ``needs_look``, or be ``requested``; without these,
-    all are wanted. The order is that of the names or, ``by_urgency``, that of
-    ``LockStatus.urgency()``; of equally urgent locks the oldest come first.
+    A name must be one of ``names``, match one of ``patterns``, and match none of
+    ``ignored``. The lock must be in one of ``states``, be overdue by ``overdue_by``,
+    have a job that ``needs_look``, or be ``requested``. Without these four, all locks
+    are wanted. A record that can't be read may be overdue, so it is wanted then.
+
+    The order is that of the names. With ``by_urgency``, it is that of
+    ``LockStatus.urgency()``, and of equally urgent locks the oldest come first.
     """
 
     names: Collection[str] | None = None
@@ -38,7 +40,7 @@ class LockQuery:
     states: Collection[LockState] = ()
     overdue_by: timedelta | None = None
     needs_look: bool = False
-    """Is something to see but the state? See ``LockStatus.needs_look``."""
+    """Does the job need a look, whatever its state? See ``LockStatus.needs_look``."""
     requested: bool = False
     """Did an operator ask for a run?"""
     by_urgency: bool = False
@@ -67,7 +69,7 @@ class LockQuery:
         return is_wanted and self.accepts_name(status.name)
 
     def select(self, statuses: Iterable[LockStatus]) -> list[LockStatus]:
-        """Return the wanted ones of these, in their order: for small stores."""
+        """Return the wanted locks of these, in the query's order: for small stores."""
         key = self._urgency if self.by_urgency else attrgetter("name")
         return sorted(filter(self.accepts, statuses), key=key)[: self.limit]
 
@@ -81,7 +83,7 @@ ALL_LOCKS = LockQuery()
 
 @dataclass(frozen=True)
 class Place:
-    """Where one provider alone may keep its locks; ``text`` says it to people."""
+    """Where only one provider may keep its locks; ``text`` names it for people."""
 
     key: tuple[str, ...]
     text: str = field(compare=False)
@@ -93,8 +95,9 @@ class LockProvider(ABC):
 
     One instance serves all threads of a process, so it keeps no state of a run. All
     times are by the store's clock. Every method raises ``LockProviderError`` if the
-    store fails. The class attributes say what the store can do, also to its tests.
-    ``keep_alive`` is that option's default, ``history_database`` where its runs are.
+    store fails. The class attributes say what the store can do; its tests read them as
+    well. ``keep_alive`` is the default of that option. ``history_database`` is the
+    alias of the database with the runs, or ``None`` without a history.
     """
 
     keeps_ticks: bool = False
@@ -104,7 +107,7 @@ class LockProvider(ABC):
     is_shared: bool = True
     """Do other processes and hosts find the locks of this one?"""
     shortest_lease: timedelta = ZERO
-    """The store can't end a lease sooner."""
+    """How soon can the store end a lease?"""
 
     def __init__(
         self,
@@ -123,81 +126,87 @@ class LockProvider(ABC):
     @abstractmethod
     def acquire(self, lock: Lock) -> LockHolder | None:
         """
-        Acquire the lock if its lease is over; return ``None``, or the holder.
+        Acquire the lock if its lease is over; return ``None``, or else the holder.
 
-        Of all callers at once, one gets ``None``, and a greater fencing token than the
-        one before. A provider that keeps ticks lets ``ScheduleState`` decide by
-        ``lock.configuration``, and sets ``lock.tick``.
+        If several callers try at once, one of them gets ``None``, and a greater fencing
+        token than the acquisition before. A provider that keeps ticks lets
+        ``ScheduleState`` decide by ``lock.configuration``, and sets ``lock.tick``.
         """
 
     @abstractmethod
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
         """
-        Extend a lease that is valid and still of ``lock``, from now; never shorten it.
+        Extend the lease from now if ``lock`` still holds it; never shorten it.
 
-        ``durations`` are ``lock_at_most_for``, and ``lock_at_least_for`` if that
-        changes: it also counts from now. Return whether the lease was still of
-        ``lock``.
+        ``durations`` are ``lock_at_most_for`` and, if it changes,
+        ``lock_at_least_for``, which also counts from now. Return whether ``lock`` still
+        held a valid lease.
         """
 
     @abstractmethod
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """
-        Release the lock if it is ours, or keep it until ``lock_at_least_for`` is over.
+        Release the lock if ``lock`` holds it, or keep it for ``lock_at_least_for``.
 
-        The run is accounted for with that, unless the body ``never_began``. If its job
-        ``succeeded``, so has its tick. Return whether ``lock`` held it.
+        The release also accounts for the run, unless the body ``never_began``. If the
+        job ``succeeded``, its tick has succeeded as well. Return whether ``lock`` was
+        the holder.
         """
 
     @abstractmethod
     def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
         """
-        Account for the run of a lock that was lost, unless its last run is another one.
+        Account for a run that lost its lock, unless the record's last run is another.
 
-        A run that was accounted for as abandoned becomes a lost one. When and by whom
-        the lock was lost first is written in any case, if there is a record. It is
-        called when the loss is noticed, with ``ended_at`` unknown, and again when the
-        body ``has_ended``.
+        If the run was accounted for as abandoned, it becomes a lost one. If there is a
+        record, this also writes which run lost the lock, and when it first did. It is
+        called when the loss is noticed, and again when the body ``has_ended``. Until
+        then nobody knows when the run ended.
         """
 
     @abstractmethod
     def now(self) -> datetime:
-        """Return the store's clock; aware with ``USE_TZ``, as Django's own is."""
+        """Return the store's clock; aware with ``USE_TZ``, as in Django."""
 
     @abstractmethod
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
-        """Return the wanted locks; read more of them as the caller comes to them."""
+        """Return the wanted locks. The store may be read as the caller iterates."""
 
     @abstractmethod
     def replace(
         self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
     ) -> bool:
         """
-        Give the lock another lease, for an operator; return whether that was done.
+        Give the lock another lease for an operator; return whether that was done.
 
-        Change nothing unless the lock is still of the acquisition that was read:
-        ``status.locked_by``. ``ZERO`` releases it, held or expired; its job goes on.
-        Any other lease counts from now, and only for a held lock. It is never shorter,
-        unless ``locked_by`` makes it another acquisition: a pause replaces a pause. A
-        run that is open when the lock is released is accounted for as abandoned.
+        Change nothing unless ``status.locked_by``, the acquisition that was read, still
+        has the lock. If ``lasting`` is ``ZERO``, release the lock, whether it is held
+        or expired. Its job goes on, but an open run is accounted for as abandoned. Any
+        other lease counts from now, needs a held lock, and never shortens the lease.
+        With ``locked_by``, the lease belongs to that new acquisition and may be
+        shorter: a pause replaces a pause.
         """
 
     @abstractmethod
     def request_run(self, name: str, by: str, why: str) -> None:
-        """Write onto the record, made if needed, that somebody asks for a run now."""
+        """
+        Write to the record that ``by`` asks for a run now, and ``why``.
+
+        If there is no record, create it.
+        """
 
     @abstractmethod
     def withdraw_request(self, name: str, asked_at: datetime) -> bool:
-        """Close this request, if it is still open; return whether it was."""
+        """Close the request of ``asked_at`` if it is open; return whether it was."""
 
     @abstractmethod
     def note_unrecorded(self, name: str) -> None:
-        """Write onto the record that a run could not be written to the history."""
+        """Write to the record that a run could not be written to the history."""
 
-    # What follows needs no override, unless the store can do better.
+    # No store has to override the methods below. It may, if it can do better.
 
     def heartbeat(self, lock: Lock) -> bool:
-        """Extend the lease as ``extend()`` does. It never waits long: others wait."""
+        """Extend the lease as ``extend()`` does, but never wait long: others wait."""
         return self.extend(lock, lock.configuration.lock_at_most_for)
 
     def status(self, name: str) -> LockStatus | None:
@@ -205,7 +214,7 @@ class LockProvider(ABC):
         return next(iter(self.statuses(LockQuery(names=(name,)))), None)
 
     def lease_of(self, lock: Lock) -> LockStatus | None:
-        """Return the status, as far as its holder can rely on it after a fail-over."""
+        """Return the status as far as the holder can rely on it after a fail-over."""
         return self.status(lock.name)
 
     def count(self, query: LockQuery = ALL_LOCKS) -> int:
@@ -213,7 +222,11 @@ class LockProvider(ABC):
         return sum(1 for _ in self.statuses(query))
 
     def register(self, name: str, schedule: Schedule) -> None:
-        """Register a new schedule unless the job runs; see LockStatus.registered()."""
+        """
+        Register a new schedule for the lock, unless its job is running.
+
+        ``LockStatus.registered()`` says what becomes of its ticks.
+        """
         return
 
     def is_seen_here_only(self) -> bool:
@@ -221,7 +234,11 @@ class LockProvider(ABC):
         return False
 
     def fence(self, lock: Lock) -> bool:
-        """Return whether it is still ours; if so, it is until the caller commits."""
+        """
+        Return whether ``lock`` holds it. If so, it does until the caller commits.
+
+        Raises ``LockProviderError`` if the store can't do that: see ``can_fence``.
+        """
         raise LockProviderError(
             f"Lock {lock.name!r}: the provider {self.alias!r} keeps its locks outside "
             "the transaction and can't fence it. Use fencing_token."
@@ -229,31 +246,31 @@ class LockProvider(ABC):
 
     def stand_in(self, name: str) -> AbstractContextManager[bool | None]:
         """
-        Hold another lock for this one in the body, if its table is not made yet.
+        Hold another lock in place of this one in the body, if it has no table yet.
 
-        Give ``True`` if it is held, ``False`` if another process holds it, ``None`` if
-        the lock itself can be acquired.
+        Give ``True`` if the other lock is held, ``False`` if another process holds it,
+        and ``None`` if the lock itself can be acquired.
         """
         return nullcontext(None)
 
     def record_of(self, name: str) -> str:
-        """Return where the lock's record is, for people who have to correct it."""
+        """Return the place of the lock's record, for people who have to correct it."""
         return f"its record in the store of provider {self.alias!r}"
 
     def place(self) -> Place | None:
-        """Return where the locks are; ``None`` if no other provider's can be there."""
+        """Return where the locks are; ``None`` if no other provider can use it."""
         return None
 
     def check(self) -> list[CheckMessage]:
-        """Return what is wrong with the options, without a look at the store."""
+        """Return what is wrong with the options; do not connect to the store."""
         return []
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
-        """Return what is wrong with the store; ``databases`` may be asked."""
+        """Return what is wrong with the store; only ``databases`` may be queried."""
         return []
 
     def check_configuration(self, configuration: LockConfiguration) -> None:
-        """Raise ``InvalidLockConfiguration`` for what the store can't do."""
+        """Raise ``InvalidLockConfiguration`` if the store can't have such a lock."""
         if configuration.schedule is not None and not self.keeps_ticks:
             raise InvalidLockConfiguration(
                 f"Lock {configuration.name!r}: the provider {self.alias!r} keeps no "

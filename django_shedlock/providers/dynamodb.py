@@ -1,7 +1,8 @@
 """
-The provider of locks in DynamoDB, by the clock of its replies, which has seconds.
+The provider of locks in DynamoDB, by the clock of its replies.
 
-So a lock is held through the whole second in which its lease may end.
+That clock has whole seconds, so a lock is held through the second in which its lease
+ends.
 """
 
 import re
@@ -12,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_shedlock.durations import Duration, option_duration
 from django_shedlock.exceptions import described
@@ -22,16 +23,34 @@ from django_shedlock.providers import servers
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Found, Read, readable_number
 
+Item = dict[str, dict[str, str]]
+"""An item of DynamoDB: each attribute by its name, with its type and its value."""
 REQUEST_TRIES = 3
 ACCESS_KEY_OPTIONS = ("aws_access_key_id", "aws_secret_access_key")
 
 
-class DynamoDBLockProvider(servers.ServerLockProvider):
+class SeenItem(NamedTuple):
+    """
+    The item of a lock as it was read at ``clock``; without one, ``mark`` is ``None``.
+
+    Each change writes another ``mark``. The lock is held until ``held_until``.
+    """
+
+    mark: dict[str, str] | None
+    entry: Entry
+    clock: float
+    held_until: int | str
+
+
+class DynamoDBLockProvider(
+    servers.ServerLockProvider[SeenItem, tuple[Item | None, float]]
+):
     """
     Keeps each lock as an item in DynamoDB, by the clock of its replies.
 
-    The ``table`` has the key ``name``, a string. A request fails after ``timeout``, all
-    tries together. Other options are those of ``boto3.client``, as ``region_name``.
+    The key of the ``table`` is ``name``, a string. A request with all its tries fails
+    after ``timeout``. Other options are those of ``boto3.client``, such as
+    ``region_name``.
     """
 
     shortest_lease: timedelta = timedelta(seconds=1)
@@ -68,17 +87,17 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         self._request = threading.local()
         self.clients: servers.Clients[Any] = servers.Clients(self._connect)
 
-    def read(self, name: str) -> Read:
+    def read(self, name: str) -> Read[SeenItem]:
         """See EntryLockProvider.read(). It is one consistent read."""
         which = {"Key": {"name": {"S": name}}, "ConsistentRead": True}
         answer, clock = self._ask("read", name, "get_item", **which)
         return self.parse((answer.get("Item"), clock))
 
-    def parse(self, found: Any) -> Read:
+    def parse(self, found: tuple[Item | None, float]) -> Read[SeenItem]:
         """See EntryLockProvider.parse()."""
         item, clock = found
         if item is None:
-            return None, (None, Entry.free(clock), clock, 0), clock
+            return None, SeenItem(None, Entry.free(clock), clock, 0), clock
         try:
             mark, held_until = item["mark"], float(item["held_until"]["N"])
             entry = Entry.from_json(item["entry"]["S"])
@@ -87,21 +106,21 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         is_held, until = readable_number(held_until) > clock, entry.lock_until
         until = max(until, clock + 1) if is_held else min(until, clock)
         entry = replace(entry, lock_until=until)
-        return entry, (mark, entry, clock, item["held_until"]["N"]), clock
+        return entry, SeenItem(mark, entry, clock, item["held_until"]["N"]), clock
 
-    def write(self, name: str, entry: Entry, version: Any) -> bool:
+    def write(self, name: str, entry: Entry, version: SeenItem) -> bool:
         """See EntryLockProvider.write(). It is one conditional put."""
-        (seen, before, clock, held_until), until = version, entry.lock_until
+        (mark, before, clock, held_until), until = version, entry.lock_until
         if not entry.differs_only_in_its_job_from(before):
-            # A release may come in the very second until which the lock is kept.
+            # A release may come within the second in which the kept lock ends.
             is_kept = until == before.lock_at_least_until > before.locked_at
             held_until = ceil(until) + (until > clock or is_kept)
         item = {"name": {"S": name}, "mark": {"S": secrets.token_hex(8)}}
         item |= {"entry": {"S": entry.to_json()}, "held_until": {"N": str(held_until)}}
-        put: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(mark)"}
-        if seen is not None:
+        put: dict[str, object] = {"ConditionExpression": "attribute_not_exists(mark)"}
+        if mark is not None:
             put = {"ConditionExpression": "mark = :seen"}
-            put["ExpressionAttributeValues"] = {":seen": seen}
+            put["ExpressionAttributeValues"] = {":seen": mark}
         put["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         answer, _ = self._ask("change", name, "put_item", Item=item, **put)
         # After a lost reply, our own first try may have written it.
@@ -116,12 +135,14 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         nobody = {"name": {"S": " "}}
         return float(self._ask("ask the clock of", None, "get_item", Key=nobody)[1])
 
-    def read_all(self, names: Collection[str] | None) -> Found:
-        """See EntryLockProvider.read_all(). All of them are one scan."""
+    def read_all(
+        self, names: Collection[str] | None
+    ) -> Found[tuple[Item | None, float]]:
+        """See EntryLockProvider.read_all(). It reads all locks in one scan."""
         if names is not None:
             yield from super().read_all(names)
             return
-        request: dict[str, Any] = {"ConsistentRead": True}
+        request: dict[str, object] = {"ConsistentRead": True}
         while "ExclusiveStartKey" not in request or request["ExclusiveStartKey"]:
             answer, clock = self._ask("list", None, "scan", **request)
             for item in answer["Items"]:
@@ -129,7 +150,7 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
             request["ExclusiveStartKey"] = answer.get("LastEvaluatedKey")
 
     def lease_of(self, lock: Lock) -> LockStatus | None:
-        """See LockProvider.lease_of(). Most of a second may be over already."""
+        """See LockProvider.lease_of(). Most of the current second may be over."""
         found = self.status(lock.name)
         if found is None:
             return None
@@ -146,7 +167,7 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
         return Place(("dynamodb", *which, self.table), text)
 
     def try_options(self) -> None:
-        # Without any keys, boto3 would ask this host for some.
+        # Without access keys, boto3 would look for some on this host.
         has_keys = any(self._options.get(name) for name in ACCESS_KEY_OPTIONS)
         self._connect(
             **{} if has_keys else dict.fromkeys(ACCESS_KEY_OPTIONS, "none")
@@ -157,15 +178,17 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        # The last two are of a reply without a Date.
+        # A reply without a date raises a KeyError or a ValueError.
         if not isinstance(error, BotoCoreError | ClientError | KeyError | ValueError):
             return None
         text = described(error)
         hint = f"Create table {self.table!r}. " if "resource not found" in text else ""
         return hint + text, self._request.is_lost
 
-    def _ask(self, verb: str, name: str | None, operation: str, **request: Any) -> Any:
-        # Returns the answer, also that a condition is not met, and its second.
+    def _ask(
+        self, verb: str, name: str | None, operation: str, **request: object
+    ) -> tuple[Any, float]:
+        """Return the answer and its second. An unmet condition is an answer as well."""
         with self.asking(verb, name):
             self._request.is_lost = False
             client = self.clients.get()
@@ -183,8 +206,10 @@ class DynamoDBLockProvider(servers.ServerLockProvider):
 
         request = self._request
 
-        def note(caught_exception: Any, response: Any, **_: Any) -> None:
-            # After each try, since the last one says nothing of those before it.
+        def note(
+            caught_exception: Exception | None, response: Any, **_: object
+        ) -> None:
+            # After each try, because the last one says nothing about the others.
             is_broken = response is not None and response[0].status_code >= 500
             if is_broken or isinstance(caught_exception, HTTPClientError):
                 request.is_lost = True

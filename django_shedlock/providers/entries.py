@@ -1,8 +1,8 @@
 """
 Locks in a store that can compare a record and set it in one step.
 
-Such a store reads and writes records, lists their names and has a clock. All else is
-here: what a record is, and what each step makes of it.
+Such a store reads and writes records, lists their names and has a clock. This module
+has the rest: what a record is, and how each step changes it.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Generic, Self, TypeVar
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning
@@ -40,21 +40,26 @@ from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import from_text, to_text
 
-Read = tuple["Entry | None", Any, float]
+Version = TypeVar("Version")
+"""What a store compares, to know whether a record has changed since it was read."""
+Stored = TypeVar("Stored")
+"""What a store finds for one lock when it reads many records at once."""
+
+Read = tuple["Entry | None", Version, float]
 """The entry of a lock, if it has one, its version, and the clock."""
-Found = Iterable[tuple[str, Any]]
+Found = Iterable[tuple[str, Stored | None]]
 """The names of locks, each with what ``parse()`` takes, or with ``None``."""
 
 
 def readable_number(value: float) -> float:
-    """Return the number, if one can count with it; else raise ``ValueError``."""
-    if not abs(value) < 2**63:  # greater ones are neither an instant nor a token
+    """Return the number if it can be an instant or token; else raise ``ValueError``."""
+    if not abs(value) < 2**63:
         raise ValueError(f"the number {str(value)[:30]} is none of a lock")
     return value
 
 
 def readable_duration(seconds: float) -> float:
-    """Return the number, if it is a duration; else raise ``ValueError``."""
+    """Return the number if it can be a duration; else raise ``ValueError``."""
     try:
         timedelta(seconds=seconds)
     except OverflowError as error:
@@ -65,7 +70,11 @@ def readable_duration(seconds: float) -> float:
 
 
 def instant_of(seconds: float) -> datetime:
-    """Return the instant so many seconds after 1970, as near as a client can show."""
+    """
+    Return the instant so many seconds after 1970.
+
+    If Python can't show it, return the earliest or latest instant that it can show.
+    """
     try:
         return aware(datetime.fromtimestamp(seconds, UTC))
     except (OSError, OverflowError, ValueError):
@@ -73,7 +82,7 @@ def instant_of(seconds: float) -> datetime:
 
 
 def optional_instant_of(seconds: float | None) -> datetime | None:
-    """Return the instant so many seconds after 1970, if it is known."""
+    """Return the instant so many seconds after 1970; ``None`` if it is unknown."""
     return None if seconds is None else instant_of(seconds)
 
 
@@ -83,8 +92,8 @@ class Entry(JobAccount[float]):
     The record of a lock. Instants are seconds of the store's clock.
 
     ``ticks`` is the text of ``schedules.state``. ``extended_at`` is when the holder
-    extended its lease last. The instants of ``JobAccount`` are seconds since 1970,
-    whatever clock ends the leases. ``others`` are the fields of a newer version, which
+    last extended its lease. The instants of ``JobAccount`` are seconds since 1970,
+    whatever clock ends the leases. ``others`` are the fields of a newer version. They
     are written back as they were read.
     """
 
@@ -96,7 +105,7 @@ class Entry(JobAccount[float]):
     is_released: bool = False
     extended_at: float | None = None
     ticks: str = ""
-    others: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, object] = field(default_factory=dict)
 
     @classmethod
     def free(cls, now: float) -> Self:
@@ -105,7 +114,7 @@ class Entry(JobAccount[float]):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the entry of ``to_json()``; ``ValueError`` if it is none."""
+        """Return the entry of a text by ``to_json()``; ``ValueError`` for another."""
         try:
             values = json.loads(text)
             known = {name: values.pop(name) for name in ENTRY_FIELDS if name in values}
@@ -117,33 +126,33 @@ class Entry(JobAccount[float]):
         return entry
 
     def to_json(self) -> str:
-        """Return the entry as a text that other programs can read."""
+        """Return the entry as JSON, which other programs can read as well."""
         values = {name: getattr(self, name) for name in ENTRY_FIELDS}
         return json.dumps({**self.others, **values}, ensure_ascii=False)
 
     def check(self) -> None:
-        """Raise ``ValueError``, or what Python does, if a value can't be read."""
-        for name in ENTRY_FIELDS:
-            value = getattr(self, name)
-            if value is None and name in NULLABLE_FIELDS:
+        """Raise an error if a value has the wrong type or is out of range."""
+        for each in fields(self):
+            value, name = getattr(self, each.name), each.name
+            if name == "others" or (value is None and each.default is None):
                 continue
             if name in JOB_TEXT_FIELDS or name in ("locked_by", "ticks"):
-                value.encode()  # fails here, not where it is printed
+                value.encode()  # a surrogate fails here, and not when it is printed
             elif name == "usual":
                 readable_duration(value)
             else:
                 readable_number(value)
 
     def belongs_to(self, lock: Lock) -> bool:
-        """Return whether ``lock`` was acquired last, and is not released."""
+        """Return whether ``lock`` is the last acquisition, and is not released."""
         return self.locked_by == lock.locked_by and not self.is_released
 
     def has_open_run_of(self, lock: Lock) -> bool:
-        """Return whether ``lock`` was acquired last, and nobody accounted for it."""
+        """Return whether ``lock`` is the last acquisition, with an open run."""
         return self.locked_by == self.open_run == lock.locked_by
 
     def differs_only_in_its_job_from(self, other: "Entry") -> bool:
-        """Return whether they differ, but not in what decides who holds the lock."""
+        """Return whether the entries differ, and agree on who holds the lock."""
         same = {name: getattr(self, name) for name in (*JOB_FIELDS, "ticks", "others")}
         return self != other and self == replace(other, **same)
 
@@ -156,8 +165,8 @@ class Entry(JobAccount[float]):
             has_open_run=self.open_run is not None,
         )
 
-    # Each of these returns the entry that follows. ``epoch`` is what to add to an
-    # instant of the store's clock, for the seconds since 1970.
+    # Each of these methods returns the next entry. An instant of the store's clock plus
+    # ``epoch`` is the seconds since 1970.
 
     def acquired(
         self,
@@ -170,7 +179,7 @@ class Entry(JobAccount[float]):
         epoch: float,
         opens_run: bool = False,
     ) -> "Entry":
-        """Return the entry of the next acquisition, with at least this token."""
+        """Return the entry after an acquisition; its token is at least ``token``."""
         return replace(
             self.abandoned(self.lock_until + epoch, epoch),
             locked_by=locked_by,
@@ -184,10 +193,10 @@ class Entry(JobAccount[float]):
         )
 
     def abandoned(self, ended_at: float, epoch: float) -> "Entry":
-        """Return the entry when a run that is still open is accounted for."""
+        """Return the entry with its open run, if there is one, as an abandoned run."""
         if self.open_run is None:
             return self
-        # ShedLock may have acquired the lock since: then its start is not known.
+        # If ShedLock has acquired the lock since, nobody knows when the run started.
         is_holder = self.open_run == self.locked_by
         return replace(
             self,
@@ -200,13 +209,13 @@ class Entry(JobAccount[float]):
         )
 
     def released(self, now: float, until: float) -> "Entry":
-        """Return the entry of a lock that nobody needs any more, but is kept until."""
+        """Return the entry of a released lock that is kept until ``until``."""
         return replace(self, lock_until=max(now, until), is_released=True)
 
     def with_run_over(
         self, now: float, took: float, epoch: float, *, succeeded: bool
     ) -> "Entry":
-        """Return the entry when the open run has ended, after so many seconds."""
+        """Return the entry after the end of the open run, which ``took`` seconds."""
         ended_at = now + epoch
         over = replace(
             self,
@@ -227,7 +236,7 @@ class Entry(JobAccount[float]):
         )
 
     def given_back(self, lock: Lock) -> "Entry":
-        """Return the entry when the body of the open run never began."""
+        """Return the entry without the open run, whose body never began."""
         start, new = lock.configuration.start, replace(self, open_run=None)
         if lock.former_ticks is not None:
             new = replace(new, ticks=lock.former_ticks)
@@ -241,7 +250,11 @@ class Entry(JobAccount[float]):
         )
 
     def lost(self, run: str, now: float, epoch: float, *, has_ended: bool) -> "Entry":
-        """Return the entry when this run has lost its lock."""
+        """
+        Return the entry after this run has lost its lock.
+
+        ``has_ended`` says whether the body has ended as well.
+        """
         at, new = now + epoch, self
         by_others = {RunOutcome.ABANDONED, RunOutcome.LOST}
         if self.open_run == run:
@@ -249,24 +262,24 @@ class Entry(JobAccount[float]):
                 self.abandoned(at, epoch), outcome=RunOutcome.LOST.value, ended_at=None
             )
         elif self.last_run == run and self.outcome in by_others:
-            # A lost one may have ended: this may come late from another thread.
+            # A lost run may have ended: this call may come late from another thread.
             was_lost = self.outcome == RunOutcome.LOST
             ended_at = self.ended_at if was_lost else None
             new = replace(self, outcome=RunOutcome.LOST.value, ended_at=ended_at)
         if new is not self and has_ended:
             new = replace(new, ended_at=at)
-        # Only once: the end of its body is written later.
+        # The first report counts: the end of the body is written later.
         lost_at = self.lost_at if self.lost_run == run else at
         return replace(new, lost_at=lost_at, lost_run=run)
 
     def force_released(self, now: float, epoch: float) -> "Entry":
-        """Return the entry when an operator has released the lock."""
+        """Return the entry after an operator has released the lock."""
         over = self.abandoned(min(self.lock_until, now) + epoch, epoch)
-        # So the holder's own release keeps nothing.
+        # Without ``lock_at_least_until``, the holder's own release keeps nothing.
         return replace(over.released(now, now), lock_at_least_until=now)
 
     def without_request(self) -> "Entry":
-        """Return the entry when nobody asks for a run any more."""
+        """Return the entry without its request for a run."""
         return replace(self, asked_at=None, asked_by=None, asked_why=None)
 
     def job(self) -> JobState:
@@ -277,7 +290,7 @@ class Entry(JobAccount[float]):
         return JobState(**values)
 
     def last_abandoned(self) -> AbandonedRun | None:
-        """Return the last run, if somebody else accounted for it."""
+        """Return the last run if somebody else accounted for it."""
         run, ended_at = self.last_run, self.ended_at
         if self.outcome != RunOutcome.ABANDONED or run is None or ended_at is None:
             return None
@@ -288,7 +301,7 @@ class Entry(JobAccount[float]):
         """
         Return the status at ``now``, when the wall clock was ``clock``.
 
-        Raises ``ValueError`` for ticks that nobody can read.
+        Raises ``ValueError`` if the ticks can't be read.
         """
 
         def moment(seconds: float) -> datetime:
@@ -319,70 +332,73 @@ ENTRY_FIELDS = (
     *("is_released", "extended_at", "ticks"),
     *JOB_FIELDS,
 )
-NULLABLE_FIELDS = {each.name for each in fields(Entry) if each.default is None}
 
 
-class EntryLockProvider(LockProvider):
+class EntryLockProvider(LockProvider, Generic[Version, Stored]):
     """
     Keeps each lock as one ``Entry``, and changes it by compare-and-set.
 
     A store needs only ``read()``, ``write()``, ``names()`` and ``clock()``. Each may
-    raise ``LockProviderError``; ``read()`` also ``ValueError``, for a record that is no
-    ``Entry``. One that can read many records at once overrides ``read_all()`` and
-    ``parse()``.
+    raise ``LockProviderError``. ``read()`` may also raise ``ValueError``, for a record
+    that is no ``Entry``. A store that can read many records at once overrides
+    ``read_all()`` and ``parse()``.
+
+    For type checkers, ``Version`` is the type of a record's version, and ``Stored``
+    that of what ``read_all()`` finds for one lock.
     """
 
     keeps_ticks = True
 
     @abstractmethod
-    def read(self, name: str) -> Read:
-        """Return what the store has of a lock."""
+    def read(self, name: str) -> Read[Version]:
+        """Return the lock's entry, if it has one, its version, and the clock."""
 
     @abstractmethod
-    def write(self, name: str, entry: Entry, version: Any) -> bool:
+    def write(self, name: str, entry: Entry, version: Version) -> bool:
         """
-        Write the entry if that version is still the newest; return whether it was.
+        Write the entry if ``version`` is still the newest; return whether it was.
 
-        It is one step: of two callers with one version only one may get ``True``.
+        This is one step: of two callers with one version, only one may get ``True``.
         """
 
     @abstractmethod
     def names(self) -> Iterable[str]:
-        """Return the names of all locks, in whatever order."""
+        """Return the names of all locks, in any order."""
 
     @abstractmethod
     def clock(self) -> float:
-        """Return the seconds since 1970 by the one clock that all hosts ask."""
+        """Return the seconds since 1970, by the one clock that all hosts read."""
 
-    # What follows needs no override, unless the store can do it in fewer steps.
+    # No store has to override the methods below. It may, if it needs fewer steps.
 
     def wall_clock(self, now: float) -> datetime:
         """Return the instant of ``clock()`` as a ``datetime``; aware, in UTC."""
         return datetime.fromtimestamp(now, UTC)
 
-    def read_all(self, names: Collection[str] | None) -> Found:
+    def read_all(self, names: Collection[str] | None) -> Found[Stored]:
         """
-        Return the names of these locks, or of all, each with what it found there.
+        Return the names of these locks, or of all locks, each with its stored record.
 
-        ``parse()`` makes an entry of that; for ``None`` the lock is read by itself.
+        ``parse()`` makes an entry of the record. If it is ``None``, ``read()`` reads
+        that lock.
         """
         for name in self.names() if names is None else names:
             yield name, None
 
-    def parse(self, found: Any) -> Read:
-        """Return what ``read()`` does, from what ``read_all()`` found; raise as it."""
+    def parse(self, found: Stored) -> Read[Version]:
+        """Return, from what ``read_all()`` found, what ``read()`` does; raise as it."""
         raise NotImplementedError
 
-    def least_token(self, version: Any, clock: datetime) -> int:
+    def least_token(self, version: Version, clock: datetime) -> int:
         """
         Return the least token that an acquisition may have.
 
-        It also grows when the record was deleted: it is the clock in milliseconds, or a
-        number of the store that only grows.
+        It must also grow if the record was deleted. So it is the clock in milliseconds,
+        or a number of the store that only grows.
         """
         return int(clock.timestamp() * 1000)
 
-    # Each change is computed anew if somebody else wrote first.
+    # If somebody else wrote first, each change below reads again and is computed anew.
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         wanted, start = lock.configuration, lock.configuration.start
@@ -390,7 +406,7 @@ class EntryLockProvider(LockProvider):
             while True:
                 found, version, now = self.read(lock.name)
                 entry = found or Entry.free(now)
-                # Our own, if the store's answer that it had written it was lost.
+                # It is ours if the store wrote it, and its answer was lost.
                 if entry.belongs_to(lock):
                     lock.known_token = entry.fencing_token
                     lock.abandoned = entry.last_abandoned()
@@ -415,7 +431,7 @@ class EntryLockProvider(LockProvider):
                 )
                 if start.request is not None:
                     if status.job.asked_at != aware(start.request):
-                        return CONTENDED  # who has carried it out already
+                        return CONTENDED  # somebody has carried it out already
                     new = new.without_request()
                 if decision is not None:
                     lock.tick, lock.former_ticks = decision.tick, entry.ticks
@@ -456,7 +472,8 @@ class EntryLockProvider(LockProvider):
                 was_tried = True
                 epoch = self.wall_clock(now).timestamp() - now
                 took = lock.took
-                # If the clock was set back, keep it no longer than if acquired now.
+                # If the clock was set back, keep it no longer than after an acquisition
+                # now.
                 longest = now + lock.lock_at_least_for.total_seconds()
                 if lock.never_began:
                     over = entry.given_back(lock).released(now, now)
@@ -470,7 +487,7 @@ class EntryLockProvider(LockProvider):
                     return True
 
     def _release_no_run(self, lock: Lock) -> bool:
-        """Release an acquisition that has no open run, as one that was lost."""
+        """Release an acquisition without an open run, such as a lost one."""
         was_tried = lock.was_release_tried
         with self._readable(lock.name):
             while True:
@@ -576,12 +593,12 @@ class EntryLockProvider(LockProvider):
         return moment if settings.USE_TZ else timezone.make_naive(moment)
 
     def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
-        # A name that is no UTF-8 is shown as "\xff", and found only among all.
+        # A name that is not UTF-8 is shown as "\xff". Only a read of all finds it.
         is_odd = any("\\x" in name for name in query.names or ())
         found = self.read_all(None if is_odd else query.names)
         return iter(query.select(self._parsed(found)))
 
-    def _parsed(self, found: Found) -> Iterator[LockStatus]:
+    def _parsed(self, found: Found[Stored]) -> Iterator[LockStatus]:
         for name, each in found:
             try:
                 read = self.read(name) if each is None else self.parse(each)
@@ -597,7 +614,7 @@ class EntryLockProvider(LockProvider):
         except ValueError as error:
             return self._unreadable(name, error)
 
-    def _status_of(self, name: str, read: Read) -> LockStatus | None:
+    def _status_of(self, name: str, read: Read[Version]) -> LockStatus | None:
         entry, _, now = read
         return entry.status(name, now, self.wall_clock(now)) if entry else None
 

@@ -1,28 +1,39 @@
-"""How etcd is asked: the members of a cluster, and what its JSON gateway is sent."""
+"""Ask etcd: the members of a cluster, and the requests to its JSON gateway."""
 
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django_shedlock.providers.servers import Clients, shown_url
 
+if TYPE_CHECKING:
+    from etcd3gw import Etcd3Client
+    from requests import Response
 
-class MemberClients(Clients[list[Any]]):
+EtcdJson = dict[str, object]
+"""A request to the JSON gateway of etcd, or a part of one."""
+
+
+class MemberClients(Clients["list[Etcd3Client]"]):
     """Clients of etcd3gw: one for each member, all of them closed together."""
 
     @staticmethod
-    def close_client(client: list[Any]) -> None:
+    def close_client(client: "list[Etcd3Client]") -> None:
         """See Clients.close_client()."""
         for each in client:
             each.session.close()
 
 
 class Unanswered(Exception):
-    """No member has done what it was asked; if ``is_uncertain``, one may have."""
+    """
+    No member has answered a request.
+
+    With ``is_uncertain``, a member may have carried it out. Otherwise none has.
+    """
 
     is_uncertain = False
 
@@ -31,8 +42,11 @@ class Members:
     """
     The members of a cluster, which are asked in turn until one answers.
 
-    Each thread has its own client of each. The one that answered last comes first. With
-    a user they share one login, which is renewed when it is over.
+    Each thread has its own clients, one for each member. The member that answered last
+    comes first. With a user, all clients share one login, which is renewed when it has
+    ended. ``timeout`` is for a request to all members, in seconds. ``options`` are
+    those of ``etcd3gw.Etcd3Client``, and ``user`` and ``password``. Raises
+    ``ValueError`` if an endpoint or an option can't work.
     """
 
     endpoint_example = (
@@ -70,19 +84,20 @@ class Members:
             self._addresses.append({"protocol": parts.scheme, **address})
         self.clients: MemberClients = MemberClients(self.connect, for_each_thread=True)
 
-    def connect(self) -> list[Any]:
-        """Return new clients; an error, such as ``TypeError``, if there can't be."""
+    def connect(self) -> "list[Etcd3Client]":
+        """Return new clients. Raises ``TypeError``, for example, for a wrong option."""
         from etcd3gw import Etcd3Client
 
         clients = [Etcd3Client(**each, **self.options) for each in self._addresses]
         for client in clients:
-            # No variable replaces our certificates, diverts a request or logs in.
+            # Environment variables must not replace certificates, divert requests or
+            # log in.
             client.session.trust_env = False
         return clients
 
-    def ask(self, path: str, request: dict[str, Any]) -> tuple[Any, float]:
+    def ask(self, path: str, request: EtcdJson) -> tuple[Any, float]:
         """
-        Return the first member's answer, and its clock: seconds since 1970.
+        Return the first answer of a member, and its clock as seconds since 1970.
 
         Raises ``Unanswered``, caused by the error of the member that was asked last.
         """
@@ -92,15 +107,15 @@ class Members:
         from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
         for client in clients:
-            seen: list[Any] = []
+            seen: list[Response] = []
             try:
                 answer = self._post(client, path, request, seen)
             except (Etcd3Exception, OSError) as error:
-                # Its context is an error of requests, which holds one of urllib3.
+                # The context of the error is one of requests, which holds urllib3's.
                 causes = getattr(error.__context__, "args", ()) or (None,)
                 reason = getattr(causes[0], "reason", None)
                 is_unsent = isinstance(reason, ConnectTimeoutError | NewConnectionError)
-                # A certificate that is no file stops requests before.
+                # If a certificate is no file, requests fails before it connects.
                 is_unsent |= not isinstance(error, Etcd3Exception | RequestException)
                 is_refused = seen and _is_refusal(seen[-1])
                 is_uncertain = is_uncertain or not (is_unsent or is_refused)
@@ -108,7 +123,7 @@ class Members:
             else:
                 clients.remove(client)
                 clients.insert(0, client)
-                # It says the second, and this host's clock only where in it.
+                # The answer has the second. This host's clock is only used within it.
                 date = seen[-1].headers["Date"]
                 second = parsedate_to_datetime(date).timestamp()
                 return answer, min(max(time.time(), second), second + 1)
@@ -117,15 +132,19 @@ class Members:
         raise failure from last
 
     def _post(
-        self, client: Any, path: str, request: dict[str, Any], seen: list[Any]
+        self,
+        client: "Etcd3Client",
+        path: str,
+        request: EtcdJson,
+        seen: "list[Response]",
     ) -> Any:
-        """Return the answer of one member; what it sends is added to ``seen``."""
+        """Return the answer of one member; add each of its responses to ``seen``."""
         from etcd3gw.exceptions import Etcd3Exception
 
-        def note(response: Any, **_: Any) -> None:
+        def note(response: "Response", **_: object) -> None:
             seen.append(response)
 
-        def post(path: str, request: dict[str, Any], token: str) -> Any:
+        def post(path: str, request: EtcdJson, token: str) -> Any:
             url = f"{client.base_url}/v3/{path}"
             headers = {"Authorization": token or None}
             hooks = {"response": note}
@@ -134,7 +153,7 @@ class Members:
         if self._token or not self._login["name"]:
             try:
                 return post(path, request, self._token)
-            except Etcd3Exception:  # the login may be over, or older than its user
+            except Etcd3Exception:  # the login may have ended, or predate its user
                 if not self._token or not seen or not _is_refusal(seen[-1]):
                     raise
         self._token = post("auth/authenticate", self._login, "")["token"]
@@ -143,35 +162,35 @@ class Members:
 
 @dataclass(frozen=True)
 class Known:
-    """A key as etcd has it; ``revision`` is 0 if there is none."""
+    """What etcd has for a key; ``revision`` is 0 if it has nothing."""
 
     value: bytes = b""
     revision: int = 0
     lease: int = 0
 
 
-def read_key(key: bytes, *, is_prefix: bool = False) -> dict[str, Any]:
-    """Return the step that reads a key, or all keys that begin so, in their order."""
+def read_key(key: bytes, *, is_prefix: bool = False) -> EtcdJson:
+    """Return the step that reads a key, or in their order all keys with a prefix."""
     wanted = {"key": _text(key)}
     if is_prefix:
-        # All keys up to the prefix with its last byte one higher begin with it.
+        # The range ends before the prefix whose last byte is one higher.
         wanted["range_end"] = _text(key[:-1] + bytes([key[-1] + 1]))
     return {"request_range": wanted}
 
 
-def put_key(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
-    """Return the step that writes a key, which ends with the lease, if one is given."""
+def put_key(key: bytes, value: bytes, lease: int = 0) -> EtcdJson:
+    """Return the step that writes a key; with a lease, etcd deletes it at its end."""
     pair = {"key": _text(key), "value": _text(value), "lease": str(lease)}
     return {"request_put": pair}
 
 
-def delete_key(key: bytes) -> dict[str, Any]:
+def delete_key(key: bytes) -> EtcdJson:
     """Return the step that deletes a key."""
     return {"request_delete_range": {"key": _text(key)}}
 
 
-def unchanged(key: bytes, revision: int) -> dict[str, Any]:
-    """Return the condition that a key is as it was at this revision."""
+def unchanged(key: bytes, revision: int) -> EtcdJson:
+    """Return the condition that a key has not changed since this revision."""
     condition = {"target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
     return {"key": _text(key), **condition}
 
@@ -189,8 +208,8 @@ def answers(result: dict[str, Any]) -> dict[bytes, Known]:
     }
 
 
-def _is_refusal(response: Any) -> bool:
-    # What etcd did not do: other errors may come after it was done.
+def _is_refusal(response: "Response") -> bool:
+    # After these statuses etcd has done nothing. After others it may have.
     return response.status_code in {400, 401, 403}
 
 

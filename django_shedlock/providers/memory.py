@@ -2,34 +2,43 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Never
 
 from django_shedlock.clocks import host_now, uptime
 from django_shedlock.mutexes import Mutex, renewed_in_child
-from django_shedlock.providers.entries import Entry, EntryLockProvider
+from django_shedlock.providers.entries import Entry, EntryLockProvider, Read
 
 
-class MemoryLockProvider(EntryLockProvider):
+class MemoryLockProvider(EntryLockProvider[Entry | None, Never]):
     """
-    Excludes the threads and tasks of one process, by its host's ``uptime()``.
+    Keeps the locks of one process in its memory, by its host's ``uptime()``.
 
-    Other processes have their own locks, so it guards nothing between pods. A forked
-    child begins with none. Ticks are chosen by its wall clock.
+    It excludes threads and tasks. Each other process has its own locks, so it guards
+    nothing between pods. A forked child begins without locks. The host's wall clock
+    chooses the ticks.
     """
 
     is_shared = False
 
-    def __init__(self, alias: str, **options: Any):
-        super().__init__(alias, **options)
+    def __init__(
+        self,
+        alias: str,
+        *,
+        keep_alive: bool = False,
+        history_database: str | None = None,
+    ):
+        super().__init__(
+            alias, keep_alive=keep_alive, history_database=history_database
+        )
         self.forget()
         renewed_in_child(self)
 
     def forget(self) -> None:
-        """Forget the locks: a forked child is another process, and has its own."""
+        """Forget the locks: a forked child is another process with its own locks."""
         self._entries: dict[str, Entry] = {}
         self._mutex = Mutex()
 
-    def read(self, name: str) -> tuple[Entry | None, Entry | None, float]:
+    def read(self, name: str) -> Read[Entry | None]:
         """See EntryLockProvider.read(). The entry is its own version."""
         entry = self._entries.get(name)
         return entry, entry, self.clock()
@@ -46,7 +55,7 @@ class MemoryLockProvider(EntryLockProvider):
             return list(self._entries)
 
     def clock(self) -> float:
-        """Return the seconds of the clock that ends its leases."""
+        """Return the seconds of the clock that ends the leases."""
         return uptime()
 
     def wall_clock(self, now: float) -> datetime:

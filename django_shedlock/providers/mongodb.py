@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from django_shedlock.durations import Duration, option_duration
@@ -13,7 +13,6 @@ from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import mongodb_documents as documents
 from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Found, Read
-from django_shedlock.providers.mongodb_documents import Document
 from django_shedlock.providers.servers import (
     Clients,
     ServerLockProvider,
@@ -22,24 +21,27 @@ from django_shedlock.providers.servers import (
 )
 from django_shedlock.schedules.state import Trigger
 
+if TYPE_CHECKING:
+    from pymongo.collection import Collection as MongoCollection
 
-class CollectionClients(Clients[Any]):
+
+class CollectionClients(Clients["MongoCollection[documents.Document]"]):
     """Collections of PyMongo, each with a client of its own."""
 
     @staticmethod
-    def close_client(client: Any) -> None:
+    def close_client(client: "MongoCollection[documents.Document]") -> None:
         """See Clients.close_client()."""
         client.database.client.close()
 
 
-class MongoLockProvider(ServerLockProvider):
+class MongoLockProvider(ServerLockProvider[documents.Document, documents.Document]):
     """
     Keeps each lock as a document in MongoDB, by the server's clock.
 
-    ``url`` names the servers. ``database`` is by default that of the URL, or
-    ``shedlock``; ``collection`` that of ShedLock for Java, which may share it. The
-    majority of a replica set confirms each change. An operation fails after
-    ``timeout``. Other options are those of ``pymongo.MongoClient``.
+    ``url`` names the servers. ``database`` is by default that of the URL, or else
+    ``shedlock``. ``collection`` is by default that of ShedLock for Java, with which it
+    can be shared. The majority of a replica set confirms each change. An operation
+    fails after ``timeout``. Other options are those of ``pymongo.MongoClient``.
     """
 
     shortest_lease: timedelta = timedelta(milliseconds=1)
@@ -64,7 +66,7 @@ class MongoLockProvider(ServerLockProvider):
         self._options = {
             "timeoutMS": limit,
             **self.client_options,
-            # So one foreign document does not spoil the whole of an answer.
+            # With these, PyMongo reads the other documents even if one is foreign.
             "tz_aware": True,
             "datetime_conversion": "DATETIME_AUTO",
             "unicode_decode_error_handler": "replace",
@@ -72,12 +74,12 @@ class MongoLockProvider(ServerLockProvider):
         self.clients: CollectionClients = CollectionClients(self._connect)
 
     @property
-    def collection(self) -> Any:
-        """The collection, by the client of this process."""
+    def collection(self) -> "MongoCollection[documents.Document]":
+        """The collection, with the client of this process."""
         return self.clients.get()
 
     def acquire(self, lock: Lock) -> LockHolder | None:
-        """See LockProvider.acquire(). It is one operation, and one for a held lock."""
+        """See LockProvider.acquire(). It is one operation; two if the lock is held."""
         schedule, start = lock.configuration.schedule, lock.configuration.start
         is_by_operator = start.trigger is Trigger.OPERATOR or start.request is not None
         if schedule is not None or is_by_operator:
@@ -91,7 +93,7 @@ class MongoLockProvider(ServerLockProvider):
             except DuplicateKeyError:  # somebody inserted it in the same instant
                 found = self._find_and_update(which, pipeline)
         is_ours = found is not None and found.get("lockedBy") == lock.locked_by
-        if not is_ours or found["isReleased"]:
+        if found is None or not is_ours or found["isReleased"]:
             return super().acquire(lock)
         lock.known_token = int(found["fencingToken"])
         lock.abandoned = documents.abandoned_run(found)
@@ -100,7 +102,7 @@ class MongoLockProvider(ServerLockProvider):
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
         """See LockProvider.extend(). It is one operation."""
         ends, *kept = map(documents.after, durations)
-        new: Document = {
+        new: documents.Document = {
             "lockUntil": {"$max": ["$lockUntil", ends]},
             "extendedAt": "$$NOW",
             "changes": documents.next_change(),
@@ -113,7 +115,7 @@ class MongoLockProvider(ServerLockProvider):
             return self._find_and_update(which, [{"$set": new}]) is not None
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        """See LockProvider.release(). The success of a tick is one operation more."""
+        """See LockProvider.release(). For a tick's success it is one operation more."""
         is_again, has_tick = lock.was_release_tried, succeeded and lock.tick is not None
         if is_again or has_tick or not lock.ends_run:
             return super().release(lock, succeeded=succeeded)
@@ -125,9 +127,9 @@ class MongoLockProvider(ServerLockProvider):
         with self.asking("release", lock.name):
             return self._find_and_update(which, pipeline) is not None
 
-    def read(self, name: str) -> Read:
+    def read(self, name: str) -> Read[documents.Document]:
         """
-        See EntryLockProvider.read(). It is one operation, on the primary.
+        See EntryLockProvider.read(). It is one operation on the primary.
 
         The version is the document.
         """
@@ -137,15 +139,13 @@ class MongoLockProvider(ServerLockProvider):
             return None, {}, self.clock()
         return documents.parse(*found)
 
-    def write(self, name: str, entry: Entry, version: Document) -> bool:
+    def write(self, name: str, entry: Entry, version: documents.Document) -> bool:
         from pymongo.errors import DuplicateKeyError
 
         fields = documents.to_document(entry, version)
         with self.asking("change", name):
             if version:
-                seen = {
-                    field: version.get(field) for field in documents.COMPARED_FIELDS
-                }
+                seen = {each: version.get(each) for each in documents.COMPARED_FIELDS}
                 which = {"_id": name, **seen}
                 updated = self.collection.update_one(which, {"$set": fields})
                 return bool(updated.matched_count)
@@ -162,13 +162,13 @@ class MongoLockProvider(ServerLockProvider):
             hello = database.command("hello", codec_options=database.codec_options)
             return documents.seconds_of(hello["localTime"])
 
-    def read_all(self, names: Collection[str] | None) -> Found:
+    def read_all(self, names: Collection[str] | None) -> Found[documents.Document]:
         """See EntryLockProvider.read_all(). It is one query."""
         with self.asking("list", None):
             found = self._read({} if names is None else {"_id": {"$in": list(names)}})
         return [(str(each["_id"]), each) for each in found]
 
-    def parse(self, found: Document) -> Read:
+    def parse(self, found: documents.Document) -> Read[documents.Document]:
         """See EntryLockProvider.parse()."""
         return documents.parse(found)
 
@@ -176,7 +176,7 @@ class MongoLockProvider(ServerLockProvider):
         return f"its document {name!r} in MongoDB"
 
     def place(self) -> Place | None:
-        with suppress(Exception):  # check() reports what is wrong with the options
+        with suppress(Exception):  # check() reports wrong options
             address = self._address()
             text = f"one MongoDB, in {'.'.join(address[-2:])}"
             return Place(("mongodb", *address), text)
@@ -184,7 +184,7 @@ class MongoLockProvider(ServerLockProvider):
 
     def try_options(self) -> None:
         self._address()
-        if self._is_srv:  # for that, PyMongo may ask the name server
+        if self._is_srv:  # to make a client, PyMongo may ask the name server
             of_url = dict(parse_qsl(urlsplit(self._url).query))
             options = {**of_url, **self._options}
             check_files(options, ("tlsCAFile", "tlsCertificateKeyFile"))
@@ -194,13 +194,11 @@ class MongoLockProvider(ServerLockProvider):
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         from pymongo import errors
 
-        if isinstance(
-            error, OSError
-        ):  # PyMongo does not catch it if it can't read a file
+        if isinstance(error, OSError):  # PyMongo could not read a file
             return described(error), False
         if not isinstance(error, errors.PyMongoError):
             return None
-        # What PyMongo knows of each server fills a page.
+        # After these words, PyMongo fills a page with what it knows of each server.
         text = described(error).partition(", Timeout:")[0].partition(", full error:")[0]
         is_sent = not isinstance(error, errors.ServerSelectionTimeoutError)
         lost = (errors.ConnectionFailure, errors.WriteConcernError)
@@ -208,8 +206,12 @@ class MongoLockProvider(ServerLockProvider):
         return text, is_sent and is_lost
 
     def _find_and_update(
-        self, which: Document, pipeline: list[Document], *, upsert: bool = False
-    ) -> Any:
+        self,
+        which: documents.Document,
+        pipeline: list[documents.Document],
+        *,
+        upsert: bool = False,
+    ) -> documents.Document | None:
         from pymongo import ReturnDocument
 
         fields = ["lockedBy", "isReleased", "fencingToken"]
@@ -222,22 +224,23 @@ class MongoLockProvider(ServerLockProvider):
             return_document=ReturnDocument.AFTER,
         )
 
-    def _read(self, which: Document) -> list[Document]:
+    def _read(self, which: documents.Document) -> list[documents.Document]:
         stages = [{"$match": which}, {"$sort": {"_id": 1}}]
-        projected = [*stages, {"$project": documents.READ_FIELDS}]
+        projected = [*stages, {"$project": documents.projection()}]
         return list(self.collection.aggregate(projected))
 
-    def _connect(self) -> Any:
+    def _connect(self) -> "MongoCollection[documents.Document]":
         from pymongo import MongoClient, ReadPreference, WriteConcern
         from pymongo.read_concern import ReadConcern
 
-        client: Any = MongoClient(self._url, connect=False, **self._options)
+        client: MongoClient[documents.Document]
+        client = MongoClient(self._url, connect=False, **self._options)
         if self._database is None:
             database = client.get_default_database(default="shedlock")
         else:
             database = client[self._database]
-        # Whatever the URL says: the primary has the newest, and what decides is a
-        # conditional write that a majority confirms.
+        # These hold whatever the URL says. The primary has the newest documents, and a
+        # conditional write decides, which a majority confirms.
         return database.get_collection(
             self._name,
             read_preference=ReadPreference.PRIMARY,

@@ -1,13 +1,12 @@
 """
-The documents of locks: what MongoDB is sent to change one, and what it keeps.
+The documents of locks in MongoDB, and the pipelines that change them.
 
 ShedLock for Java has the fields ``_id``, ``lockUntil``, ``lockedAt`` and ``lockedBy``,
-and leaves the others as they are. So most of these count only while ``acquiredBy`` is
-``lockedBy``. Those of ``JobState`` always count; they have its names in camel case.
-Dates have milliseconds.
+and leaves all others as they are. So most of the others count only while ``acquiredBy``
+is ``lockedBy``. The fields of ``JobState`` always count. They have its names in camel
+case. Dates have milliseconds.
 """
 
-import time
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any
@@ -27,6 +26,7 @@ from django_shedlock.providers.entries import (
 )
 
 Document = dict[str, Any]
+"""A document, or a part of an operation, as PyMongo takes and returns it."""
 
 
 def _in_camel_case(name: str) -> str:
@@ -34,18 +34,22 @@ def _in_camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-DOCUMENT_NAMES = {name: _in_camel_case(name) for name in JOB_FIELDS}
-"""The fields of ``JobAccount``, with their names in a document."""
+JOB_DOCUMENT_FIELDS = {name: _in_camel_case(name) for name in JOB_FIELDS}
+"""The names in a document of the fields of ``JobAccount``."""
+# These tell any two versions of a document apart. Each of our changes counts in
+# ``changes``, and each of Java's changes another of these fields.
 COMPARED_FIELDS = ("lockUntil", "lockedAt", "lockedBy", "changes")
-"""Each change of ours counts in ``changes``; each of Java's changes another field."""
-READ_FIELDS: Document = {
-    **dict.fromkeys(COMPARED_FIELDS, 1),
-    **dict.fromkeys(("acquiredBy", "atLeastUntil", "extendedAt"), 1),
-    **dict.fromkeys(("fencingToken", "isReleased", "ticks"), 1),
-    **dict.fromkeys(DOCUMENT_NAMES.values(), 1),
-    "now": "$$NOW",
-}
-"""The projection of what is read: the fields of a document, and the server's clock."""
+
+
+def projection() -> Document:
+    """Return what to read: the fields of a document, and the server's clock."""
+    names = (
+        *COMPARED_FIELDS,
+        *("acquiredBy", "atLeastUntil", "extendedAt"),
+        *("fencingToken", "isReleased", "ticks"),
+        *JOB_DOCUMENT_FIELDS.values(),
+    )
+    return {**dict.fromkeys(names, 1), "now": "$$NOW"}
 
 
 def acquiring(lock: Lock) -> list[Document]:
@@ -66,10 +70,10 @@ def acquiring(lock: Lock) -> list[Document]:
         "isReleased": False,
         "changes": next_change(),
     }
-    # A date that is no date is not free: it is reported.
+    # If ``lockUntil`` is no date, the lock is not free, and a reader reports the error.
     is_free = {"$lte": [{"$ifNull": ["$lockUntil", "$$NOW"]}, "$$NOW"]}
     is_date = {"$in": [{"$type": "$lockUntil"}, ["date", "missing", "null"]]}
-    # Our own, if an answer was lost, is not acquired again.
+    # If an answer was lost, a lock that is ours already is not acquired again.
     is_new = {"$ne": [known("lockedBy"), ours]}
     acquired = {"$mergeObjects": ["$$ROOT", new]}
     free = {"$and": [is_date, is_free, is_new]}
@@ -79,7 +83,7 @@ def acquiring(lock: Lock) -> list[Document]:
 def _abandoning() -> Document:
     """Return the fields that account for a run that is still open, if there is one."""
     is_open = {"$ne": [known("openRun"), None]}
-    # Java may have acquired the lock since: then its start is not known.
+    # If Java has acquired the lock since, nobody knows when the run started.
     is_holder = {"$eq": [known("openRun"), known("lockedBy")]}
     began = {"$cond": [is_holder, "$lockedAt", None]}
     abandoned = RunOutcome.ABANDONED.value
@@ -93,7 +97,7 @@ def _abandoning() -> Document:
 
 
 def abandoned_run(document: Document) -> AbandonedRun | None:
-    """Return the last run, if somebody else accounted for it."""
+    """Return the last run if somebody else accounted for it."""
     if document.get("outcome") != RunOutcome.ABANDONED:
         return None
     started_at = optional_instant_of(_optional_seconds(document.get("startedAt")))
@@ -103,7 +107,7 @@ def abandoned_run(document: Document) -> AbandonedRun | None:
 
 def releasing(lock: Lock, *, succeeded: bool) -> list[Document]:
     """Return the pipeline that releases the lock, and accounts for its run."""
-    # If the clock was set back, keep it no longer than if it were acquired now.
+    # If the clock was set back, keep the lock no longer than after an acquisition now.
     kept = {"$min": ["$atLeastUntil", after(lock.lock_at_least_for)]}
     new: Document = {
         "lockUntil": {"$max": ["$$NOW", kept]},
@@ -117,16 +121,15 @@ def releasing(lock: Lock, *, succeeded: bool) -> list[Document]:
         "changes": next_change(),
     }
     if succeeded:
-        took = time.monotonic() - lock.began
         new["outcome"] = RunOutcome.SUCCEEDED.value
         new["failures"] = 0
         new["succeededAt"] = "$$NOW"
-        new["usual"] = _next_usual(took)
+        new["usual"] = _next_usual(lock.took)
     return [{"$set": new}]
 
 
 def _next_usual(took: float) -> Document:
-    """Return the duration of ``next_usual()``."""
+    """Return what computes ``next_usual()`` on the server."""
     at_most = {"$add": [{"$multiply": ["$usual", 2]}, 15]}
     counted = {"$min": [at_most, {"$max": [{"$multiply": ["$usual", 0.75]}, took]}]}
     old, new = {"$multiply": ["$usual", 0.75]}, {"$multiply": [counted, 0.25]}
@@ -135,12 +138,12 @@ def _next_usual(took: float) -> Document:
 
 
 def next_change() -> Document:
-    """Return the number of the next change."""
+    """Return what computes the number of the next change on the server."""
     return {"$add": [{"$ifNull": ["$changes", 0]}, 1]}
 
 
-def known(field: str, otherwise: Any = None) -> Document:
-    """Return the value of a field, which may be missing."""
+def known(field: str, otherwise: object = None) -> Document:
+    """Return what reads a field on the server; ``otherwise`` replaces a missing one."""
     return {"$ifNull": [f"${field}", otherwise]}
 
 
@@ -160,16 +163,20 @@ def to_document(entry: Entry, before: Document) -> Document:
         "changes": (before.get("changes") or 0) + 1,
         **{
             field: _job_value(name, getattr(entry, name))
-            for name, field in DOCUMENT_NAMES.items()
+            for name, field in JOB_DOCUMENT_FIELDS.items()
         },
     }
 
 
-def parse(document: Document) -> Read:
-    """Return the entry of a document, itself, and the clock; or ``ValueError``."""
+def parse(document: Document) -> Read[Document]:
+    """
+    Return the entry of a document, the document itself, and the server's clock.
+
+    Raises ``ValueError`` if it is no document of a lock.
+    """
     now, name = seconds_of(document["now"]), document["_id"]
     job: dict[str, Any] = {
-        name: document.get(field) for name, field in DOCUMENT_NAMES.items()
+        name: document.get(field) for name, field in JOB_DOCUMENT_FIELDS.items()
     }
     job["failures"] = job["failures"] or 0
     if not isinstance(name, str) or "\ufffd" in name:
@@ -186,13 +193,13 @@ def parse(document: Document) -> Read:
             lock_until=lease_end,
             lock_at_least_until=seconds_of(at_least),
             fencing_token=document.get("fencingToken", 0),
-            # Java writes an end, not whether it is that of the lease or of the job.
+            # Java writes one end, whether it is that of the lease or of the job.
             is_released=document["isReleased"] if is_ours else lease_end <= now,
             extended_at=None if heartbeat is None else seconds_of(heartbeat),
             ticks=document.get("ticks", ""),
             **job,
         )
-        # It has the same types as one that was read as JSON.
+        # Its values get the types that they have in an entry read as JSON.
         return Entry.from_json(entry.to_json()), document, now
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{document!r} is no document of a lock: {error}") from error
@@ -200,7 +207,7 @@ def parse(document: Document) -> Read:
 
 def seconds_of(date: Any) -> float:
     """Return the seconds since 1970 of a date of MongoDB, or of a ``Timestamp``."""
-    # Java writes that by its DbTimeMongoLockProvider.
+    # Java's DbTimeMongoLockProvider writes a ``Timestamp``.
     moment = date.as_datetime() if hasattr(date, "inc") else date
     return float(moment.timestamp())
 
@@ -209,21 +216,21 @@ def _optional_seconds(date: Any) -> float | None:
     return None if date is None else seconds_of(date)
 
 
-def _job_value(name: str, value: Any) -> Any:
+def _job_value(name: str, value: Any) -> object:
     return _date(value) if name in JOB_INSTANT_FIELDS and value is not None else value
 
 
 def _is_ours(document: Document) -> bool:
-    # Java's name is the same for all locks of a host, ours for no two acquisitions.
+    # All locks of a host have the same ``lockedBy`` of Java. Ours is always another.
     return document.get("acquiredBy") == document.get("lockedBy")
 
 
 def after(time: timedelta) -> Document:
-    """Return the instant so long from now, by the server's clock."""
+    """Return what computes on the server the instant that is so long from now."""
     return {"$add": ["$$NOW", ceil(time / timedelta(milliseconds=1))]}
 
 
 def _date(moment: float) -> datetime:
-    # Never a lease that is shorter than it was promised.
+    # Round up, so that no lease is shorter than promised.
     milliseconds = ceil(round(moment * 1000, 2))
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)

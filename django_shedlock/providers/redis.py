@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from django.core.checks import CheckMessage
 
@@ -17,23 +17,31 @@ from django_shedlock.providers.base import Place
 from django_shedlock.providers.entries import Entry, Found, Read
 from django_shedlock.providers.servers import ServerLockProvider, check_files
 
-READ_BATCH_SIZE = 500
+
+class ListedHash(NamedTuple):
+    """What ``read_all()`` finds for a lock; ``name`` may be no UTF-8."""
+
+    values: dict[bytes, bytes] | Exception
+    clock: float
+    name: bytes
 
 
-class RedisLockProvider(ServerLockProvider):
+class RedisLockProvider(ServerLockProvider[str, ListedHash]):
     """
     Keeps each lock as a hash in Redis or Valkey, by the server's clock.
 
-    A script acquires a lock in one round trip, and another one releases it. ``url``
-    names a server, ``redis+sentinel://HOST,HOST/SERVICE`` its master, and
-    ``redis+cluster://HOST,HOST`` a cluster. ``prefix`` begins each key. A record stays
-    for ``retention`` after its lease; one with a schedule stays. With ``wait_replicas``
-    a lock is acquired once so many replicas have it, else within ``wait_timeout`` the
-    acquisition fails. Other options are those of redis-py, as ``socket_timeout``.
+    A script acquires a lock in one round trip, and another script releases it. ``url``
+    names a server, ``redis+sentinel://HOST,HOST/SERVICE`` names the master that
+    Sentinel knows, and ``redis+cluster://HOST,HOST`` names a cluster. Each key begins
+    with ``prefix``. A record stays for ``retention`` after its lease; with a schedule
+    it stays forever. With ``wait_replicas``, an acquisition succeeds once so many
+    replicas have it, and fails if that takes longer than ``wait_timeout``. Other
+    options are those of redis-py, such as ``socket_timeout``.
 
     A fail-over of the server can lose a lock.
     """
 
+    read_batch_size: ClassVar[int] = 500
     store: str = "Redis"
     library: str = "redis-py"
     extra: str = "redis"
@@ -65,8 +73,8 @@ class RedisLockProvider(ServerLockProvider):
             if lock.configuration.schedule is not None:
                 return super().acquire(lock)
             with self.asking("acquire", lock.name):
-                request = lock.name, *records.acquiring(lock)
-                answer = self.server.run(*request, is_confirmed=True)
+                call = records.acquiring(lock)
+                answer = self.server.run(lock.name, call, is_confirmed=True)
         except LockProviderError as error:
             if isinstance(error.__cause__, redis_server.Unconfirmed):
                 lock.never_began = True
@@ -77,8 +85,8 @@ class RedisLockProvider(ServerLockProvider):
 
     def extend(self, lock: Lock, *durations: timedelta) -> bool:
         with self.asking("extend", lock.name):
-            request = records.extending(lock, *durations)
-            return bool(self.server.run(lock.name, *request, is_confirmed=True))
+            call = records.extending(lock, *durations)
+            return bool(self.server.run(lock.name, call, is_confirmed=True))
 
     def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
         """See LockProvider.release(). A change of a tick is one round trip more."""
@@ -86,46 +94,45 @@ class RedisLockProvider(ServerLockProvider):
         if changes_ticks or not lock.ends_run:
             return super().release(lock, succeeded=succeeded)
         with self.asking("release", lock.name):
-            request = records.releasing(lock, succeeded=succeeded)
-            return bool(self.server.run(lock.name, *request))
+            call = records.releasing(lock, succeeded=succeeded)
+            return bool(self.server.run(lock.name, call))
 
-    def read(self, name: str) -> Read:
+    def read(self, name: str) -> Read[str]:
         """See EntryLockProvider.read(). The version is the mark of the last change."""
         with self.asking("read", name):
-            now, found = self.server.run(name, records.Script.READ)
+            now, found = self.server.run(name, records.ScriptCall(records.Script.READ))
         if isinstance(found, list):
             found = dict(zip(found[::2], found[1::2], strict=True))
         return records.parse(found, now / 1e6)
 
     def write(self, name: str, entry: Entry, version: str) -> bool:
         with self.asking("change", name):
-            request = name, *records.writing(entry, version)
-            is_confirmed = not entry.is_released  # a lost one only keeps it longer
-            return bool(self.server.run(*request, is_confirmed=is_confirmed))
+            call = records.writing(entry, version)
+            # If a release is lost, the lock is only kept longer.
+            is_confirmed = not entry.is_released
+            return bool(self.server.run(name, call, is_confirmed=is_confirmed))
 
     def lease_of(self, lock: Lock) -> LockStatus | None:
-        """See LockProvider.lease_of(). With ``wait_replicas`` they all have it."""
+        """See LockProvider.lease_of(). With ``wait_replicas``, so many confirm it."""
         if not self.server.replicas:
             return self.status(lock.name)
         try:
             entry, mark, now = self.read(lock.name)
-            # Another mark, so it changes nothing, and fails if somebody has.
-            request = lock.name, records.Script.WRITE, mark, "another"
+            # If the record still has this mark, the script writes the mark again, and
+            # the replicas confirm it. Otherwise the script changes nothing.
+            call = records.ScriptCall(records.Script.WRITE, (mark, "another"))
             with self.asking("confirm", lock.name):
-                is_same = self.server.run(*request, is_confirmed=True)
-            read = entry if is_same else None, mark, now
-            return self._status_of(lock.name, read)
+                is_same = self.server.run(lock.name, call, is_confirmed=True)
+            return self._status_of(lock.name, (entry if is_same else None, mark, now))
         except ValueError as error:
             return self._unreadable(lock.name, error)
 
     def names(self) -> Iterable[str]:
-        """See EntryLockProvider.names(). What is no UTF-8 is escaped as surrogates."""
-        pattern = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
-        begin = len(self.prefix.encode()) + 1
+        """See EntryLockProvider.names(). Surrogates escape what is no UTF-8."""
+        escaped = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
+        pattern, begin = f"{escaped}{{*}}", len(self.prefix.encode()) + 1
         with self.asking("list", None):
-            keys = self.server.clients.get().scan_iter(
-                f"{pattern}{{*}}", READ_BATCH_SIZE
-            )
+            keys = self.server.clients.get().scan_iter(pattern, self.read_batch_size)
             return {key[begin:-1].decode(errors="surrogateescape") for key in keys}
 
     def clock(self) -> float:
@@ -134,11 +141,11 @@ class RedisLockProvider(ServerLockProvider):
             seconds, rest = self.server.clients.get().time()
             return int(seconds) + int(rest) / 1e6
 
-    def read_all(self, names: Collection[str] | None) -> Found:
-        """See EntryLockProvider.read_all(). Each batch is one round trip."""
+    def read_all(self, names: Collection[str] | None) -> Found[ListedHash]:
+        """See EntryLockProvider.read_all(). It reads each batch in one round trip."""
         ordered = sorted(self.names() if names is None else names)
-        for start in range(0, len(ordered), READ_BATCH_SIZE):
-            batch, now = ordered[start : start + READ_BATCH_SIZE], self.clock()
+        for start in range(0, len(ordered), self.read_batch_size):
+            batch, now = ordered[start : start + self.read_batch_size], self.clock()
             with self.asking("read", None):
                 with self.server.clients.get().pipeline(transaction=False) as pipeline:
                     for name in batch:
@@ -150,25 +157,24 @@ class RedisLockProvider(ServerLockProvider):
             for name, found in zip(batch, hashes, strict=True):
                 raw = name.encode(errors="surrogateescape")
                 shown = raw.decode(errors="backslashreplace")
-                yield shown, (found, now, raw)
+                yield shown, ListedHash(found, now, raw)
 
-    def parse(self, found: Any) -> Read:
+    def parse(self, found: ListedHash) -> Read[str]:
         """See EntryLockProvider.parse()."""
-        values, now, name = found
-        name.decode()  # raises ValueError if it is no UTF-8
-        return records.parse(values, now)
+        found.name.decode()  # raises ValueError if it is no UTF-8
+        return records.parse(found.values, found.clock)
 
     def record_of(self, name: str) -> str:
         return f"its key {self.server.key(name).decode()!r} in Redis"
 
     def place(self) -> Place | None:
-        with suppress(Exception):  # check() reports what is wrong with the options
+        with suppress(Exception):  # check() reports wrong options
             text = f"one Redis server, with the prefix {self.prefix!r}"
             return Place(("redis", *self.server.place(), self.prefix), text)
         return None
 
     def try_options(self) -> None:
-        if self.server.kind != "cluster":  # whose client asks at once
+        if self.server.kind != "cluster":  # its client would connect at once
             pool = self.server.clients.get().connection_pool
             pool.make_connection()
             files = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -188,7 +194,7 @@ class RedisLockProvider(ServerLockProvider):
         return text + _advice(text), was_sent and isinstance(error, lost)
 
     def check_store(self, databases: Sequence[str]) -> list[CheckMessage]:
-        """See LockProvider.check_store(). It also asks who may lose keys."""
+        """See LockProvider.check_store(). It also warns of servers that lose keys."""
         wrong = super().check_store(databases)
         where = f"SHEDLOCK_PROVIDERS[{self.alias!r}]"
         return wrong or list(self.server.warnings(where))

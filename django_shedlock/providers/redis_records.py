@@ -1,21 +1,20 @@
 """
 The record of a lock in Redis, and the scripts that change and read it.
 
-A lock is a hash: ``by``, ``at``, ``until``, ``least``, ``extended`` and ``token`` are
-whole microseconds or numbers, ``released`` is 0 or 1, ``ticks`` a text, and ``rev`` is
-the mark of the change that wrote it. A client that asks again after a lost reply has
-the same mark, and the answer is that it is done. The other fields have the names of
-``JobAccount``: instants are whole microseconds, ``usual`` is in seconds, and what is
-empty or missing is not known. A field of a newer version stays. Each script is one
-step.
+A lock is a hash. ``by`` is the holder. ``at``, ``until``, ``least`` and ``extended``
+are whole microseconds since 1970, ``token`` is a whole number, ``released`` is 0 or 1,
+and ``ticks`` is a text. ``rev`` is the mark of the change that wrote the record. If a
+client repeats a request after a lost reply, it sends the same mark, and the script
+answers that the change is done. The other fields have the names of ``JobAccount``:
+instants are whole microseconds, ``usual`` is in seconds, and an empty or missing field
+is unknown. Fields of a newer version stay. Each script is one step.
 """
 
 import secrets
-import time
 from datetime import timedelta
 from enum import StrEnum
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_shedlock.clocks import aware
 from django_shedlock.locks.lock import Lock
@@ -36,9 +35,10 @@ from django_shedlock.providers.entries import (
 )
 from django_shedlock.schedules.state import Trigger
 
-MAX_DIGITS = 16
-"""So many have a time in microseconds, until the year 2286, and a token."""
-# Parts of the scripts.
+# Until the year 2286, a time in microseconds has 16 digits. A token has fewer.
+NUMBER_MAX_DIGITS = 16
+
+# The following constants are parts of several scripts.
 READ_CLOCK = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -49,17 +49,17 @@ local by, at, ends, released, least, rev, token, ticks, run, failures =
         'rev', 'token', 'ticks', 'open_run', 'failures'))
 token, failures = tonumber(token) or 0, tonumber(failures) or 0
 """
-# A full server that evicts nothing refuses HSET as the first write of a script, but not
-# after one that needs no room.
+# A full server that evicts nothing refuses HSET as the first write of a script. It does
+# not refuse HSET after a write that needs no memory.
 WRITE_DESPITE_FULL = "redis.call('HDEL', KEYS[1], '')"
-# WAIT counts only what its own connection has written. So it is written again, if a
-# connection that broke had written it, or if the replicas have to confirm it later.
+# WAIT counts only the writes of its own connection. So the mark is written again if a
+# connection that broke had written it, or if replicas have to confirm it later.
 WRITE_MARK = f"""
     {WRITE_DESPITE_FULL}
     redis.call('HSET', KEYS[1], 'rev', ARGV[1])
 """
 SET_EXPIRY = """
--- What is due, and a run that nobody has accounted for, must not be forgotten.
+-- Keep the record for what is due, and for a run that nobody has accounted for.
 if (ticks and ticks ~= '') or (run and run ~= '') then
     redis.call('PERSIST', KEYS[1])
 else
@@ -72,12 +72,14 @@ end
 class Script(StrEnum):
     """The scripts, each of which is one step."""
 
-    # Arguments: identity, at most, at least, the run that it opens, whether an operator
-    # asks, and the request that it carries out; the last three may be empty. The answer
-    # is 1, the token, and what is known of a run that it has abandoned; or 0, the
-    # holder, and what is left of its lease; or 0 alone if the request is gone.
+    # Arguments: identity, at most, at least, the run to open, whether an operator
+    # starts it, and the request to carry out. The last three may be empty. The answer
+    # is one of these: 1, the token, and what is known about the run that this
+    # acquisition accounted for; 0, the holder, and the rest of its lease; 0 alone if
+    # the request is gone.
     ACQUIRE = f"""{READ_RECORD}
-local is_right = by and string.match(ends or '', '^%d+$') and #ends <= {MAX_DIGITS}
+local is_right = by and string.match(ends or '', '^%d+$')
+    and #ends <= {NUMBER_MAX_DIGITS}
 if not is_right and redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('ERR its record lacks "by" or a time "until": ' ..
         'correct or delete it')
@@ -114,7 +116,7 @@ end
 {SET_EXPIRY}
 return answer
 """
-    # Arguments: mark, identity, at most; at least if it changes.
+    # Arguments: mark, identity, at most, and at least if it changes.
     EXTEND = f"""{READ_RECORD}
 ends = tonumber(ends) or 0
 if by ~= ARGV[2] or released ~= '0' or ends <= now then return 0 end
@@ -125,8 +127,8 @@ if ARGV[4] then redis.call('HSET', KEYS[1], 'least', now + ARGV[4]) end
 {SET_EXPIRY}
 return 1
 """
-    # Arguments: mark, identity, at least, outcome, seconds that the run took, and one
-    # more if a release was tried before.
+    # Arguments: mark, identity, at least, outcome, seconds that the run took, and any
+    # text if a release was tried before.
     RELEASE = f"""{READ_RECORD}
 if rev == ARGV[1] then return 1 end
 local outcome, usual, last = unpack(redis.call('HMGET', KEYS[1],
@@ -135,7 +137,7 @@ if by ~= ARGV[2] or run ~= ARGV[2] then
     local has_ended = outcome == 'succeeded' or outcome == 'failed'
     return (ARGV[6] and has_ended and last == ARGV[2]) and 1 or 0
 end
--- If the clock was set back, keep the lock no longer than if acquired now.
+-- If the clock was set back, keep the lock no longer than after an acquisition now.
 ends = math.max(now, math.min(tonumber(least), now + ARGV[3]))
 run = ''
 {WRITE_DESPITE_FULL}
@@ -162,7 +164,7 @@ if rev == ARGV[1] then
     return 1
 end
 if (rev or '') ~= ARGV[2] then return 0 end
--- A full server gets no new record, and gives no lock.
+-- On a full server no new record is written, so nobody gets the lock.
 if rev and token == tonumber(ARGV[3]) then {WRITE_DESPITE_FULL} end
 redis.call('HSET', KEYS[1], 'rev', ARGV[1], 'token', ARGV[3], unpack(ARGV, 7))
 ends, ticks, run = tonumber(ARGV[4]), ARGV[5], ARGV[6]
@@ -171,23 +173,34 @@ return 1
 """
 
 
-def acquiring(lock: Lock) -> tuple[Any, ...]:
-    """Return the script that acquires the lock if it is free, and its arguments."""
+class ScriptCall(NamedTuple):
+    """A script and its arguments, without the lock's key."""
+
+    script: Script
+    arguments: tuple[int | str, ...] = ()
+
+
+def acquiring(lock: Lock) -> ScriptCall:
+    """Return the call that acquires the lock if it is free."""
     wanted = lock.configuration
     durations = wanted.lock_at_most_for, wanted.lock_at_least_for
     request = wanted.start.request
-    return (
-        Script.ACQUIRE,
+    arguments = (
         lock.locked_by,
         *map(_whole_microseconds, durations),
         lock.locked_by if lock.opens_run else "",
         "operator" if wanted.start.trigger is Trigger.OPERATOR else "",
         "" if request is None else round(aware(request).timestamp() * 1e6),
     )
+    return ScriptCall(Script.ACQUIRE, arguments)
 
 
 def answered(lock: Lock, answer: list[Any]) -> LockHolder | None:
-    """Let the lock know what ``ACQUIRE`` answered; return the holder, or ``None``."""
+    """
+    Note on the lock what ``ACQUIRE`` answered.
+
+    Return ``None`` if the lock was acquired, or else the holder.
+    """
     is_acquired, *known = answer
     if not is_acquired:
         return _holder(*known) if known else CONTENDED
@@ -200,26 +213,26 @@ def answered(lock: Lock, answer: list[Any]) -> LockHolder | None:
     return None
 
 
-def extending(lock: Lock, *durations: timedelta) -> tuple[Any, ...]:
-    """Return the script that extends the lease, and its arguments."""
-    marks = secrets.token_hex(8), lock.locked_by
-    return Script.EXTEND, *marks, *map(_whole_microseconds, durations)
+def extending(lock: Lock, *durations: timedelta) -> ScriptCall:
+    """Return the call that extends the lease."""
+    lengths = map(_whole_microseconds, durations)
+    return ScriptCall(Script.EXTEND, (secrets.token_hex(8), lock.locked_by, *lengths))
 
 
-def releasing(lock: Lock, *, succeeded: bool) -> tuple[Any, ...]:
-    """Return the script that releases the lock of a run, and its arguments."""
+def releasing(lock: Lock, *, succeeded: bool) -> ScriptCall:
+    """Return the call that releases the lock of a run, and accounts for the run."""
     marks, at_least = (secrets.token_hex(8), lock.locked_by), lock.lock_at_least_for
     outcome = RunOutcome.SUCCEEDED if succeeded else RunOutcome.FAILED
-    took = repr(time.monotonic() - lock.began)
+    took = repr(lock.took)
     more = ["tried"] if lock.was_release_tried else []
     kept = _whole_microseconds(at_least)
-    return Script.RELEASE, *marks, kept, outcome.value, took, *more
+    return ScriptCall(Script.RELEASE, (*marks, kept, outcome.value, took, *more))
 
 
-def writing(entry: Entry, version: str) -> tuple[Any, ...]:
-    """Return the script that writes the entry over that version, and its arguments."""
+def writing(entry: Entry, version: str) -> ScriptCall:
+    """Return the call that writes the entry over that version."""
     until = round(entry.lock_until * 1e6)
-    fields: dict[str, Any] = {
+    fields: dict[str, int | str] = {
         "by": entry.locked_by,
         "at": round(entry.locked_at * 1e6),
         "until": until,
@@ -232,13 +245,18 @@ def writing(entry: Entry, version: str) -> tuple[Any, ...]:
     }
     fields |= {name: getattr(entry, name) or "" for name in JOB_TEXT_FIELDS}
     fields |= {name: _microseconds(getattr(entry, name)) for name in JOB_INSTANT_FIELDS}
-    marks, run = (secrets.token_hex(8), version), fields["open_run"]
-    flat = chain(*fields.items())
-    return Script.WRITE, *marks, entry.fencing_token, until, entry.ticks, run, *flat
+    marks, run = (secrets.token_hex(8), version), entry.open_run or ""
+    decisive = entry.fencing_token, until, entry.ticks, run
+    return ScriptCall(Script.WRITE, (*marks, *decisive, *chain(*fields.items())))
 
 
-def parse(found: Any, now: float) -> Read:
-    """Return what a hash says; ``ValueError`` if it is no record of a lock."""
+def parse(found: dict[bytes, bytes] | Exception, now: float) -> Read[str]:
+    """
+    Return the entry of a hash, its version and the clock.
+
+    ``found`` may be the server's error about the key. Raises ``ValueError`` if it is no
+    record of a lock.
+    """
     if isinstance(found, Exception):
         raise ValueError(str(found)) from found
     if not found:
@@ -249,7 +267,7 @@ def parse(found: Any, now: float) -> Read:
     job |= {name: _seconds(known.get(name)) for name in JOB_INSTANT_FIELDS}
     try:
         locked_by, locked_at = known["by"], _number(known["at"])
-        # A former acquisition's stays in the record.
+        # The heartbeat of a former acquisition stays in the record.
         heartbeat = _number(known.get("extended") or "0")
         entry = Entry(
             locked_by=locked_by,
@@ -287,7 +305,9 @@ def _microseconds(seconds: float | None) -> int | str:
 
 
 def _number(text: str) -> int:
-    # As the scripts read it. Longer ones look alike to Lua.
-    if not text.isdecimal() or len(text) > MAX_DIGITS:
-        raise ValueError(f"{text[:40]!r} is no number of at most {MAX_DIGITS} digits")
+    # The scripts read numbers in the same way. Lua can't distinguish longer ones.
+    if not text.isdecimal() or len(text) > NUMBER_MAX_DIGITS:
+        raise ValueError(
+            f"{text[:40]!r} is no number of at most {NUMBER_MAX_DIGITS} digits"
+        )
     return int(text)

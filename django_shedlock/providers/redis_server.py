@@ -1,4 +1,4 @@
-"""How a Redis is asked: one server, Sentinel's master, or a cluster."""
+"""Ask Redis: one server, the master that Sentinel names, or a cluster."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -9,23 +9,24 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.core.checks import CheckMessage, Warning
 
 from django_shedlock.durations import option_duration
-from django_shedlock.providers import redis_records as records
+from django_shedlock.providers.redis_records import Script, ScriptCall
 from django_shedlock.providers.servers import Clients, shown_url
 
 
 class Unconfirmed(Exception):
-    """Too few replicas have a change."""
+    """Too few replicas have confirmed a change."""
 
 
 class RedisServer:
     """
     The servers of a URL, and the client that asks them.
 
-    All threads share the client. ``kind`` is empty for one server, which redis-py finds
-    by itself. ``options`` are those of redis-py. A record stays for ``retention`` after
-    its lease. ``wait`` is for how many replicas a change waits, and how long; if fewer
-    have it then, it raises ``Unconfirmed``. Raises ``ValueError`` if the URL names no
-    server, or an option can't work.
+    All threads share the client. ``kind`` is ``"sentinel"``, ``"cluster"``, or empty
+    for one server. ``options`` are those of redis-py. A record stays for ``retention``
+    after its lease. ``wait`` says for how many replicas a change waits, and how long.
+    If fewer have it by then, the change raises ``Unconfirmed``. Each key begins with
+    ``prefix``. Raises ``ValueError`` if the URL names no server, or an option can't
+    work.
     """
 
     default_ports: ClassVar[dict[str, int]] = {"sentinel": 26379, "cluster": 6379}
@@ -71,7 +72,8 @@ class RedisServer:
                 f"url names no service after {places!r}. {self.url_examples}"
             )
         login = {"username": parts.username, "password": parts.password}
-        self._login: dict[str, Any] = {k: unquote(v) for k, v in login.items() if v}
+        self._login: dict[str, str | bool]
+        self._login = {k: unquote(v) for k, v in login.items() if v}
         if scheme == "rediss":
             self._login["ssl"] = True
         self.replicas: int
@@ -82,7 +84,7 @@ class RedisServer:
             raise ValueError("wait_replicas does not work with a cluster: leave it out")
         self._scripts = {}
         millisecond = timedelta(milliseconds=1)
-        for script in records.Script:
+        for script in Script:
             text = script.replace("RETENTION", str(retention // millisecond))
             sha = sha1(text.encode()).hexdigest()  # noqa: S324
             self._scripts[script] = text, sha
@@ -90,13 +92,13 @@ class RedisServer:
         self.clients: Clients[Any] = Clients(self.connect)
 
     def connect(self) -> Any:
-        """Return a client of redis-py; only that of a cluster asks it at once."""
+        """Return a client of redis-py. Only that of a cluster connects at once."""
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
         library: Any = redis  # a part of it has no types
-        # Our scripts recognise a request that is sent again.
+        # A request can be repeated: the scripts recognise it.
         retry = Retry(NoBackoff(), 1)
         options = {"retry": retry, **self._options}
         if not self.kind:
@@ -110,33 +112,32 @@ class RedisServer:
         sentinel = library.Sentinel(self.hosts, sentinel_kwargs=of_sentinel, **options)
         return sentinel.master_for(service, db=int(database[0]) if database else 0)
 
-    def run(
-        self,
-        name: str,
-        script: records.Script,
-        *values: Any,
-        is_confirmed: bool = False,
-    ) -> Any:
-        """Return a script's answer, once the replicas have it if ``is_confirmed``."""
+    def run(self, name: str, call: ScriptCall, *, is_confirmed: bool = False) -> Any:
+        """
+        Run a script on the lock of this name; return its answer.
+
+        If the change ``is_confirmed``, wait for the replicas. Raises ``Unconfirmed`` if
+        too few of them have it in time.
+        """
         from redis.exceptions import NoScriptError
 
         client = self.clients.get()
-        text, sha = self._scripts[script]
-        arguments = 1, self.key(name), *values
+        text, sha = self._scripts[call.script]
+        arguments = 1, self.key(name), *call.arguments
         if is_confirmed and self.replicas:
-            # On one connection, since WAIT counts what that has written.
+            # Use one connection: WAIT counts only the writes of its own connection.
             with client.pipeline(transaction=False) as pipeline:
                 pipeline.execute_command("EVAL", text, *arguments)
                 pipeline.execute_command(*self._wait)
                 return self._confirmed(*pipeline.execute(raise_on_error=False))
         try:
             return client.execute_command("EVALSHA", sha, *arguments)
-        except NoScriptError:  # the server has not seen it since it began
+        except NoScriptError:  # the server has not seen the script since its start
             return client.execute_command("EVAL", text, *arguments)
 
     def key(self, name: str) -> bytes:
-        """Return the key of a lock."""
-        # The braces let a cluster keep all that belongs to a lock on one server.
+        """Return the key of the lock of this name."""
+        # The braces let a cluster keep all keys of a lock on one server.
         return f"{self._prefix}{{{name}}}".encode(errors="surrogateescape")
 
     def _confirmed(self, answer: Any, replicas: Any) -> Any:
@@ -152,7 +153,11 @@ class RedisServer:
         return answer
 
     def warnings(self, of: str) -> Iterator[CheckMessage]:
-        """Ask each server with locks whether it keeps them; yield what is wrong."""
+        """
+        Return a warning for each server with locks that may lose them.
+
+        ``of`` names the provider in the texts.
+        """
         client, is_cluster = self.clients.get(), self.kind == "cluster"
         for node in client.get_primaries() if is_cluster else [None]:
             info = client.info(target_nodes=node) if node else client.info()
@@ -169,7 +174,7 @@ class RedisServer:
                 yield Warning(text, hint=hint, id="shedlock.W016")
 
     def place(self) -> tuple[str, ...]:
-        """Return where the keys are, without a password. A cluster is not asked."""
+        """Return where the keys are, without a password. A cluster is not connected."""
         if self.kind:
             hosts = (f"{host}:{port}" for host, port in sorted(self.hosts))
             return (self.kind, *hosts, *self.path)

@@ -1,4 +1,4 @@
-"""The base of providers that ask a server, by the client of another library."""
+"""The base of providers that ask a server through the client of another library."""
 
 import _thread
 import re
@@ -14,17 +14,18 @@ from django.core.checks import CheckMessage, Error
 
 from django_shedlock.exceptions import LockProviderError, message_of
 from django_shedlock.mutexes import Mutex, renewed_in_child
-from django_shedlock.providers.entries import EntryLockProvider
+from django_shedlock.providers.entries import EntryLockProvider, Stored, Version
 
-C = TypeVar("C")
+Client = TypeVar("Client")
 
 
 def shown_url(url: str) -> str:
     """
     Return the scheme, the hosts and the path of a URL, for messages.
 
-    Raises ``ValueError``, without a word of the URL, unless all libraries read it
-    alike: if nobody knows where its password ends, a library would quote part of it.
+    Raises ``ValueError`` unless all libraries read the URL alike: if it is not clear
+    where its password ends, a library may quote part of it. The error's text shows
+    nothing of the URL.
     """
     host = r"(?:[\w.%-]+|\[[\da-fA-F:.%]+])(?::\d+)?"
     login, options = r"(?:[!\"$-.0->A-Z^-~]*@)?", r"(?:\?[!\"$-?A-~]*)?"
@@ -41,47 +42,46 @@ def shown_url(url: str) -> str:
 
 
 def check_files(options: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise ``OSError`` if one of these options names a file that can't be read."""
+    """Raise ``OSError`` if an option of these ``names`` is no readable file."""
     for name in names:
         if options.get(name):
             Path(options[name]).open("rb").close()
 
 
-class Clients(Generic[C]):
+class Clients(Generic[Client]):
     """
-    The clients of one provider: one for all threads, or one for each.
+    The clients of one provider: one for all threads, or one for each thread.
 
-    Each is made when it is first needed, so nothing is connected before. A forked child
-    makes its own, and leaves its parent's connections alone. Override
-    ``close_client()`` for a client without a ``close()``.
+    ``make`` makes a client when it is first needed, so nothing connects before. A
+    forked child makes its own clients, and leaves its parent's connections alone.
+    Override ``close_client()`` for a client that has no ``close()``.
     """
 
-    def __init__(self, make: Callable[[], C], *, for_each_thread: bool = False):
+    def __init__(self, make: Callable[[], Client], *, for_each_thread: bool = False):
         self._make = make
         self._for_each_thread = for_each_thread
         self._inherited: list[object] = []
-        self._at_end: Any = None
+        self._at_end: finalize[..., object] | None = None
         self.forget()
         renewed_in_child(self)
 
     def forget(self) -> None:
         """Forget the clients: a forked child must not use its parent's."""
         if self._at_end is not None:
-            # Nor may it close them, as the garbage collector would.
+            # The child keeps them, or the garbage collector would close them.
             self._inherited.append(self._clients)
             self._at_end.detach()
         self._mutex = Mutex()
-        self._clients: MutableMapping[object, C]
-        # The client of all threads has no thread of its own.
+        self._clients: MutableMapping[object, Client]
+        # The shared client has no thread of its own.
         self._clients = WeakKeyDictionary() if self._for_each_thread else {}
-        # Garbage is collected amid any line, which may hold what the closing waits for:
-        # kazoo joins a thread that logs. So a thread closes them.
-        start_thread: Any = _thread.start_new_thread
-        self._at_end = finalize(self, start_thread, self._close_all, (self._clients,))
+        # Python may collect garbage within any line. That line may hold what the
+        # closing waits for: kazoo joins a thread that logs. So a thread closes them.
+        self._at_end = finalize(self, self._close_in_thread, self._clients)
         self._at_end.atexit = False
 
-    def get(self) -> C:
-        """Return the client of this thread, or of all."""
+    def get(self) -> Client:
+        """Return the client of this thread, or the shared one; make it if needed."""
         key = threading.current_thread() if self._for_each_thread else None
         with self._mutex:
             if key not in self._clients:
@@ -89,12 +89,16 @@ class Clients(Generic[C]):
             return self._clients[key]
 
     def close(self) -> None:
-        """Close all of this process; the next ``get()`` makes a new one."""
+        """Close all clients of this process; the next ``get()`` makes a new one."""
         with self._mutex:
             self._close_all(self._clients)
 
     @classmethod
-    def _close_all(cls, clients: MutableMapping[object, C]) -> None:
+    def _close_in_thread(cls, clients: MutableMapping[object, Client]) -> None:
+        _thread.start_new_thread(cls._close_all, (clients,))
+
+    @classmethod
+    def _close_all(cls, clients: MutableMapping[object, Client]) -> None:
         while clients:
             cls.close_client(clients.popitem()[1])
 
@@ -104,13 +108,17 @@ class Clients(Generic[C]):
         client.close()
 
 
-class ServerLockProvider(EntryLockProvider):
-    """Reports what fails between this process and a server, in one way for each."""
+class ServerLockProvider(EntryLockProvider[Version, Stored]):
+    """
+    Reports the failures of a server, or of its client, in the same way for each store.
+
+    ``client_options`` are the options of the client's library.
+    """
 
     store: str
-    """What people call the server."""
+    """The name of the server, for people."""
     library: str
-    """The library that asks it."""
+    """The name of the library that asks the server."""
     extra: str
     """The extra of this package that installs the library."""
 
@@ -132,20 +140,20 @@ class ServerLockProvider(EntryLockProvider):
         self.client_options = client_options
 
     def names(self) -> Iterable[str]:
-        """Return the names that ``read_all()`` finds: that or this is overridden."""
+        """Return the names that ``read_all()`` finds. Override one of the two."""
         return [name for name, _ in self.read_all(None)]
 
     @abstractmethod
     def try_options(self) -> None:
-        """Make a client, which asks nobody; raise what is wrong with the options."""
+        """Make a client without connecting; raise an error if an option is wrong."""
 
     @abstractmethod
     def explain(self, error: Exception) -> tuple[str, bool] | None:
         """
-        Return what an error of the library says; ``None`` for any other error.
+        Return the text of an error of the library, for people, and its uncertainty.
 
-        The second part is whether the server may have done what it was asked all the
-        same.
+        The latter says whether the server may have carried out the request all the
+        same. Return ``None`` for any error that is not of the library.
         """
 
     def check(self) -> list[CheckMessage]:
@@ -154,7 +162,7 @@ class ServerLockProvider(EntryLockProvider):
             self.try_options()
         except ImportError as error:
             text, hint = f"{where} needs {self.library}: {error}", self._installation
-        except Exception as error:  # without the library, its errors are unknown
+        except Exception as error:  # the library's errors can't be named without it
             text = f"{where} has wrong options: {message_of(error)}"
         else:
             return []
@@ -162,7 +170,11 @@ class ServerLockProvider(EntryLockProvider):
 
     @contextmanager
     def asking(self, verb: str, name: str | None) -> Iterator[None]:
-        """Let an error name the lock, or all of them, and the provider."""
+        """
+        Turn errors of the body into ``LockProviderError``.
+
+        The text is "Could not ``verb`` lock ``name``", or "the locks" for ``None``.
+        """
         try:
             yield
         except Exception as error:

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from threading import Event
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from django_shedlock.durations import Duration, option_duration
@@ -19,26 +20,58 @@ from django_shedlock.providers.servers import (
 )
 
 
-class KazooClients(Clients[Any]):
+class NodeStatus(Protocol):
+    """What this provider reads of kazoo's ``ZnodeStat``."""
+
+    version: int
+    """The number of changes of the node."""
+    mtime: int
+    """When the node was last changed, by the leader's clock in milliseconds."""
+    mzxid: int
+    """The number of its last change; the upper half is the leader's epoch."""
+
+
+class SeenNode(NamedTuple):
+    """
+    The versions of a lock's node and of the root; ``zxid`` is the number of the look.
+
+    Without a node, ``node`` is ``None``.
+    """
+
+    node: int | None
+    root: int
+    zxid: int
+
+
+class FoundNode(NamedTuple):
+    """What a look finds: ``clock`` is the parent that the look itself has written."""
+
+    clock: NodeStatus
+    root: NodeStatus
+    record: tuple[bytes | None, NodeStatus] | None
+
+
+class KazooClients(Clients[tuple[Any, Event]]):
     """Clients of kazoo, each with the event that is set when it is connected."""
 
     @staticmethod
-    def close_client(client: Any) -> None:
+    def close_client(client: tuple[Any, Event]) -> None:
         """See Clients.close_client()."""
         kazoo, _ = client
         kazoo.stop()
         kazoo.close()
 
 
-class ZooKeeperLockProvider(ServerLockProvider):
+class ZooKeeperLockProvider(ServerLockProvider[SeenNode, FoundNode]):
     """
     Keeps each lock as a node of ZooKeeper, by the clock of the leader.
 
-    Each look at a lock writes a node first, and the leader says when that was.
-    ``hosts`` are the members, and a chroot; the nodes are below ``path``. A request
-    fails after ``timeout``, with all that is repeated of it. The members' clocks may
-    differ by ``clocks_apart``. Other options are those of kazoo's ``KazooClient``, as
-    ``use_ssl``; with a login, as ``auth_data``, the nodes are that user's alone.
+    Each look at a lock first writes a node, and the leader says when that was.
+    ``hosts`` are the members, and a chroot. The nodes are below ``path``. A request
+    fails after ``timeout``, with all its repetitions. The members' clocks may differ by
+    ``clocks_apart``. Other options are those of kazoo's ``KazooClient``, such as
+    ``use_ssl``. With a login, such as ``auth_data``, only that user has access to the
+    nodes.
     """
 
     shortest_lease: timedelta = timedelta(milliseconds=1)
@@ -69,11 +102,12 @@ class ZooKeeperLockProvider(ServerLockProvider):
         self._apart = option_duration("clocks_apart", clocks_apart).total_seconds()
         self.clients: KazooClients = KazooClients(self._connect)
 
-    def read(self, name: str) -> Read:
+    def read(self, name: str) -> Read[SeenNode]:
         """See EntryLockProvider.read(). It is one round trip, with a write."""
-        return self.parse(self._look("read", name, _node(name)))
+        clock, root, record = self._look("read", name, _node(name))
+        return self.parse(FoundNode(clock, root, record))
 
-    def write(self, name: str, entry: Entry, version: Any) -> bool:
+    def write(self, name: str, entry: Entry, version: SeenNode) -> bool:
         before, created, _ = version
         path, value = f"{self._records}/{_node(name)}", entry.to_json().encode()
 
@@ -82,7 +116,7 @@ class ZooKeeperLockProvider(ServerLockProvider):
             if before is None:
                 change.set_data(self.root, b"", created)
                 change.create(path, value)
-            else:  # a record that was deleted and created begins with version 0 again
+            else:  # after a deletion, a new record begins with version 0 again
                 change.check(self.root, created)
                 change.set_data(path, value, before)
             return [change.commit_async(), client.get_async(path)]
@@ -90,36 +124,36 @@ class ZooKeeperLockProvider(ServerLockProvider):
         with self.asking("change", name):
             steps, found = self._ask(send)
             failures: Any = [each for each in steps if isinstance(each, Exception)]
-            # Codes of a node that has changed, come or gone, and of steps beside it.
+            # The codes of a changed, new or missing node, and of the other steps then.
             has_changed = {0, -2, -101, -103, -110}
             for failure in failures:
                 if failure.code not in has_changed:
                     raise failure
-        # If an answer was lost, it was sent again, and came after itself.
+        # If an answer was lost, the change was sent again, and found its first try.
         return not failures or (found is not None and found[0] == value)
 
-    def least_token(self, version: Any, clock: datetime) -> int:
+    def least_token(self, version: SeenNode, clock: datetime) -> int:
         """See EntryLockProvider.least_token(). It is the number of the last change."""
-        *_, zxid = version
-        return int(zxid)
+        return version.zxid
 
     def clock(self) -> float:
         """See EntryLockProvider.clock(). It is the leader's, in milliseconds."""
         return float(self._look("ask the clock of", None)[0].mtime / 1000)
 
-    def read_all(self, names: Collection[str] | None) -> Found:
-        """See EntryLockProvider.read_all(). It is one round trip; for all three."""
+    def read_all(self, names: Collection[str] | None) -> Found[FoundNode]:
+        """See EntryLockProvider.read_all(). It is one round trip; for all locks, 3."""
 
         def send(client: Any) -> list[Any]:
             return [client.get_children_async(self._records)]
 
         if names is None:
-            self.clock()  # a server that has answered that misses no record
+            self.clock()  # a server that has answered this misses no record
             with self.asking("list", None):
                 [nodes] = self._ask(send)
             names = {unquote(node) for node in nodes or ()}
-        clock, root, *found = self._look("list", None, *map(_node, names))
-        return zip(names, ([clock, root, each] for each in found), strict=True)
+        clock, root, *records = self._look("list", None, *map(_node, names))
+        found = (FoundNode(clock, root, record) for record in records)
+        return zip(names, found, strict=True)
 
     def record_of(self, name: str) -> str:
         return f"its node '{self._records}/{_node(name)}' in ZooKeeper"
@@ -144,9 +178,10 @@ class ZooKeeperLockProvider(ServerLockProvider):
 
     def _look(self, verb: str, name: str | None, *nodes: str) -> list[Any]:
         """
-        Return the locks' parent, just written, its own parent, and these locks.
+        Return the locks' parent, which this writes, the root above it, and these locks.
 
-        ZooKeeper does in order what one client asks: nothing is older than that write.
+        ZooKeeper carries out one client's requests in order. So nothing that is read is
+        older than the write.
         """
 
         def send(client: Any) -> list[Any]:
@@ -164,9 +199,9 @@ class ZooKeeperLockProvider(ServerLockProvider):
 
     def _ask(self, send: Callable[[Any], list[Any]]) -> list[Any]:
         """
-        Return the answers to what ``send`` sends; ``None`` where there is no node.
+        Return the answers to what ``send`` sends, or ``None`` for each missing node.
 
-        If the connection breaks, nobody knows what was done, and all is sent again.
+        If the connection breaks, nobody knows what was done. So all is sent again.
         """
         end, lost = time.monotonic() + self._timeout, None
         while True:
@@ -188,18 +223,18 @@ class ZooKeeperLockProvider(ServerLockProvider):
             else:
                 return answers
 
-    def parse(self, found: Any) -> Read:
+    def parse(self, found: FoundNode) -> Read[SeenNode]:
         """See EntryLockProvider.parse()."""
         clock, root, record = found
         now = clock.mtime / 1000
         if record is None:
-            return None, (None, root.version, clock.mzxid), now
+            return None, SeenNode(None, root.version, clock.mzxid), now
         value, node = record
         entry = Entry.from_json((value or b"").decode())
         is_of_this_leader = node.mzxid >> 32 == clock.mzxid >> 32
         if not (is_of_this_leader or entry.is_released):
             entry = replace(entry, lock_until=entry.lock_until + self._apart)
-        return entry, (node.version, root.version, clock.mzxid), now
+        return entry, SeenNode(node.version, root.version, clock.mzxid), now
 
     def _client(self) -> Any:
         from kazoo.client import KazooClient
@@ -208,14 +243,14 @@ class ZooKeeperLockProvider(ServerLockProvider):
         check_files(options := self.client_options, ("ca", "certfile", "keyfile"))
         if options.keys() & {"auth_data", "sasl_options"}:
             options = {"default_acl": CREATOR_ALL_ACL, **options}
-        # By itself, kazoo waits longer after each try, for an hour at last.
+        # By default, kazoo waits longer after each try, in the end for an hour.
         options = {"connection_retry": {"max_tries": -1, "max_delay": 1.0}, **options}
         return KazooClient(self._hosts, self._timeout, **options)
 
-    def _connect(self) -> Any:
+    def _connect(self) -> tuple[Any, Event]:
         return (client := self._client()), client.start_async()
 
 
 def _node(name: str) -> str:
-    """Return the name of a lock's node, which has no "/", and not only dots."""
+    """Return the name of the lock's node. It has no "/", and more than dots."""
     return quote(name, safe=":") if name.strip(".") else name.replace(".", "%2E")

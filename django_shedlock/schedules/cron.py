@@ -1,4 +1,4 @@
-"""Cron expressions: when they tick, also on days on which the clocks change."""
+"""Cron expressions, and their ticks, also on days on which the clocks change."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,9 +14,6 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 from django.utils.functional import cached_property
 
-ONE_DAY = timedelta(days=1)
-SIMULATION_START = datetime(2000, 12, 31, 23, 59, tzinfo=UTC)
-
 SHORTHANDS = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -26,17 +23,27 @@ SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-EXPRESSION_MAX_LENGTH = 200
-"""Maximum length: the time zone shares the column."""
-MONTH_NAMES = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
-WEEKDAY_NAMES = "SUN|MON|TUE|WED|THU|FRI|SAT"
-FIELD_VALUE_PATTERN = f"[0-9]{{1,9}}|{MONTH_NAMES}|{WEEKDAY_NAMES}"
-FIELD_PART_PATTERN = re.compile(
-    rf"(\*|(?P<first>{FIELD_VALUE_PATTERN})-(?P<last>{FIELD_VALUE_PATTERN}))"
-    rf"(/[0-9]{{1,9}})?|{FIELD_VALUE_PATTERN}",
-    re.ASCII | re.IGNORECASE,
-)
-"""What stands between commas; cronsim would read more."""
+NAMED_VALUES = {
+    "SUN": 0,
+    "MON": 1,
+    "TUE": 2,
+    "WED": 3,
+    "THU": 4,
+    "FRI": 5,
+    "SAT": 6,
+    "JAN": 1,
+    "FEB": 2,
+    "MAR": 3,
+    "APR": 4,
+    "MAY": 5,
+    "JUN": 6,
+    "JUL": 7,
+    "AUG": 8,
+    "SEP": 9,
+    "OCT": 10,
+    "NOV": 11,
+    "DEC": 12,
+}
 
 
 @dataclass(frozen=True)
@@ -44,15 +51,17 @@ class Schedule:
     """
     When cron starts a job: ``"*/5 * * * *"``, or a shorthand such as ``"@daily"``.
 
-    ``time_zone`` is a name such as ``"Europe/Berlin"``; by default, ``TIME_ZONE`` of
-    the settings. Raises ``ValueError`` if cron would refuse it, or if it has no
-    interval, as ``"@reboot"``.
+    ``time_zone`` is a name such as ``"Europe/Berlin"``; the default is ``TIME_ZONE`` of
+    the settings. Raises ``ValueError`` if cron refuses the expression, if the
+    expression has no interval (``"@reboot"``), or if there is no such time zone.
     """
 
     expression: str
     time_zone: str | None = None
 
-    # Python's calendar has room before and after them for a search in every zone.
+    # The record's column holds the expression, a space and the time zone.
+    expression_max_length: ClassVar[int] = 200
+    # Python's calendar leaves room on both sides for a search in every zone.
     earliest_moment: ClassVar[datetime] = datetime(100, 1, 1, tzinfo=UTC)
     latest_moment: ClassVar[datetime] = datetime(9900, 1, 1, tzinfo=UTC)
 
@@ -61,15 +70,15 @@ class Schedule:
             raise ValueError(f"{self.expression!r} is no text")
         expression = " ".join(re.split("[ \t]+", self.expression.strip(" \t")))
         object.__setattr__(self, "expression", expression)
-        if len(expression) > EXPRESSION_MAX_LENGTH:
+        if len(expression) > self.expression_max_length:
             raise ValueError(
                 f"{expression!r} has {len(expression)} characters; at most "
-                f"{EXPRESSION_MAX_LENGTH} are allowed"
+                f"{self.expression_max_length} are allowed"
             )
         if expression.startswith("@") and expression not in SHORTHANDS:
             known = ", ".join(SHORTHANDS)
             raise ValueError(f"{expression!r} has no interval; there are {known}")
-        _simulate(self._fields, SIMULATION_START)
+        _simulate(self._fields)
         if self.time_zone is not None:
             _ = self._zone
 
@@ -77,31 +86,32 @@ class Schedule:
         return f"{self.expression} {self.time_zone or ''}".strip()
 
     def has_ticks_of(self, other: Self) -> bool:
-        """Return whether both are the same, apart from their time zones."""
+        """Return whether both schedules are the same, apart from their time zones."""
         return self._meaning == other._meaning
 
     def ticks_after(self, moment: datetime) -> Iterator[datetime]:
         """
         Return the ticks after the aware ``moment``, in UTC, the oldest first.
 
-        A moment before ``earliest_moment``, or after ``latest_moment``, counts as that.
+        A moment before ``earliest_moment`` counts as ``earliest_moment``, and one after
+        ``latest_moment`` as ``latest_moment``.
         """
-        moment = self._within_calendar(moment)
-        # No later than any time that the zone's clock shows from the moment on: no zone
-        # ever changed its clock twice within a day, or by more than a day.
-        start = min(self._shown(moment), self._shown(moment + ONE_DAY) - ONE_DAY)
+        moment, day = self._within_calendar(moment), timedelta(days=1)
+        # The zone's clock shows no earlier time from the moment on: no zone ever
+        # changed its clock twice within a day, or by more than a day.
+        start = min(self._shown(moment), self._shown(moment + day) - day)
         return dropwhile(moment.__ge__, self._ticks(start))
 
     def ticks_until(self, moment: datetime) -> Iterator[datetime]:
         """
         Return the ticks up to the aware ``moment``, in UTC, the newest first.
 
-        See ticks_after().
+        The limits of ``ticks_after()`` apply.
         """
-        moment = self._within_calendar(moment)
-        # No earlier than any time that the zone's clock shows up to the moment.
-        start = max(self._shown(moment), self._shown(moment - ONE_DAY) + ONE_DAY)
-        # cronsim begins before its start, but would keep microseconds.
+        moment, day = self._within_calendar(moment), timedelta(days=1)
+        # The zone's clock shows no later time up to the moment.
+        start = max(self._shown(moment), self._shown(moment - day) + day)
+        # cronsim begins before its start, and keeps the microseconds of the start.
         start = start.replace(microsecond=0) + timedelta(seconds=1)
         return dropwhile(moment.__lt__, self._ticks(start, reverse=True))
 
@@ -114,10 +124,15 @@ class Schedule:
             vars(self)["_around"] = known
         return cast(tuple[datetime, datetime], known)
 
+    @property
+    def five_fields(self) -> str:
+        """The expression as five fields: those that a shorthand stands for."""
+        return SHORTHANDS.get(self.expression, self.expression)
+
     @cached_property
     def interval(self) -> timedelta:
         """
-        The shortest time between two ticks, where all days have 24 hours.
+        The shortest time between two ticks, if each day has 24 hours.
 
         Raises ``ValueError`` if there are no two ticks.
         """
@@ -126,15 +141,16 @@ class Schedule:
         if shortest_gap is None:
             raise ValueError(f"{self.expression!r} has no two ticks")
         # Each day with a tick has the same times.
-        ticks = _simulate([minute, hour, "*", "*", "*"], SIMULATION_START)
-        times = list(takewhile((SIMULATION_START + ONE_DAY).__ge__, ticks))
+        ticks = _simulate([minute, hour, "*", "*", "*"])
+        _, ticks_of_a_day = next(groupby(ticks, datetime.date))
+        times = list(ticks_of_a_day)
         over_night = shortest_gap - (times[-1] - times[0])
         within_a_day = [after - before for before, after in pairwise(times)]
         return min([over_night, *within_a_day])
 
     @cached_property
     def _fields(self) -> Sequence[str]:
-        return _parse(SHORTHANDS.get(self.expression, self.expression))
+        return _parse(self.five_fields)
 
     @cached_property
     def _zone(self) -> ZoneInfo:
@@ -149,7 +165,7 @@ class Schedule:
 
     @property
     def _meaning(self) -> tuple[object, ...]:
-        cron = _simulate(self._fields, SIMULATION_START)
+        cron = _simulate(self._fields)
         weekdays = {day % 7 for day in cast(set[int], cron.weekdays)}
         fields = (cron.minutes, cron.hours, cron.days, cron.months, weekdays)
         return (*fields, cron.day_and, self._follows_the_clock)
@@ -160,14 +176,14 @@ class Schedule:
 
     # Note [Days on which the clocks change]
     # cronsim counts the times of a clock that never changes, so all hosts see the same
-    # ones, forwards and backwards. When the zone's own clock shows them, Debian's cron
-    # decides: a job whose minute or hour begins with a star runs whenever its time is
-    # shown, which may be twice or never; any other runs once, the first time, or right
-    # after an hour left out.
-    # cronsim 2.8 could count in the zone itself, but is wrong where clocks change at
-    # midnight. It skips the ticks of a Sunday that begins at 1:00 (Azores), and of a
-    # repeated hour before midnight (Santiago). A search backwards never ends over an
-    # hour that is left out there (Nuuk).
+    # times, forwards and backwards. The rules of Debian's cron say when the zone's own
+    # clock shows them. A job whose minute or hour begins with a star runs each time
+    # that the clock shows its time, which may be twice or never. Any other job runs
+    # once: the first time, or right after an hour that is left out.
+    # cronsim 2.8 can count in the zone itself, but is wrong where clocks change at
+    # midnight. It skips the ticks of a Sunday that begins at 1:00 (Azores), and those
+    # of a repeated hour before midnight (Santiago). A backward search over an hour that
+    # is left out there never ends (Nuuk).
     def _ticks(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         times = _simulate(self._fields, start, reverse=reverse)
         if self._follows_the_clock:
@@ -197,9 +213,9 @@ class Schedule:
 
 
 # Note [What cron reads]
-# An expression is valid if Debian's cron and cronsim read it alike. Those that only
-# cronsim reads are refused, as 5/15, and those that cron takes but never runs, as 22-4,
-# or reads in part, as 5;7.
+# An expression is valid if Debian's cron and cronsim read it alike. Expressions that
+# only cronsim reads (5/15) are refused. So are those that cron accepts but never runs
+# (22-4), or reads only in part (5;7).
 @lru_cache(maxsize=1000)
 def _parse(expression: str) -> Sequence[str]:
     fields = [field.split(",") for field in expression.split(" ")]
@@ -210,7 +226,7 @@ def _parse(expression: str) -> Sequence[str]:
         )
     for parts in fields:
         for index, part in enumerate(parts):
-            match = FIELD_PART_PATTERN.fullmatch(part)
+            match = _match_part(part)
             if match is None:
                 raise ValueError(
                     f"{expression!r} is no cron expression: {part!r} is none of *, "
@@ -226,36 +242,43 @@ def _parse(expression: str) -> Sequence[str]:
                     "22-23,0-4. Sunday is 0, and also 7"
                 )
             if first == last:
-                # With a step cronsim would take the end of the field, too.
+                # With a step, cronsim would go on to the end of the field.
                 parts[index] = f"{match['first']},{match['last']}"
     return [",".join(parts) for parts in fields]
 
 
+def _match_part(part: str) -> re.Match[str] | None:
+    """Match what stands between two commas; a range has groups ``first``, ``last``."""
+    value = "|".join(["[0-9]{1,9}", *NAMED_VALUES])
+    every_or_range = rf"\*|(?P<first>{value})-(?P<last>{value})"
+    pattern = rf"({every_or_range})(/[0-9]{{1,9}})?|{value}"
+    return re.fullmatch(pattern, part, re.ASCII | re.IGNORECASE)
+
+
 def _value(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    names, lowest = (
-        (WEEKDAY_NAMES, 0) if text.upper() in WEEKDAY_NAMES else (MONTH_NAMES, 1)
-    )
-    return names.split("|").index(text.upper()) + lowest
+    return int(text) if text.isdecimal() else NAMED_VALUES[text.upper()]
 
 
 @lru_cache(maxsize=1000)
 def _shortest_gap(day: str, month: str, weekday: str) -> timedelta | None:
-    # This may go through decades, so it is kept for all schedules on the same days.
-    ticks = _simulate(["0", "0", day, month, weekday], SIMULATION_START)
+    # A search may go through decades, so its result is kept for all schedules that run
+    # on the same days.
+    ticks = _simulate(["0", "0", day, month, weekday])
     # Two ticks may be 28 years apart: then weekdays and leap years repeat.
     end = datetime(2057, 1, 1, tzinfo=UTC)
     shortest = None
     for before, after in pairwise(takewhile(end.__gt__, ticks)):
         shortest = min(shortest or after - before, after - before)
-        if shortest == ONE_DAY:
+        if shortest == timedelta(days=1):
             break
     return shortest
 
 
 def _simulate(
-    fields: Iterable[str], start: datetime, *, reverse: bool = False
+    fields: Iterable[str],
+    start: datetime = datetime(2000, 12, 31, 23, 59, tzinfo=UTC),
+    *,
+    reverse: bool = False,
 ) -> CronSim:
     expression = " ".join(fields)
     try:

@@ -11,16 +11,16 @@ from django_shedlock.clocks import aware
 from django_shedlock.schedules.cron import Schedule
 
 EARLY_START_LIMIT = timedelta(minutes=1)
-"""The longest time before its tick at which a scheduler may start a job."""
+"""A scheduler may start a job at most this long before its tick."""
 
 
 class Trigger(StrEnum):
     """
-    What starts a job; this decides whether its tick may run.
+    What starts a job. It decides whether the job's tick may run.
 
     ``SCHEDULER`` runs each tick once. ``RETRY`` runs the newest past tick unless it has
     succeeded. ``CATCH_UP`` runs it once if a tick is overdue. ``OPERATOR`` runs it at
-    any time, also while ``lock_at_least_for`` keeps the lock.
+    any time, even while ``lock_at_least_for`` keeps the lock.
     """
 
     SCHEDULER = "scheduler"
@@ -35,8 +35,8 @@ class Start:
     What starts a run, and why.
 
     ``asked_at`` is when a queue's message asked for the run, by the clock of the host
-    that published it. ``operator`` and ``reason`` are given if a person starts it.
-    ``request`` is when the request was made that this start carries out, if any.
+    that published it. ``operator`` and ``reason`` are given if a person starts the run.
+    If this start carries out a request, ``request`` is when the request was made.
     """
 
     trigger: Trigger = Trigger.SCHEDULER
@@ -54,9 +54,9 @@ class Decision:
     """
     Which tick a start is for, and whether its job may run.
 
-    It holds while the store's clock is before ``holds_until``. ``is_new`` tells that no
-    run of that tick or a later one has begun. ``state`` is the new state if the job
-    starts; otherwise the state stays as it was.
+    The decision is valid while the store's clock is before ``holds_until``. ``is_new``
+    says that no run of that tick or a later one has begun. ``state`` is the state after
+    the job has started. If the job does not start, the state stays as it was.
     """
 
     is_allowed: bool
@@ -69,12 +69,12 @@ class Decision:
 @dataclass(frozen=True)
 class ScheduleState:
     """
-    What is known of the ticks of a lock's schedule. All instants are aware.
+    What is known about the ticks of a lock's schedule. All instants are aware.
 
     ``tick`` is the newest tick that was begun, ``due_at`` the first that has not
     succeeded, ``caught_up`` the newest that was run because it was overdue.
-    ``schedule`` is the lock's last one; it is unknown if another version wrote one that
-    can't be read here.
+    ``schedule`` is the lock's last schedule. It is ``None`` if there was none, or if
+    another version wrote one that this version can't read.
     """
 
     schedule: Schedule | None = None
@@ -86,16 +86,16 @@ class ScheduleState:
         self, start: Start, schedule: Schedule, grace: timedelta, now: datetime
     ) -> Decision:
         """
-        Decide about a start at this instant of the store's clock.
+        Decide about a start at ``now``, an instant of the store's clock.
 
-        The schedule has a time zone. A job is overdue ``grace`` after its tick.
+        ``schedule`` must have a time zone. A job is overdue ``grace`` after its tick.
         """
         past, following = schedule.around(now)
         known = self._without_future(now, following)
         # See Note [Which tick a start is for].
         chosen, holds_until = past, following
         if start.asked_at is not None:
-            # The publisher's clock may be ahead, but nobody asks in the future.
+            # The publisher's clock may be ahead, but no message asks in the future.
             asked_at = min(start.asked_at, now)
             chosen, _ = _of_scheduler(asked_at, *schedule.around(asked_at))
         elif start.trigger is Trigger.SCHEDULER:
@@ -119,30 +119,31 @@ class ScheduleState:
             holds_until = min(holds_until, next_overdue + grace)
         due_at = known.due_at or chosen
         if is_new:
-            # It has not succeeded, whatever an older schedule says.
+            # The new tick has not succeeded, whatever an older schedule says.
             due_at = min(due_at, chosen)
         state = ScheduleState(schedule, tick, due_at, caught_up)
         return Decision(is_allowed, is_new, tick, holds_until, state)
 
     def after_success(self) -> Self:
-        """Return the state when the run of the newest tick has succeeded."""
+        """Return the state after the run of the newest tick has succeeded."""
         if self.schedule is None or self.tick is None:
             return self
         return replace(self, due_at=next(self.schedule.ticks_after(self.tick)))
 
     # Note [A schedule that changes]
-    # Two versions of a project, side by side for days, register two schedules in turn.
-    # So what is due stays due, and a registration puts nothing off for which its own
-    # schedule has missed a tick since the last start. Then one of the first ticks after
-    # that start, of whatever schedule, is not put off by any. Where it has missed none,
-    # the schedule was changed, and its own next tick is due.
+    # Two versions of a project may run side by side for days and register two schedules
+    # in turn. So ticks that are due stay due. A registration also keeps an earlier
+    # ``due_at`` if its own schedule has missed a tick since the last start. So no
+    # registration puts off all of the first ticks after that start. If its schedule has
+    # missed no tick, the schedule was changed, and its own next tick is due.
     def registered(
         self, schedule: Schedule, now: datetime, locked_at: datetime
     ) -> Self:
         """
-        Return the state with this schedule; ticks that are due stay due.
+        Return the state with this schedule. Ticks that are due stay due.
 
-        ``locked_at`` is when the lock was last acquired, or else its record created.
+        ``now`` is an instant of the store's clock. ``locked_at`` is when the lock was
+        last acquired, or when its record was created if it never was.
         """
         if self.schedule == schedule:
             return self
@@ -156,28 +157,28 @@ class ScheduleState:
         return replace(known, schedule=schedule, due_at=due_at)
 
     def overdue_since(self, now: datetime, grace: timedelta) -> datetime | None:
-        """Return the first tick that should have succeeded, if it is overdue."""
+        """Return the first tick that has not succeeded, if it is overdue."""
         is_overdue = self.due_at is not None and self.due_at <= now - grace
         return self.due_at if is_overdue else None
 
     def was_started(self, now: datetime, grace: timedelta) -> bool:
-        """Return whether the newest due tick was run, whatever the outcome."""
+        """Return whether the newest tick up to ``now - grace`` was begun."""
         if self.schedule is None or self.tick is None:
             return False
         return self.tick >= next(self.schedule.ticks_until(now - grace))
 
     def next_tick(self, now: datetime) -> datetime | None:
-        """Return the tick to run next, or ``None`` without a schedule."""
+        """Return the tick to run next after ``now``; ``None`` without a schedule."""
         if self.schedule is None:
             return None
         following = next(self.schedule.ticks_after(now))
         tick = self._without_future(now, following).tick
         return next(self.schedule.ticks_after(max(tick or now, now)))
 
-    # A tick that is too far ahead was written when the store's clock was wrong. It must
-    # not prevent the next ticks from running.
     def _without_future(self, now: datetime, following: datetime) -> Self:
-        # The store's clock may be set back by so much, or by less than an interval.
+        # A tick that is too far ahead was written while the store's clock was wrong. It
+        # must not prevent the next ticks from running. But the clock may be set back a
+        # little: by two minutes, or by less than an interval.
         latest = max(now + 2 * EARLY_START_LIMIT, following)
         tick, caught_up = (
             None if moment is not None and moment > latest else moment
@@ -187,10 +188,10 @@ class ScheduleState:
 
 
 # Note [Which tick a start is for]
-# Late starts are the rule (queues, a wait, a busy host), early ones the exception
-# (clocks differ by milliseconds). So a start belongs to the newest past tick. Only a
-# scheduler may come shortly before its tick: a quarter of the interval, a minute at the
-# most. No late start consumes a future tick.
+# Most starts are late: they wait in a queue, for a lock, or for a busy host. Few are
+# early, because clocks differ by milliseconds. So a start belongs to the newest past
+# tick. Only a scheduler may start shortly before its tick: at most a quarter of the
+# interval, and at most a minute. A late start never uses up a future tick.
 def _of_scheduler(
     now: datetime, past: datetime, following: datetime
 ) -> tuple[datetime, datetime]:
@@ -200,9 +201,10 @@ def _of_scheduler(
 
 def parse_known(schedule: str | None) -> Schedule | None:
     """
-    Return the schedule of ``str()`` of one with a time zone, or ``None``.
+    Return the schedule whose ``str()``, with a time zone, is this text.
 
-    Another version or program may have written one that can't be read.
+    Return ``None`` without a text, or if another version or program wrote one that this
+    version can't read.
     """
     expression, _, time_zone = (schedule or "").rpartition(" ")
     with suppress(ValueError):
@@ -211,7 +213,7 @@ def parse_known(schedule: str | None) -> Schedule | None:
 
 
 def to_text(state: ScheduleState) -> str:
-    """Return the state as JSON; an empty text if nothing is known of any tick."""
+    """Return the state as JSON; an empty text if nothing is known about any tick."""
     known = {"schedule": str(state.schedule)} if state.schedule else {}
     for name in ("tick", "due_at", "caught_up"):
         if (moment := getattr(state, name)) is not None:
@@ -220,7 +222,7 @@ def to_text(state: ScheduleState) -> str:
 
 
 def from_text(text: str) -> ScheduleState:
-    """Return the state of ``to_text()``; ``ValueError`` if it is none."""
+    """Return the state of a text by ``to_text()``; raise ``ValueError`` for another."""
     known = json.loads(text) if text else {}
     if not isinstance(known, dict) or not all(
         isinstance(value, str | None) for value in known.values()

@@ -6,7 +6,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
-from django.test import override_settings
+from django.test import SimpleTestCase, override_settings
 from django.test.utils import TestContextDecorator
 
 from django_shedlock.locks.configuration import ZERO, LockConfiguration, full_name
@@ -44,10 +44,10 @@ def locked_in_memory() -> override_settings:
     Keep the locks in memory, so that a test with locks needs no database.
 
     Use it as a context manager, or to decorate test functions, also async ones, and
-    ``SimpleTestCase`` classes. Each test of a class begins without any locks, and so
-    does each inner ``locked_in_memory()``; those of the outer one stay as they were.
+    ``SimpleTestCase`` classes. Each test of a class begins without locks. So does each
+    inner ``locked_in_memory()``; the locks of the outer one stay as they were.
 
-    Leases, ``lock_at_least_for`` and ticks all go by the wall clock, so freezegun,
+    Leases, ``lock_at_least_for`` and ticks all use the wall clock, so freezegun,
     time-machine and ``run_as_if_at()`` move all of them.
     """
     return LockedInMemory()
@@ -61,17 +61,17 @@ class LockedInMemory(override_settings):
         self._outer: dict[str, LockProvider] = {}
 
     def enable(self) -> None:
-        """Begin without any locks."""
+        """Begin without locks."""
         self._outer = provider_instances()
         super().enable()
 
     def disable(self) -> None:
-        """Forget the locks, and go on with those of before."""
+        """Forget the locks, and continue with those of before."""
         super().disable()
         use_instances(self._outer)
 
-    def decorate_class(self, cls: Any) -> Any:
-        """Let each test, and what is set up for all of them, begin without locks."""
+    def decorate_class(self, cls: type[SimpleTestCase]) -> type[SimpleTestCase]:
+        """Let each test, and the set-up of the class, begin without locks."""
         super().decorate_class(cls)
         return TestContextDecorator.decorate_class(LockedInMemory(), cls)
 
@@ -82,7 +82,8 @@ def held_elsewhere(name: str, *, provider: str = "default") -> "HeldElsewhere":
 
     Use it with ``with`` or ``async with``, or to decorate test functions, also async
     ones, and ``SimpleTestCase`` classes. ``name`` is the job's, without the namespace.
-    Raises ``AssertionError`` if the lock is held already.
+    ``provider`` is the alias of the lock's provider. Raises ``AssertionError`` if the
+    lock is held already.
     """
     return HeldElsewhere(name, provider)
 
@@ -130,7 +131,11 @@ class HeldElsewhere(TestContextDecorator):
 
 
 def is_held(name: str, *, provider: str = "default") -> bool:
-    """Return whether the lock is held, even if only ``lock_at_least_for`` keeps it."""
+    """
+    Return whether the lock is held, even if only ``lock_at_least_for`` keeps it.
+
+    ``name`` is the job's, without the namespace.
+    """
     status = get_provider(provider).status(full_name(name))
     return status is not None and status.state.is_held
 
@@ -144,8 +149,8 @@ def force_release(name: str, *, provider: str = "default") -> bool:
     """
     Release the lock, whoever holds it; return whether it was held.
 
-    The tick of a schedule that was run is open again, too, if the lock is in memory, in
-    a database, or in another store that keeps an ``Entry``.
+    This also reopens a tick that was run, if the lock is in memory, in a database, or
+    in another store that keeps an ``Entry``.
     """
     store = get_provider(provider)
     status = store.status(full_name(name))
@@ -161,7 +166,7 @@ async def aforce_release(name: str, *, provider: str = "default") -> bool:
     return await sync_to_async(force_release)(name, provider=provider)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "type[LockProviderContract]":
     # The other helpers need neither pytest nor Hypothesis.
     if name != "LockProviderContract":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -12,7 +11,7 @@ from django_shedlock.signals import lock_acquired, lock_not_acquired
 
 @dataclass
 class Attempts:
-    """The locks that were acquired, and those that were not, in this order."""
+    """The locks that were acquired, and the locks that were not, in order."""
 
     acquired: list[LockConfiguration] = field(default_factory=list)
     skipped: list[LockConfiguration] = field(default_factory=list)
@@ -20,13 +19,13 @@ class Attempts:
 
 @contextmanager
 def attempts_here() -> Iterator[Attempts]:
-    """Collect the attempts of the body, also those in other threads."""
+    """Collect the attempts during the body, in all threads of this process."""
     attempts = Attempts()
 
-    def add_acquired(lock: Lock, **kwargs: Any) -> None:
+    def add_acquired(lock: Lock, **kwargs: object) -> None:
         attempts.acquired.append(lock.configuration)
 
-    def add_skipped(configuration: LockConfiguration, **kwargs: Any) -> None:
+    def add_skipped(configuration: LockConfiguration, **kwargs: object) -> None:
         attempts.skipped.append(configuration)
 
     lock_acquired.connect(add_acquired)

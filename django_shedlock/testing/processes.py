@@ -7,26 +7,33 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from django.db import connections
 
-WAIT_LIMIT_SECONDS = 240
-"""What has not happened by then never will. No test waits for them to pass."""
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+Addresses = dict[str, dict[str, object]]
+"""The settings by which to connect to each database, by alias."""
 
-# Forked from a clean process: a fork of pytest would share its sockets and threads.
-context: Any = multiprocessing.get_context("forkserver")
+WAIT_LIMIT_SECONDS = 240
+"""An event that takes longer counts as missing. No test waits for this to pass."""
+
+# Workers are forked from a clean process: a fork of pytest would share its sockets and
+# threads.
+context: ForkServerContext = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["django_shedlock.testing.preload"])
 
 
 class Parent:
-    """What a worker's function gets first: how to talk to the test."""
+    """The first argument of a worker's function: the worker's side of a pipe."""
 
     def __init__(self, pipe: Connection):
         self._pipe = pipe
 
-    def say(self, value: Any) -> None:
-        """Send something that the test is waiting for."""
+    def say(self, value: object) -> None:
+        """Send something for which the test is waiting."""
         self._pipe.send(("said", value))
 
     def wait(self) -> Any:
@@ -36,28 +43,33 @@ class Parent:
         return self._pipe.recv()
 
 
-class Worker:
-    """A process that runs one function and reports what it returns or raises."""
+class Worker(Generic[T]):
+    """
+    A process that runs one function and reports what it returns or raises.
 
-    def __init__(self, function: Callable[..., Any], *args: Any):
+    ``function`` gets a ``Parent`` and ``args``.
+    """
+
+    def __init__(self, function: Callable[[Parent, *Arguments], T], *args: *Arguments):
         self._pipe, theirs = context.Pipe()
-        self.process: Any = context.Process(
+        self.process: ForkServerProcess = context.Process(
             target=_run, args=(theirs, addresses(), function, args), daemon=True
         )
         self.process.start()
         theirs.close()
 
-    def send(self, value: Any = None) -> None:
-        """Let the function's ``parent.wait()`` return."""
+    def send(self, value: object = None) -> None:
+        """Let the function's ``parent.wait()`` return this value."""
         self._pipe.send(value)
 
     def heard(self) -> Any:
         """Return what the function says next."""
         return self._next("said")
 
-    def result(self) -> Any:
+    def result(self) -> T:
         """Return what the function returned; fail with its traceback if it raised."""
-        return self._next("returned")
+        returned: T = self._next("returned")
+        return returned
 
     def _next(self, expected: str) -> Any:
         if not self._pipe.poll(WAIT_LIMIT_SECONDS):
@@ -67,19 +79,19 @@ class Worker:
         return value
 
     def last_words(self) -> str:
-        """Return what an ended process reported, or its exit status."""
+        """Return what a process that has ended reported, or its exit status."""
         with suppress(EOFError, OSError):
             if self._pipe.poll():
                 return str(self._pipe.recv()[1])
         return f"exit status {self.process.exitcode}"
 
     def kill(self) -> None:
-        """End the process at once, as the kernel or a lost host does."""
+        """End the process at once, as the kernel or the loss of a host does."""
         self.process.kill()
         self.process.join(WAIT_LIMIT_SECONDS)
 
     def stop(self) -> None:
-        """Stop the process, as a long pause of its host does."""
+        """Stop the process, as a long pause of the host does."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -87,7 +99,7 @@ class Worker:
         self._signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """End the process if it still runs, and free its resources."""
         if self.process.is_alive():
             self.kill()
         self._pipe.close()
@@ -100,10 +112,10 @@ class Worker:
 
 @contextmanager
 def workers(
-    count: int, function: Callable[..., Any], *args: Any
-) -> Iterator[list[Worker]]:
-    """Run ``function`` in that many processes at once."""
-    started: list[Worker] = []
+    count: int, function: Callable[[Parent, *Arguments], T], *args: *Arguments
+) -> Iterator[list[Worker[T]]]:
+    """Run ``function`` in ``count`` processes at once; end them after the body."""
+    started: list[Worker[T]] = []
     try:
         started += (Worker(function, *args) for _ in range(count))
         yield started
@@ -113,32 +125,35 @@ def workers(
 
 
 @contextmanager
-def worker(function: Callable[..., Any], *args: Any) -> Iterator[Worker]:
-    """Run ``function`` in one process."""
+def worker(
+    function: Callable[[Parent, *Arguments], T], *args: *Arguments
+) -> Iterator[Worker[T]]:
+    """Run ``function`` in one process; end it after the body."""
     with workers(1, function, *args) as [started]:
         yield started
 
 
-def addresses() -> dict[str, dict[str, Any]]:
+def addresses() -> Addresses:
     """Return the databases of the test, which the settings do not name."""
     keys = ("NAME", "HOST", "PORT", "USER", "PASSWORD")
     databases = {alias: connections[alias].settings_dict for alias in connections}
     return {alias: {key: of[key] for key in keys} for alias, of in databases.items()}
 
 
-def use(databases: dict[str, dict[str, Any]]) -> None:
-    """Connect to these databases, in another process than that of the test."""
+def use(databases: Addresses) -> None:
+    """Connect to these databases, in another process than the test's."""
     for alias, address in databases.items():
         connections[alias].settings_dict.update(address)
 
 
 def _run(
     pipe: Connection,
-    databases: dict[str, dict[str, Any]],
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
+    databases: Addresses,
+    function: Callable[..., object],
+    args: tuple[object, ...],
 ) -> None:
     use(databases)
+    report: tuple[str, object]
     try:
         report = ("returned", function(Parent(pipe), *args))
     except BaseException:

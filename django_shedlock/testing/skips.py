@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar, overload
+from typing import ParamSpec, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction
 
 from django_shedlock import conf
 from django_shedlock.testing.attempts import attempts_here
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -17,18 +18,23 @@ def assert_skips() -> AbstractContextManager[None]: ...
 
 
 @overload
-def assert_skips(call: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+def assert_skips(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 def assert_skips(
-    call: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any
-) -> Any:
+    call: Callable[..., object] | None = None, /, *args: object, **kwargs: object
+) -> object:
     """
-    Assert that what is called tries to run a job with a lock, but skips it.
+    Assert that a call, or the body of ``with``, tries to run a job, and skips it.
 
-    Give it a callable with its arguments, and it returns what the callable returns. Or
-    enter it by ``with``, also in a coroutine. Raises ``AssertionError`` if a job runs,
-    or if none is tried, and says which.
+    With a callable and its arguments, call it and return what it returns. Without one,
+    return a context manager, also for the body of a coroutine. Raises
+    ``AssertionError`` if a job runs, or if no job with a lock is tried, and says which.
+
+    Example::
+
+        with held_elsewhere("nightly"):
+            assert_skips(call_command, "nightly")
     """
     if call is None:
         return _skipping("the block")

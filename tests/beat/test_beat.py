@@ -72,7 +72,7 @@ def test_each_tick_has_one_run(beats: Beats) -> None:
 def test_it_says_what_it_will_run(beats: Beats) -> None:
     """Each job, its schedule, and its next tick."""
     told = when_it_waits(beats.start())
-    assert told.startswith("Starts these jobs of provider 'default':")
+    assert told.startswith("Starting these jobs of provider 'default':")
     assert "each minute: * * * * * " in told
     assert f":{beats.step().minute:02}:00" in told
 
@@ -182,7 +182,7 @@ def test_store_that_is_away(beats: Beats) -> None:
     wait_for(lambda: tick in beats.ticks())
     host.send_signal(signal.SIGTERM)
     _, errors = host.communicate()
-    assert errors.count("The store failed, and is asked again and again: away") == 1
+    assert errors.count("The store failed. The beat keeps trying: away") == 1
 
 
 class Still(Forks):
@@ -197,7 +197,7 @@ class Still(Forks):
         self._waiting.clear()
         type(self).how()
 
-    def add(self, key: str, body: Callable[[], object]) -> None:
+    def add(self, key: str, body: Callable[..., object], *arguments: object) -> None:
         self.added.append(key)
 
     def end(self, grace: timedelta) -> None:

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_shedlock.beat import forks
 from django_shedlock.beat.forks import Forks
 from django_shedlock.locks.status import LockState
 from django_shedlock.providers import get_provider
@@ -233,9 +232,7 @@ def test_body_that_is_killed_is_logged(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it has subreapers")
-def test_first_process_of_a_container(
-    bodies: Bodies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_process_of_a_container(bodies: Bodies) -> None:
     """Orphans of bodies become its own, and stay zombies until it waits for them."""
     libc, file = ctypes.CDLL(None), bodies.folder / "pid"
 
@@ -244,14 +241,25 @@ def test_first_process_of_a_container(
 
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
-        with monkeypatch.context() as patch:
-            bodies.add("job", body=work)
-            bodies.turn_until(lambda: file.exists() and file.read_text())
-            patch.setattr(forks, "FIRST_PROCESS_ID", os.getpid())
-            orphan = int(file.read_text())
-            bodies.turn_until(lambda: not Path(f"/proc/{orphan}").exists())
+        bodies.add("job", body=work)
+        bodies.turn_until(lambda: file.exists() and file.read_text())
+        assert not bodies.forks.adopts_orphans
+        bodies.forks.adopts_orphans = True
+        orphan = int(file.read_text())
+        bodies.turn_until(lambda: not Path(f"/proc/{orphan}").exists())
     finally:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.mark.parametrize(("pid", "adopts"), [(1, True), (2, False)])
+def test_only_a_first_process_adopts_orphans(
+    monkeypatch: pytest.MonkeyPatch, pid: int, adopts: bool
+) -> None:
+    """A process with another id leaves orphans to the first process of its host."""
+    monkeypatch.setattr(os, "getpid", lambda: pid)
+    forks = Forks(1)
+    with forks.handling_signals():
+        assert forks.adopts_orphans is adopts
 
 
 def tidy_up(file: Path, begun: Path) -> None:

@@ -17,7 +17,6 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import CONTENDED
 from django_shedlock.models import LockRecord
 from django_shedlock.providers.database import DatabaseLockProvider
-from django_shedlock.testing.contract.locking import ROUND_COUNT, WORKER_COUNT
 from tests.models import Counter
 from tests.support.history import Acquisition, recorded, violations
 from tests.support.locks import configure, take_at_last, take_from, try_from, try_once
@@ -28,6 +27,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 RACERS = 16
 RACES = 10
+WORKER_COUNT = 8
+ROUND_COUNT = 12
 Barrier = multiprocessing.synchronize.Barrier
 
 SERIALIZABLE = {

@@ -38,7 +38,7 @@ import django
 django.setup()
 from django_shedlock import hold
 from django_shedlock.contrib.pings import apps
-apps.EXIT_TIMEOUT_SECONDS = float(sys.argv[2])
+apps.FLUSH_TIMEOUT_SECONDS = float(sys.argv[2])
 with hold("nightly"):
     pass
 """
@@ -260,7 +260,7 @@ def test_pings_that_wait_have_a_bound(
 ) -> None:
     """A worker whose service is away for days needs no more memory."""
     monkeypatch.setattr(apps, "WAITING_PINGS_LIMIT", 3)
-    monkeypatch.setattr(apps, "EXIT_TIMEOUT_SECONDS", PATIENCE)
+    monkeypatch.setattr(apps, "FLUSH_TIMEOUT_SECONDS", PATIENCE)
     web.answers.clear()
     run("nightly")
     run("nightly")

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -102,11 +103,11 @@ def test_environment_where_the_system_does_not_tell(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The time zone of the settings is left out; another one is the user's own."""
-    monkeypatch.setattr(child, "ENVIRONMENT_FILE", tmp_path / "missing")
+    missing = tmp_path / "missing"
     monkeypatch.setenv("TZ", settings.TIME_ZONE)
-    assert child.variables() == {b"TZ": None}
+    assert child.variables(missing) == {b"TZ": None}
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    assert child.variables() == {}
+    assert child.variables(missing) == {}
 
 
 def test_open_files_are_inherited(
@@ -150,12 +151,9 @@ def test_variable_without_a_name(interpreter: InterpreterRunner) -> None:
     assert (status, out, err) == (0, "ran\n", "")
 
 
-def test_no_files_where_the_system_does_not_tell(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_files_where_the_system_does_not_tell(tmp_path: Path) -> None:
     """The command still has its standard streams."""
-    monkeypatch.setattr(child, "DESCRIPTORS_FOLDER", str(tmp_path / "missing"))
-    assert child.inheritable_files() == set()
+    assert child.inheritable_files(str(tmp_path / "missing")) == set()
 
 
 def test_ignored_signals_stay_ignored(interpreter: InterpreterRunner) -> None:
@@ -188,6 +186,6 @@ def test_script_without_its_interpreter(
 
 def test_argument_that_no_program_can_get(capfd: pytest.CaptureFixture[str]) -> None:
     """Nothing runs with half of an argument."""
-    with closing(child.Child(["echo", "a\0b"])) as started:
+    with closing(child.Child(["echo", "a\0b"], grace=timedelta(seconds=10))) as started:
         assert started.wait() == 126
     assert capfd.readouterr() == ("", "echo: an argument has a null byte\n")

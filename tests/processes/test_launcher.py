@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,8 +94,8 @@ def test_system_without_proc(
 
     In a new PID namespace, /proc may still be that of the other processes.
     """
-    monkeypatch.setattr(launcher, "PROCESSES_FOLDER", str(tmp_path))
-    monkeypatch.setattr(launcher, "_descendants", DESCENDANTS)
+    in_folder = partial(DESCENDANTS, str(tmp_path))
+    monkeypatch.setattr(launcher, "_descendants", in_folder)
     if is_of_others:
         Path(tmp_path, "1").mkdir()
         Path(tmp_path, "1", "stat").touch()
@@ -119,8 +120,7 @@ def test_too_many_open_files(
 
 def test_nobody_is_left_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal nothing but the command is waited for."""
-    monkeypatch.setattr(launcher, "PROCESSES_FOLDER", "/nowhere")
-    monkeypatch.setattr(launcher, "_descendants", DESCENDANTS)
+    monkeypatch.setattr(launcher, "_descendants", partial(DESCENDANTS, "/nowhere"))
     watched = guardian(has_terminal=True)
     watched._status = 0
     assert not watched.send(0)

@@ -7,12 +7,15 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
 from django_shedlock.locks.status import LockState
 from django_shedlock.models import LockRun
+from django_shedlock.processes import run
 from django_shedlock.processes.child import Child
 from django_shedlock.processes.run import SignalForwarder
 from tests.support.locks import state, take
@@ -42,6 +45,7 @@ from tests.support.warm import Command
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
+GRACE = timedelta(seconds=10)
 IGNORING = """
 import os, signal, sys
 
@@ -164,7 +168,7 @@ def test_signal_is_never_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         return waitpid(pid, option)
 
     monkeypatch.setattr(os, "waitpid", noting)
-    with SignalForwarder().started(partial(Child, ["true"])):
+    with SignalForwarder().started(["true"], grace=GRACE):
         pass
     assert set(options) == {os.WNOHANG}
 
@@ -173,7 +177,7 @@ def test_child_is_never_left_alone() -> None:
     """Also what fails beside the command waits for its end."""
     with (
         pytest.raises(LookupError),
-        SignalForwarder().started(partial(Child, ["true"])) as child,
+        SignalForwarder().started(["true"], grace=GRACE) as child,
     ):
         raise LookupError
     assert child.process.returncode == 0
@@ -181,7 +185,7 @@ def test_child_is_never_left_alone() -> None:
 
 def test_child_that_has_ended_is_sent_nothing() -> None:
     """Its id may be that of another process by then."""
-    with SignalForwarder().started(partial(Child, ["true"])) as child:
+    with SignalForwarder().started(["true"], grace=GRACE) as child:
         pass
     assert not child.pass_on(signal.SIGTERM)
 
@@ -228,21 +232,29 @@ def test_signal_is_never_raised_in_a_statement() -> None:
                 end()
         with (
             pytest.raises(SystemExit),
-            signals.started(partial(Child, ["echo", "ran"])),
+            signals.started(["echo", "ran"], grace=GRACE),
         ):
             pytest.fail("started")
 
 
-def test_signal_while_the_child_starts_is_for_the_child() -> None:
-    """It is passed on as soon as there is somebody to get it."""
+class SignalledChild(Child):
+    """A child during whose start this process gets a signal."""
 
-    def start() -> Child:
-        child = Child(["sleep", "600"])
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
         signal.raise_signal(signal.SIGTERM)
-        return child
 
+
+def test_signal_while_the_child_starts_is_for_the_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The child gets the signal as soon as it has started."""
+    monkeypatch.setattr(run, "Child", SignalledChild)
     signals = SignalForwarder()
-    with signals.handled(), signals.started(start) as child:
+    with (
+        signals.handled(),
+        signals.started(["sleep", "600"], grace=GRACE) as child,
+    ):
         assert child.wait() == 128 + signal.SIGTERM
 
 
@@ -261,7 +273,7 @@ def test_alarm_of_the_process_is_kept() -> None:
     signal.setitimer(signal.ITIMER_REAL, 3600, 60)
     try:
         signals = SignalForwarder()
-        with signals.handled(), signals.started(partial(Child, ["true"])) as child:
+        with signals.handled(), signals.started(["true"], grace=GRACE) as child:
             child.wait()
         left, interval = signal.getitimer(signal.ITIMER_REAL)
         signal.raise_signal(signal.SIGALRM)
@@ -275,7 +287,7 @@ def test_alarm_does_not_outlive_the_release() -> None:
     """By default it would end this process."""
     signals = SignalForwarder()
     with signals.handled():
-        with signals.started(partial(Child, ["true"])) as child:
+        with signals.started(["true"], grace=GRACE) as child:
             child.wait()
         signal.raise_signal(signal.SIGTERM)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
@@ -285,12 +297,12 @@ def test_alarm_rings_until_it_is_noticed() -> None:
     """A ring that comes just before a wait in C is noticed only after that wait."""
     signals = SignalForwarder()
     with signals.handled():
-        with signals.started(partial(Child, ["true"])) as child:
+        with signals.started(["true"], grace=GRACE) as child:
             child.wait()
         signal.raise_signal(signal.SIGTERM)
         left, interval = signal.getitimer(signal.ITIMER_REAL)
         assert 0 < left <= signals.release_timeout_seconds
-        assert interval == signals.ring_interval_seconds
+        assert interval == signals.alarm_interval_seconds
         with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
             signal.raise_signal(signal.SIGALRM)
         # What the exception ends must not be interrupted again.

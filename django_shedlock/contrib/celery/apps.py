@@ -1,9 +1,9 @@
-"""The app that tells retries of tasks from the first attempts."""
+"""The app that distinguishes retries of tasks from first attempts."""
 
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
@@ -14,26 +14,26 @@ from django_shedlock.clocks import host_now
 from django_shedlock.registry.jobs import starting
 from django_shedlock.schedules.state import Start, Trigger
 
-if TYPE_CHECKING:  # this module is imported where Celery is missing, too
+if TYPE_CHECKING:  # Django imports this module even if Celery is missing
     from celery import Task
     from celery.app.task import Context
 
 ASKED_AT_HEADER = "shedlock_asked_at"
 
-# By request, not by task id: a redelivered message has the same id, and its first
-# attempt may still run in this process.
+# The key is the request and not the task's id. A redelivered message has the same id,
+# and its first attempt may still run in this process.
 _attempts: "WeakKeyDictionary[Context, ExitStack]" = WeakKeyDictionary()
 
 
 class CeleryConfig(AppConfig):
-    """What to put into ``INSTALLED_APPS``: ``"django_shedlock.contrib.celery"``."""
+    """The app that ``INSTALLED_APPS`` names as ``"django_shedlock.contrib.celery"``."""
 
     name = "django_shedlock.contrib.celery"
     label = "django_shedlock_celery"
 
     def ready(self) -> None:
         """
-        Connect the receivers that tell jobs which attempts of a task are retries.
+        Connect the receivers through which jobs know that an attempt is a retry.
 
         Raises ``ImproperlyConfigured`` if Celery is missing.
         """
@@ -49,30 +49,30 @@ class CeleryConfig(AppConfig):
         task_postrun.connect(end)
 
 
-def stamp(*, headers: dict[str, Any], **kwargs: Any) -> None:
+def stamp(*, headers: dict[str, object], **kwargs: object) -> None:
     """
-    Write into the message for when its task is requested: now, or its ``eta``.
+    Write into the message for when its task is requested: its ``eta``, or else now.
 
-    So its tick is known even if it is delivered late, or twice. A retry keeps the time
-    of the first message.
+    So its tick is known even if the message is delivered late or twice. A retry keeps
+    the time of the first message.
     """
     headers.setdefault(ASKED_AT_HEADER, headers.get("eta") or host_now().isoformat())
 
 
-def begin(*, task: "Task", **kwargs: Any) -> None:
+def begin(*, task: "Task", **kwargs: object) -> None:
     """Let this attempt start the jobs that it calls."""
-    # So does a first attempt, because it may run inside another task's retry.
+    # A first attempt needs this as well: it may run inside another task's retry.
     attempt = _attempts[task.request] = ExitStack()
     attempt.enter_context(starting(start_of(task.request)))
 
 
-def end(*, task: "Task", **kwargs: Any) -> None:
+def end(*, task: "Task", **kwargs: object) -> None:
     """Forget this attempt, however it ended."""
     _attempts.pop(task.request, ExitStack()).close()
 
 
 def start_of(request: "Context") -> Start:
-    """Return what starts the jobs of this attempt, and for when its message asked."""
+    """Return what starts the jobs of this attempt, and when its message asked."""
     is_redelivered = (request.delivery_info or {}).get("redelivered")
     is_retry = request.retries or is_redelivered
     asked_at = None

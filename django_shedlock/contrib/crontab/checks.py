@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from asgiref.sync import iscoroutinefunction
@@ -22,7 +21,6 @@ from django_shedlock.checks import find_too_long, invalid_lock, shared_name
 from django_shedlock.clocks import host_now
 from django_shedlock.contrib.crontab.entries import (
     CRONTAB_APP,
-    ENTRY_FORMS,
     SYSTEM_ZONE_FILE,
     CrontabEntry,
     cron_time_zone,
@@ -30,7 +28,6 @@ from django_shedlock.contrib.crontab.entries import (
     locks_all_entries,
 )
 from django_shedlock.exceptions import InvalidLockConfiguration, described
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.providers import get_provider
 from django_shedlock.registry.names import signature_of
 from django_shedlock.schedules.cron import Schedule
@@ -38,7 +35,7 @@ from django_shedlock.schedules.cron import Schedule
 APP_ORDER_FIX = f"Put {CRONTAB_APP!r} before 'django_crontab' in INSTALLED_APPS"
 
 
-def check_crontab(**kwargs: Any) -> list[CheckMessage]:
+def check_crontab(**kwargs: object) -> list[CheckMessage]:
     """Check the entries of ``CRONJOBS``, and the settings for all of them."""
     if not apps.is_installed("django_crontab"):
         return []
@@ -78,8 +75,8 @@ def _has_unnamed_zone() -> bool:
         with SYSTEM_ZONE_FILE.open("rb") as file:
             actual = ZoneInfo.from_file(file)
     except (OSError, ValueError, struct.error):
-        actual = ZoneInfo("UTC")  # cron can't read it either, and counts in UTC
-    # Compared in both halves of the year, because of daylight saving time.
+        actual = ZoneInfo("UTC")  # cron can't read the file either, and counts in UTC
+    # Compare the zones in both halves of the year, because of daylight saving time.
     year, named = host_now().year, ZoneInfo(cron_time_zone())
     return any(
         datetime(year, month, 15, tzinfo=actual).utcoffset()
@@ -98,7 +95,7 @@ def _check_line(where: str, text: str) -> Iterator[CheckMessage]:
         )
 
 
-def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
+def _check_entries(jobs: object) -> Iterator[CheckMessage]:
     if not isinstance(jobs, list | tuple):
         yield Error("CRONJOBS must be a list.", id="shedlock.E006")
         return
@@ -107,8 +104,8 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
         if flaw := _flaw(job):
             yield Error(
                 f"The entry {job!r} of CRONJOBS can't run: {flaw}.",
-                hint=f"Write {ENTRY_FORMS}. The path leads to a function, and its "
-                "arguments are strings and numbers.",
+                hint=f"Write {CrontabEntry.forms}. The path leads to a function, and "
+                "its arguments are strings and numbers.",
                 id="shedlock.E006",
             )
             continue
@@ -130,8 +127,8 @@ def _check_entries(jobs: Any) -> Iterator[CheckMessage]:
             )
 
 
-def _flaw(job: Any) -> str | None:
-    """Return why the entry can't run, whatever its lock is."""
+def _flaw(job: object) -> str | None:
+    """Return why the entry can't run, apart from its lock; ``None`` if it can."""
     try:
         entry = CrontabEntry.parse(job)
         _ = Schedule(entry.time).interval
@@ -163,10 +160,10 @@ def _check_lock(entry: CrontabEntry) -> Iterator[CheckMessage]:
                 id="shedlock.W006",
             )
         return
-    get_provider(job.provider)  # refuses an alias that is not in the settings
+    get_provider(job.provider)  # raises if the settings lack the alias
     lock = job.request.configuration()
     schedule = lock.schedule
-    if lock.lock_at_least_for == ZERO and schedule is None:
+    if not lock.lock_at_least_for and schedule is None:
         yield Warning(
             f"{entry} may run on two hosts: its lock {lock.name!r} has no "
             "lock_at_least_for, so a short job may end before another host starts it.",

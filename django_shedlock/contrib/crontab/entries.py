@@ -1,12 +1,12 @@
 """The entries of ``CRONJOBS``: what each of them calls, and under which lock."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from django.apps import apps
@@ -24,10 +24,6 @@ from django_shedlock.schedules.cron import Schedule
 from django_shedlock.signals import logger
 
 CRONTAB_APP = "django_shedlock.contrib.crontab"
-"""The app whose command ``crontab`` locks all entries."""
-ENTRY_FORMS = (
-    "(time, path), (time, path, suffix) or (time, path, [args], {kwargs}, suffix)"
-)
 SYSTEM_ZONE_FILE = Path("/etc/localtime")
 
 
@@ -42,14 +38,14 @@ def cron_time_zone() -> str:
     """
     Return the name of the time zone in which cron counts.
 
-    It is ``SHEDLOCK_CRONTAB_TIME_ZONE``, else what ``/etc/localtime`` links to, else
-    UTC. A wrong setting stops no job; a check reports it. The process's own zone is no
-    help: Django has set it to the project's.
+    It is ``SHEDLOCK_CRONTAB_TIME_ZONE``, or else the zone to which ``/etc/localtime``
+    links, or else UTC. A wrong setting stops no job; a check reports it. The zone of
+    this process does not help: Django has set it to the project's.
     """
     names = [conf.CRONTAB_TIME_ZONE.value]
     with suppress(OSError):
         linked = str(SYSTEM_ZONE_FILE.readlink()).partition("zoneinfo/")[2]
-        # These two folders repeat all zones, without and with leap seconds.
+        # These two folders repeat all zones, without leap seconds and with them.
         names.append(linked.removeprefix("posix/").removeprefix("right/"))
     return next(filter(is_time_zone, names), "UTC")
 
@@ -66,47 +62,67 @@ def is_time_zone(name: str) -> bool:
 @dataclass(frozen=True)
 class CrontabEntry:
     """
-    A line of ``CRONJOBS``: when to call what. ``suffix`` ends the crontab's line.
+    An entry of ``CRONJOBS``: when cron calls what.
 
-    What it starts is its ``job``.
+    ``time`` is a cron expression, ``path`` that of the function to call with ``args``
+    and ``kwargs``. ``suffix`` ends the crontab's line. ``job`` is what the entry starts
+    under a lock.
     """
+
+    forms: ClassVar[str] = (
+        "(time, path), (time, path, suffix) or (time, path, [args], {kwargs}, suffix)"
+    )
 
     time: str
     path: str
-    args: list[Any] | tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: Sequence[object] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
     suffix: str | None = None
 
     @classmethod
-    def parse(cls, line: Any) -> "CrontabEntry":
+    def parse(cls, line: object) -> "CrontabEntry":
         """Return an entry of ``CRONJOBS``. Raises ``ValueError`` if it is malformed."""
-        parts = list(line) if isinstance(line, list | tuple) else []
-        if len(parts) == 3 and isinstance(parts[2], str):
-            parts[2:2] = [(), {}]
-        types: list[Any] = [str, str, (list, tuple), dict, (str, type(None))]
-        has_length = 2 <= len(parts) <= len(types)
-        if not has_length or not all(map(isinstance, parts, types)):
-            raise ValueError(f"it has to be {ENTRY_FORMS}")
-        return cls(*parts)
+        match list(line) if isinstance(line, list | tuple) else []:
+            case [str(time), str(path)]:
+                return cls(time, path)
+            case [str(time), str(path), str(suffix)]:
+                return cls(time, path, suffix=suffix)
+            case [str(time), str(path), list() | tuple() as args]:
+                return cls(time, path, args)
+            case [str(time), str(path), list() | tuple() as args, dict(kwargs)]:
+                return cls(time, path, args, kwargs)
+            case [
+                str(time),
+                str(path),
+                list() | tuple() as args,
+                dict(kwargs),
+                str() | None as suffix,
+            ]:
+                return cls(time, path, args, kwargs, suffix)
+        raise ValueError(f"it has to be {cls.forms}")
 
     def __str__(self) -> str:
         return f"The entry {self.call} ({self.time}) of CRONJOBS"
 
     @property
     def call(self) -> str:
-        """Path and arguments. Raises ``TypeError`` or ``ValueError`` if not JSON."""
+        """
+        The path and the arguments, as in ``reports.send("daily", to=7)``.
+
+        Raises ``TypeError`` or ``ValueError`` if JSON can't hold an argument.
+        """
         named = [f"{key}={_dump(value)}" for key, value in sorted(self.kwargs.items())]
         arguments = ", ".join([*map(_dump, self.args), *named])
         return f"{self.path}({arguments})" if arguments else self.path
 
     @cached_property
     def function(self) -> Any:
-        """The target of the path. Raises whatever importing it raises."""
+        """What is at the path, if anything. Raises whatever importing it raises."""
         return import_string(self.path)
 
     @cached_property
     def command(self) -> management.BaseCommand | None:
-        """The command that the entry calls by its name, if it exists."""
+        """The command whose name the entry gives to ``call_command``, if it exists."""
         name = self.args[0] if self.args else None
         app = management.get_commands().get(name) if isinstance(name, str) else None
         if app is None or isinstance(app, management.BaseCommand):
@@ -115,24 +131,28 @@ class CrontabEntry:
 
     @cached_property
     def decorated(self) -> Job | None:
-        """The decorated job that the entry runs: a function, or a command."""
+        """The decorated job that the entry runs, if its function or command is one."""
         if self.function is not management.call_command:
             return decorated_job(self.function)
         return None if self.command is None else decorated_job(type(self.command))
 
     @cached_property
     def ticks(self) -> Schedule | None:
-        """When cron starts the entry; ``None`` for ``@reboot``, or if it is wrong."""
+        """When cron starts the entry; ``None`` for ``@reboot`` or a wrong time."""
         try:
             schedule = Schedule(self.time, cron_time_zone())
             _ = schedule.interval
-        except ValueError:  # a check reports it, the job runs anyway
+        except ValueError:  # a check reports it, and the job runs anyway
             return None
         return schedule
 
     @property
     def options(self) -> dict[str, Any]:
-        """What ``SHEDLOCK_CRONTAB`` says about the path, and about this call."""
+        """
+        The options in ``SHEDLOCK_CRONTAB``: of the path, and over them of the call.
+
+        Raises ``InvalidLockConfiguration`` if they are no dict.
+        """
         options: dict[str, Any] = {}
         for key in (self.path, self.call):
             of_key = conf.CRONTAB.value.get(key, {})
@@ -149,9 +169,9 @@ class CrontabEntry:
         """
         The job that the entry starts; ``None`` if it runs without a lock.
 
-        A decorated target keeps its lock. If the app locks all entries, the others get
-        one: see ``_make_job()``. Raises ``InvalidLockConfiguration`` if the options
-        contradict each other.
+        A decorated target keeps its lock. If the app locks all entries, the other
+        entries get a lock: see ``_make_job()``. Raises ``InvalidLockConfiguration`` if
+        the options contradict each other.
         """
         if self.decorated is not None:
             return self._keep_lock(self.decorated)
@@ -180,10 +200,10 @@ class CrontabEntry:
 
     def _make_job(self) -> Job | None:
         """
-        Return the job of a target that brings no lock, unless it is to have none.
+        Return the job of a target without a lock of its own; ``None`` if not locked.
 
         ``SHEDLOCK_CRONTAB`` has the options. By default the name comes from the path
-        and the arguments, the durations from the schedule.
+        and the arguments, and the durations come from the schedule.
         """
         options = {"keep_alive": True, **self.options, "schedule": None}
         if not options.pop("locked", True):
@@ -196,22 +216,22 @@ class CrontabEntry:
         if at_most is None:
             at_most = min(interval * 0.9, default_duration(conf.LOCK_AT_MOST_FOR))
             at_most = max(at_most, at_least or ZERO)
-        # Without ticks, it must be held until all other hosts have tried to start.
+        # Without ticks, the lock must be held until all other hosts have tried it.
         if at_least is None and schedule is None:
-            # If no warning was raised about their clocks, that is within a minute.
+            # They try it within a minute, unless a check warns about their clocks.
             at_least = min(interval / 2, timedelta(minutes=1), at_most)
         durations = {"lock_at_most_for": at_most, "lock_at_least_for": at_least}
         options |= {**durations, "schedule": schedule}
         return Job(name, self.function, self.args, self.kwargs, options)
 
     def _schedule_in(self, provider: str) -> Schedule | str | None:
-        """Return the schedule whose ticks run once each, if the provider keeps them."""
+        """Return the schedule whose ticks run once each, if the store keeps ticks."""
         schedule = self.options.get("schedule", self.ticks)
         return schedule if get_provider(provider).keeps_ticks else None
 
     def run(self) -> None:
         """
-        Run the entry, or skip it if somebody else holds its lock or has run its tick.
+        Run the entry; skip it if somebody else holds its lock or has run its tick.
 
         Raises what the target raises, and ``LockProviderError`` if the store fails.
         """
@@ -221,12 +241,12 @@ class CrontabEntry:
             self.job.start()
 
 
-def _dump(argument: Any) -> str:
+def _dump(argument: object) -> str:
     return json.dumps(argument, sort_keys=True)
 
 
 def crontab_jobs() -> Iterator[Job]:
-    """Return the jobs of the entries under a lock; log the entries that are wrong."""
+    """Return the jobs of the entries under a lock; log each entry that is wrong."""
     if not locks_all_entries():
         return
     for line in getattr(settings, "CRONJOBS", []):
@@ -235,5 +255,5 @@ def crontab_jobs() -> Iterator[Job]:
             if job is not None:
                 job.request.configuration()  # it may contradict the settings
                 yield job
-        except Exception:  # whatever importing a target raises
+        except Exception:  # importing a target may raise anything
             logger.warning("The entry %r of CRONJOBS is wrong.", line, exc_info=True)

@@ -1,7 +1,6 @@
-"""The app that traces runs with OpenTelemetry, and its receivers: not stable yet."""
+"""The app that traces runs with OpenTelemetry, and its receivers. Not stable yet."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
@@ -13,14 +12,15 @@ from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.providers import UnlockedProvider
+from django_shedlock.providers.base import LockProvider
 
 tracer: trace.Tracer = trace.get_tracer("django_shedlock")
 _spans: WeakKeyDictionary[Lock, trace.Span] = WeakKeyDictionary()
-"""The span of each run that goes on."""
+"""The open span of each run."""
 
 
 class OpenTelemetryConfig(AppConfig):
-    """``"django_shedlock.contrib.opentelemetry"`` in ``INSTALLED_APPS``."""
+    """``INSTALLED_APPS`` names it ``"django_shedlock.contrib.opentelemetry"``."""
 
     name = "django_shedlock.contrib.opentelemetry"
     label = "django_shedlock_opentelemetry"
@@ -32,9 +32,9 @@ class OpenTelemetryConfig(AppConfig):
         signals.lock_released.connect(end_span)
 
 
-def span_around(lock: Lock) -> AbstractContextManager[Any]:
+def span_around(lock: Lock) -> AbstractContextManager[object]:
     """Begin the span of a run; return what makes it the parent of its body's spans."""
-    # The body re-enters its own lock, or no signal comes at its end.
+    # A body that re-enters its lock has its span. An unlocked body sends no signals.
     if lock in _spans or isinstance(lock.provider, UnlockedProvider):
         return nullcontext()
     tick = {} if lock.tick is None else {"shedlock.tick": lock.tick.isoformat()}
@@ -44,15 +44,17 @@ def span_around(lock: Lock) -> AbstractContextManager[Any]:
         "shedlock.locked_by": lock.locked_by,
         **tick,
     }
-    # Whatever a project's sampler or processor raises, the job runs without a span.
+    # If a project's sampler or processor raises, the job runs without a span.
     _spans[lock] = span = tracer.start_span("shedlock.run", attributes=attributes)
     at_end_of_child(getattr(trace.get_tracer_provider(), "force_flush", bool))
-    # The release ends it, with the outcome and what it may show of an exception.
+    # The release ends the span, with the outcome and the exception without secrets.
     return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
 
-def note_skip(*, configuration: Any, provider: Any, **kwargs: Any) -> None:
-    """Note a skip as an event of the current span, or as a span without one."""
+def note_skip(
+    *, configuration: LockConfiguration, provider: LockProvider, **kwargs: object
+) -> None:
+    """Note a skip as an event of the current span; without one, as a span."""
     attributes = _attributes(configuration, provider)
     current = trace.get_current_span()
     if current.is_recording():
@@ -61,19 +63,20 @@ def note_skip(*, configuration: Any, provider: Any, **kwargs: Any) -> None:
         tracer.start_span("shedlock.skip", attributes=attributes).end()
 
 
-def note_loss(*, lock: Lock, **kwargs: Any) -> None:
-    """Note when the lock was lost, as an event of its run's span."""
+def note_loss(*, lock: Lock, **kwargs: object) -> None:
+    """Note the loss of the lock as an event of its run's span."""
     if (span := _spans.get(lock)) is not None:
         span.add_event("shedlock.lost")
 
 
 def end_span(
-    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: Any
+    *, lock: Lock, released: bool, exception: BaseException | None, **kwargs: object
 ) -> None:
-    """End the span, with the outcome that the history has."""
+    """End the span with the outcome that the history has."""
     if (span := _spans.pop(lock, None)) is None:
         return
-    from django_shedlock.history.recording import exception_columns  # needs the models
+    # This module loads the models, so no app can import it while apps are loading.
+    from django_shedlock.history.recording import exception_columns
 
     outcome = RunOutcome.of(exception, released=released)
     span.set_attribute("shedlock.outcome", outcome.value)
@@ -90,5 +93,5 @@ def end_span(
     span.end()
 
 
-def _attributes(lock: LockConfiguration, provider: Any) -> dict[str, str]:
+def _attributes(lock: LockConfiguration, provider: LockProvider) -> dict[str, str]:
     return {"shedlock.lock": lock.name, "shedlock.provider": provider.alias}

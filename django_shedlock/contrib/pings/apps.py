@@ -4,7 +4,6 @@ import atexit
 from collections import defaultdict
 from fnmatch import fnmatchcase
 from importlib import import_module
-from typing import Any
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -21,8 +20,8 @@ from django_shedlock.locks.status import RunOutcome
 from django_shedlock.webhooks import post
 
 WAITING_PINGS_LIMIT = 100
-"""More pings for one host are left out."""
-EXIT_TIMEOUT_SECONDS = 5.0
+"""If so many pings wait for one host, further ones are left out."""
+FLUSH_TIMEOUT_SECONDS = 5.0
 
 
 def _make_timetable() -> Timetable:
@@ -30,13 +29,13 @@ def _make_timetable() -> Timetable:
 
 
 _hosts = defaultdict[str, Timetable](_make_timetable)
-"""What pings each host, in order: one that is away holds up no other."""
+"""Pings each host in order. A host that does not answer delays no other."""
 _addresses: WeakKeyDictionary[Lock, str] = WeakKeyDictionary()
-"""The address of each run that goes on and has one."""
+"""The address to ping at the end of each run that goes on."""
 
 
 class PingsConfig(AppConfig):
-    """What to put into ``INSTALLED_APPS``: ``"django_shedlock.contrib.pings"``."""
+    """The app that ``INSTALLED_APPS`` names as ``"django_shedlock.contrib.pings"``."""
 
     name = "django_shedlock.contrib.pings"
     label = "django_shedlock_pings"
@@ -48,8 +47,8 @@ class PingsConfig(AppConfig):
         atexit.register(flush)
 
 
-def ping_start(*, lock: Lock, **kwargs: Any) -> None:
-    """Ping that a run begins, at the address of the first pattern that matches."""
+def ping_start(*, lock: Lock, **kwargs: object) -> None:
+    """Ping the address of the first pattern that matches, because a run begins."""
     for pattern, address in conf.PINGS.value.items():
         if fnmatchcase(lock.name, pattern):
             if address:
@@ -59,15 +58,24 @@ def ping_start(*, lock: Lock, **kwargs: Any) -> None:
             return
 
 
-def ping_end(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
-    """Ping how a run ended, and why it failed: as soon as its lock is lost, too."""
+def ping_end(
+    *,
+    lock: Lock,
+    released: bool = False,
+    exception: BaseException | None = None,
+    **kwargs: object,
+) -> None:
+    """
+    Ping how a run ended, and why it failed.
+
+    A run whose lock is lost has failed at once, before its body ends.
+    """
     if (address := _addresses.pop(lock, None)) is None:
         return
-    exception = kwargs.get("exception")
     if not RunOutcome.of(exception, released=released).is_bad:
         _ping(lock.name, address)
         return
-    # Both need the models.
+    # These load the models, so no app can import them while apps are loading.
     from django_shedlock.history.texts import fitting, scrubbed
     from django_shedlock.models import LockRun
 
@@ -78,8 +86,8 @@ def ping_end(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
 
 
 def flush() -> None:
-    """Wait until all pings are sent, for ``EXIT_TIMEOUT_SECONDS`` at the most."""
-    end = uptime() + EXIT_TIMEOUT_SECONDS
+    """Wait until all pings are sent, at most for ``FLUSH_TIMEOUT_SECONDS``."""
+    end = uptime() + FLUSH_TIMEOUT_SECONDS
     for host in list(_hosts.values()):
         for ping in list(host.entries):
             host.wait_until_done(ping, max(0, end - uptime()))
@@ -92,7 +100,7 @@ def _ping(name: str, address: str, ending: str = "", text: str = "") -> None:
             "Lock %r: no ping, since %d wait.", name, WAITING_PINGS_LIMIT
         )
         return
-    # Imported by the thread while the job forks, it would stay half of itself there.
+    # If the thread imported it while the job forks, the child would have half a module.
     import_module("requests")
     path = parts.path.rstrip("/") + ending if ending else parts.path
 

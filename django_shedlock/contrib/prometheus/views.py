@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -27,19 +27,21 @@ from django_shedlock.views import MonitoringView
 
 Value = float | timedelta | datetime | None
 Sample = tuple[str, list[str], Value]
-"""The name of a metric, its labels after the provider's, and a value."""
+"""A metric's name, its labels without the provider's, and its value."""
 
 
 class MetricsView(MonitoringView):
     """
-    The metrics of the locks in the stores, and those of your own in this process.
+    Shows the metrics of the locks in the stores, and your own metrics of this process.
 
     With ``PROMETHEUS_MULTIPROC_DIR`` the page adds up your own metrics over all
-    processes that share that directory.
-    Callers without permission get a 403: see ``MonitoringView``.
+    processes that share that directory. Callers without permission get a 403: see
+    ``MonitoringView``.
     """
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def get(
+        self, request: HttpRequest, *args: object, **kwargs: object
+    ) -> HttpResponse:
         if not self.is_allowed:
             raise PermissionDenied
         registry = CollectorRegistry()
@@ -54,14 +56,14 @@ class MetricsView(MonitoringView):
 
 class StoreCollector(Collector):
     """
-    The locks of all providers, whichever process holds them.
+    Collects metrics of the locks of all providers, whichever process holds them.
 
-    It reads records only: one statement for their number, and one for each page of
-    them. Of more locks than ``SHEDLOCK_METRICS_MAX_LOCKS`` it reads the most urgent
-    ones, then those of the jobs that this process knows, with at most five statements
-    more. A store that fails is logged, and ``shedlock_store_up`` is 0. Where names
-    share a label, the metrics are the number of locks, the longest time, the newest run
-    and success, the most failures, and the soonest tick.
+    It reads records only, with one statement for their number and one for each page. If
+    there are more locks than ``SHEDLOCK_METRICS_MAX_LOCKS``, it reads the most urgent
+    locks, then those of the jobs that this process knows, with at most five more
+    statements. If a store fails, that is logged, and ``shedlock_store_up`` is 0. If
+    names share a label, their metrics are the number of locks, the longest time, the
+    newest run and success, the most failures, and the soonest tick.
     """
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -71,7 +73,7 @@ class StoreCollector(Collector):
             found: dict[tuple[str, ...], list[float]] = defaultdict(list)
             try:
                 for name, labels, value in _samples(get_provider(alias)):
-                    # What never happened has no value: an alert asks for absent().
+                    # An event that never happened has no value; alerts use absent().
                     if value is not None:
                         found[name, *labels].append(_number(value))
             except Exception as error:  # a broken store breaks no other metric
@@ -83,12 +85,12 @@ class StoreCollector(Collector):
         return families.values()
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the metrics without values, and ask no store."""
+        """Return the metrics without values; read no store."""
         return _families().values()
 
 
 class Metric(NamedTuple):
-    """A metric of the stores, its labels, and how values of one label are combined."""
+    """A metric of the stores, its labels, and how to combine the values of a label."""
 
     documentation: str
     labels: tuple[str, ...] = ("lock",)
@@ -113,10 +115,10 @@ STORE_METRICS = {
         "How long ago the job was paused without an end; 0 if it is not."
     ),
     "shedlock_usual_duration_seconds": Metric(
-        "An estimate of how long a run takes that succeeds."
+        "An estimate of how long a successful run takes."
     ),
     "shedlock_expired": Metric(
-        "Locks whose lease is over, and that nobody released.", combine=sum
+        "Locks whose lease has ended without a release.", combine=sum
     ),
     "shedlock_since_success_seconds": Metric(
         "How long ago the last success ended, by the clock of the store.", combine=min
@@ -127,19 +129,19 @@ STORE_METRICS = {
     "shedlock_last_success_timestamp_seconds": Metric("When the last success ended."),
     "shedlock_last_run_timestamp_seconds": Metric("When the last run ended."),
     "shedlock_last_outcome": Metric(
-        "Locks whose last run ended so.", ("lock", "outcome"), sum
+        "Locks whose last run had this outcome.", ("lock", "outcome"), sum
     ),
-    "shedlock_last_duration_seconds": Metric("How long the last run took that ended."),
+    "shedlock_last_duration_seconds": Metric("How long the last run took."),
     "shedlock_consecutive_failures": Metric("Runs in a row that did not succeed."),
     "shedlock_requested": Metric(
         "Locks with a request for a run that has not begun.", combine=sum
     ),
     "shedlock_unrecorded": Metric(
-        "Locks whose last run is missing in the history, which could not be written.",
+        "Locks whose last run could not be written to the history.",
         combine=sum,
     ),
     "shedlock_overdue_seconds": Metric(
-        "How long ago the first tick was that should have succeeded; 0 if none is late."
+        "How long ago the first tick was that has not succeeded; 0 if none is late."
     ),
     "shedlock_next_tick_timestamp_seconds": Metric(
         "When the next tick is due.", combine=min

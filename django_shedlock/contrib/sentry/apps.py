@@ -1,8 +1,8 @@
-"""The app that checks runs in with Sentry Crons, and its receivers."""
+"""The app that reports runs to Sentry Crons as check-ins, and its receivers."""
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import sentry_sdk
@@ -15,30 +15,34 @@ from django_shedlock.contrib import at_end_of_child
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.schedules.cron import SHORTHANDS
 
 if TYPE_CHECKING:
     from sentry_sdk.types import MonitorConfig
 
+# Sentry drops check-ins if there are more than a few in a minute.
 CHECK_IN_INTERVAL_SECONDS = 20.0
-"""Sentry drops more than a few check-ins a minute."""
 
 
 @dataclass
 class CheckIn:
-    """A check-in that is open; ``told_at`` is when Sentry was last told of it."""
+    """
+    An open check-in.
+
+    ``slug`` is that of the monitor, ``key`` is Sentry's id of the check-in. The run
+    began at ``began``, and Sentry last heard of it at ``reported_at``, by ``uptime()``.
+    """
 
     slug: str
     key: str
     began: float
-    told_at: float
+    reported_at: float
 
 
 _open: WeakKeyDictionary[Lock, CheckIn] = WeakKeyDictionary()
 
 
 class SentryConfig(AppConfig):
-    """What to put into ``INSTALLED_APPS``: ``"django_shedlock.contrib.sentry"``."""
+    """The app that ``INSTALLED_APPS`` names as ``"django_shedlock.contrib.sentry"``."""
 
     name = "django_shedlock.contrib.sentry"
     label = "django_shedlock_sentry"
@@ -50,18 +54,18 @@ class SentryConfig(AppConfig):
         signals.lock_released.connect(check_out)
 
 
-def check_in(*, lock: Lock, **kwargs: Any) -> None:
-    """Tell that the run of a tick begins, and how Sentry is to monitor its job."""
-    # Others are no jobs that Sentry could miss, and a lock may be acquired often.
+def check_in(*, lock: Lock, **kwargs: object) -> None:
+    """Report that the run of a tick begins, and how Sentry has to monitor its job."""
+    # Without a schedule Sentry could miss no run, and a lock may be acquired often.
     if (schedule := lock.configuration.schedule) is None:
         return
     slug, now = slug_of(lock.name), uptime()
     minute = timedelta(minutes=1)
-    # It is late after the lock's grace, and runs too long after its lease.
+    # A run is late after the lock's grace, and too long after the lease.
     monitor: MonitorConfig = {
         "schedule": {
             "type": "crontab",
-            "value": SHORTHANDS.get(schedule.expression, schedule.expression),
+            "value": schedule.five_fields,
         },
         "timezone": str(schedule.time_zone),
         "checkin_margin": max(1, -(-lock.configuration.grace // minute)),
@@ -74,17 +78,23 @@ def check_in(*, lock: Lock, **kwargs: Any) -> None:
         at_end_of_child(sentry_sdk.flush)
 
 
-def keep_open(*, lock: Lock, **kwargs: Any) -> None:
-    """Tell that the lease was extended: the time that Sentry allows begins anew."""
+def keep_open(*, lock: Lock, **kwargs: object) -> None:
+    """Report that the lease was extended, so that Sentry allows a longer run."""
     found, now = _open.get(lock), uptime()
-    if found is not None and now - found.told_at >= CHECK_IN_INTERVAL_SECONDS:
-        found.told_at = now
+    if found is not None and now - found.reported_at >= CHECK_IN_INTERVAL_SECONDS:
+        found.reported_at = now
         capture_checkin(found.slug, found.key, MonitorStatus.IN_PROGRESS)
 
 
-def check_out(*, lock: Lock, released: bool = False, **kwargs: Any) -> None:
-    """Tell how the run ended: with an error, too, as soon as its lock is lost."""
+def check_out(
+    *,
+    lock: Lock,
+    released: bool = False,
+    exception: BaseException | None = None,
+    **kwargs: object,
+) -> None:
+    """Report how the run ended. A run whose lock is lost ends with an error at once."""
     if (found := _open.pop(lock, None)) is not None:
-        outcome = RunOutcome.of(kwargs.get("exception"), released=released)
+        outcome = RunOutcome.of(exception, released=released)
         status = MonitorStatus.ERROR if outcome.is_bad else MonitorStatus.OK
         capture_checkin(found.slug, found.key, status, uptime() - found.began)

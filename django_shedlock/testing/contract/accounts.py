@@ -1,4 +1,4 @@
-"""What the record says about the runs of a job: each is accounted for once."""
+"""The accounts of runs: the record accounts for each run of a job once."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -40,14 +40,14 @@ def job_of(provider: LockProvider) -> JobState:
 
 
 def is_same_instant(one: datetime | None, other: datetime | None) -> bool:
-    """Return whether they are one instant, of a store that read its clock twice."""
+    """Return whether both are the same instant, which a store may read twice."""
     if one is None or other is None:
         return False
     return abs(aware(one) - aware(other)) < timedelta(seconds=5)
 
 
 def start_for_request(provider: LockProvider) -> Lock:
-    """Return a lock, not yet acquired, for a start that has read the open request."""
+    """Return a lock, not yet acquired, for a start that carries out the request."""
     asked_at = job_of(provider).asked_at
     assert asked_at is not None
     start = Start(Trigger.OPERATOR, request=asked_at)
@@ -55,19 +55,19 @@ def start_for_request(provider: LockProvider) -> Lock:
 
 
 def forget_answer(lock: Lock) -> None:
-    """Let it be as if the answer to its acquisition was lost."""
+    """Forget what the store answered to the acquisition, as if the reply was lost."""
     lock.abandoned = lock.known_token = None
 
 
 class AccountContract(Contract):
-    """A run is open until its release, its loss, or somebody else accounts for it."""
+    """A run is open until it is released or lost, or somebody else accounts for it."""
 
     def take_short(self, provider: LockProvider) -> Lock:
         """Acquire the lock with a short lease."""
         return take_from(provider, configure(lock_at_most_for=self.short))
 
     def kill(self, provider: LockProvider) -> Lock:
-        """Let a run begin, and its worker die; return when its lease is over."""
+        """Let a run begin, its worker die, and its lease end; return its lock."""
         lock = self.take_short(provider)
         self.outlast(lock)
         return lock
@@ -75,13 +75,13 @@ class AccountContract(Contract):
     # --- Runs that end by themselves ---
 
     def test_acquisition_opens_a_run(self, provider: LockProvider) -> None:
-        """Until the run is over, nothing else is known of it."""
+        """An acquisition opens a run, about which nothing else is known yet."""
         lock = take_from(provider, configure())
         assert lock.abandoned is None
         assert job_of(provider) == JobState(open_run=lock.locked_by)
 
     def test_body_that_never_began_leaves_no_run(self, provider: LockProvider) -> None:
-        """The lock is free at once, and the record is as before the acquisition."""
+        """If a body never began, its lock is free and the record is as before."""
         take_from(provider, configure()).release()
         before = job_of(provider)
         kept = configure(lock_at_least_for=MINUTE)
@@ -94,7 +94,7 @@ class AccountContract(Contract):
     def test_request_of_a_body_that_never_began_is_open_again(
         self, provider: LockProvider
     ) -> None:
-        """Another beat carries it out; a newer request is not overwritten."""
+        """A body that never began leaves its request open, or the newer request."""
         take_from(provider, configure()).release()
         for is_asked_again in (False, True):
             provider.request_run("job", "alice", "half of it failed")
@@ -118,7 +118,7 @@ class AccountContract(Contract):
     def test_tick_of_a_body_that_never_began_is_not_used_up(
         self, provider: LockProvider
     ) -> None:
-        """The next start of a scheduler is for it, too."""
+        """If a body never began, the next start of a scheduler runs the same tick."""
         if not provider.keeps_ticks:
             return
         yearly = replace(configure(), schedule=Schedule("0 0 1 1 *", "UTC"))
@@ -133,7 +133,7 @@ class AccountContract(Contract):
     def test_loss_that_is_written_late_does_not_undo_the_end(
         self, provider: LockProvider
     ) -> None:
-        """A thread that a hanging store held up comes after the end of the body."""
+        """A loss that is written after the end of its body does not undo that end."""
         lock = self.kill(provider)
         provider.account_for_loss(lock, has_ended=True)
         ended = job_of(provider)
@@ -142,7 +142,7 @@ class AccountContract(Contract):
         assert job_of(provider) == ended
 
     def test_success_is_accounted_for(self, provider: LockProvider) -> None:
-        """The record says whose run it was, when it began and ended, and how."""
+        """After a success the record has the run, its times and its outcome."""
         lock = take_from(provider, configure())
         before = status_of(provider)
         lock.began -= 10
@@ -160,7 +160,7 @@ class AccountContract(Contract):
         assert not status_of(provider).needs_look
 
     def test_failures_are_counted_until_a_success(self, provider: LockProvider) -> None:
-        """A success ends the count, and a failure leaves the last success known."""
+        """A success resets the failure count; a failure keeps the last success."""
         assert provider.release(take_from(provider, configure()))
         success = job_of(provider)
         for number in (1, 2):
@@ -181,7 +181,7 @@ class AccountContract(Contract):
         assert job.succeeded_at != success.succeeded_at
 
     def test_usual_duration(self, provider: LockProvider) -> None:
-        """It follows the successful runs, and one outlier hardly moves it."""
+        """The usual duration follows successes, and one outlier hardly moves it."""
         expected = None
         for took in (100, 100, 36_000, 90, 1):
             lock = take_from(provider, configure())
@@ -218,7 +218,7 @@ class AccountContract(Contract):
     # --- Runs whose workers died ---
 
     def test_expired_lock_has_an_open_run(self, provider: LockProvider) -> None:
-        """Its worker died or is late, and nobody has accounted for the run."""
+        """An expired lock has an open run: its worker died or is late."""
         lock = self.kill(provider)
         assert status_of(provider).state is LockState.EXPIRED
         assert job_of(provider) == JobState(open_run=lock.locked_by)
@@ -226,7 +226,7 @@ class AccountContract(Contract):
     def test_next_acquisition_accounts_for_a_killed_run(
         self, provider: LockProvider
     ) -> None:
-        """The run is abandoned when the lock is acquired again, and counted once."""
+        """The next acquisition counts a killed run once, as abandoned."""
         killed = self.kill(provider)
         lease_end = status_of(provider).lock_until
         lock = take_from(provider, configure())
@@ -251,7 +251,7 @@ class AccountContract(Contract):
     def test_job_that_was_killed_five_times(
         self, provider: LockProvider, by_force: bool
     ) -> None:
-        """Four runs are accounted for; the fifth one by the sixth start or by force."""
+        """Each killed run is counted by the next start, the last one also by force."""
         abandoned = []
         for _ in range(5):
             lock = self.take_short(provider)
@@ -270,7 +270,7 @@ class AccountContract(Contract):
         assert job.outcome == RunOutcome.ABANDONED
 
     def test_tick_accounts_for_a_killed_run(self, provider: LockProvider) -> None:
-        """A start with a schedule accounts for the run before, as any other does."""
+        """A start with a schedule accounts for the run before, like any other start."""
         if not provider.keeps_ticks:
             return
         killed = self.kill(provider)
@@ -288,7 +288,7 @@ class AccountContract(Contract):
     def test_forced_release_accounts_for_a_dead_run(
         self, provider: LockProvider
     ) -> None:
-        """The run is abandoned at once, and the next acquisition counts none."""
+        """A forced release counts a dead run, and the next acquisition counts none."""
         lock = take_from(provider, configure())
         assert force_release(provider)
         job = job_of(provider)
@@ -299,7 +299,7 @@ class AccountContract(Contract):
         assert job_of(provider).failures == 1
 
     def test_forced_release_of_a_living_run(self, provider: LockProvider) -> None:
-        """The run becomes a lost one when it ends, and was counted already."""
+        """A run whose lock is force-released is counted once, and ends as lost."""
         lock = take_from(provider, configure())
         assert force_release(provider)
         assert not provider.release(lock)
@@ -313,7 +313,7 @@ class AccountContract(Contract):
     def test_forced_release_of_a_kept_lock_accounts_for_nothing(
         self, provider: LockProvider
     ) -> None:
-        """Its run is over, so only the lease is."""
+        """A forced release of a kept lock ends its lease, and counts no run."""
         lock = take_from(provider, configure(lock_at_least_for=MINUTE))
         assert provider.release(lock)
         before = job_of(provider)
@@ -321,7 +321,7 @@ class AccountContract(Contract):
         assert job_of(provider) == before
 
     def test_pause_accounts_for_a_killed_run(self, provider: LockProvider) -> None:
-        """A pause opens no run, so nothing is counted when it has ended."""
+        """A pause accounts for a killed run, and opens no run of its own."""
         killed = self.kill(provider)
         paused = pause(provider, self.short)
         job = job_of(provider)
@@ -335,7 +335,7 @@ class AccountContract(Contract):
     def test_pause_that_replaces_a_pause_opens_no_run(
         self, provider: LockProvider
     ) -> None:
-        """The job's state stays as it was before both pauses."""
+        """A pause that replaces another leaves the job's state as before both."""
         assert provider.release(take_from(provider, configure()))
         before = job_of(provider)
         pause(provider)
@@ -348,7 +348,7 @@ class AccountContract(Contract):
     def test_forced_extension_accounts_for_nothing(
         self, provider: LockProvider
     ) -> None:
-        """The run goes on with a longer lease."""
+        """A forced extension lengthens the lease, and the run stays open."""
         lock = take_from(provider, configure())
         assert provider.replace(status_of(provider), HOUR)
         assert job_of(provider) == JobState(open_run=lock.locked_by)
@@ -358,7 +358,7 @@ class AccountContract(Contract):
     def test_loss_is_noticed_before_the_next_start(
         self, provider: LockProvider
     ) -> None:
-        """The run is lost while its body goes on, and nobody else counts it."""
+        """A noticed loss is counted once, and the body may still run."""
         lock = self.kill(provider)
         provider.account_for_loss(lock, has_ended=False)
         job = job_of(provider)
@@ -373,7 +373,7 @@ class AccountContract(Contract):
         assert job_of(provider).failures == 1
 
     def test_end_of_a_lost_run(self, provider: LockProvider) -> None:
-        """It completes what the loss has written, and counts nothing again."""
+        """The end of a lost run completes its account, and counts nothing again."""
         lock = self.kill(provider)
         provider.account_for_loss(lock, has_ended=False)
         lost = job_of(provider)
@@ -385,7 +385,7 @@ class AccountContract(Contract):
         assert replace(job, ended_at=None) == lost
 
     def test_late_release_is_a_loss(self, provider: LockProvider) -> None:
-        """Also if nobody took the lock since: its body ran on without protection."""
+        """A late release is a loss, even if nobody acquired the lock since."""
         lock = self.kill(provider)
         assert not lock.release()
         job = job_of(provider)
@@ -395,18 +395,21 @@ class AccountContract(Contract):
         assert status_of(provider).state is LockState.FREE
 
     def test_lost_lock_is_freed(self, provider: LockProvider) -> None:
-        """After a loss the release ends the lease, and accounts for nothing more."""
+        """After a loss, the release ends the lease and accounts for nothing more."""
         lock = take_from(provider, configure(lock_at_least_for=MINUTE))
         lock.declare_lost()
-        # While the body goes on, nobody waits for the record.
-        wait_for(lambda: job_of(provider).outcome == RunOutcome.LOST)
+
+        def is_lost() -> bool:
+            return job_of(provider).outcome == RunOutcome.LOST
+
+        wait_for(is_lost)  # the record is written in the background
         before = job_of(provider)
         assert provider.release(lock)
         assert status_of(provider).state is LockState.FREE
         assert job_of(provider) == before
 
     def test_body_ends_after_the_next_has_begun(self, provider: LockProvider) -> None:
-        """Its run was counted as abandoned, becomes a lost one, and spares the next."""
+        """An abandoned run that ends during the next run becomes a lost run."""
         late = self.kill(provider)
         other = take_from(provider, configure())
         assert not provider.release(late)
@@ -421,7 +424,7 @@ class AccountContract(Contract):
         assert job.failures == 0
 
     def test_body_ends_after_the_next_has_ended(self, provider: LockProvider) -> None:
-        """Only the loss is written; the last run is the other one."""
+        """If a lost run ends after the next one, only its loss is written."""
         late = self.kill(provider)
         assert provider.release(take_from(provider, configure()))
         before = job_of(provider)
@@ -434,7 +437,7 @@ class AccountContract(Contract):
     def test_record_that_is_deleted_while_a_job_runs(
         self, provider: LockProvider
     ) -> None:
-        """The job of the deleted record leaves the runs of the new one alone."""
+        """A job whose record was deleted leaves the runs of the new record alone."""
         if self.forget_record is None:
             return
         late = take_from(provider, configure())
@@ -450,7 +453,7 @@ class AccountContract(Contract):
         assert provider.release(other)
 
     def test_token_grows_over_a_deleted_record(self, provider: LockProvider) -> None:
-        """No number comes twice, whatever became of the record."""
+        """No token comes twice, even if the record is deleted."""
         if self.forget_record is None:
             return
         tokens = []
@@ -468,7 +471,7 @@ class AccountContract(Contract):
     def test_acquisition_that_is_sent_again(
         self, provider: LockProvider, is_over: bool
     ) -> None:
-        """After a lost reply it is ours once, and the run before is counted once."""
+        """An acquisition repeated after a lost reply counts the run before once."""
         killed = self.kill(provider)
         lock = self.take_short(provider)
         if is_over:
@@ -485,7 +488,7 @@ class AccountContract(Contract):
     def test_release_that_is_sent_again(
         self, provider: LockProvider, succeeded: bool
     ) -> None:
-        """After a lost reply it is done, and the run is counted once."""
+        """A release that is repeated after a lost reply counts the run once."""
         lock = take_from(provider, configure())
         assert provider.release(lock, succeeded=succeeded)
         before = job_of(provider)
@@ -494,12 +497,13 @@ class AccountContract(Contract):
         assert provider.release(lock, succeeded=succeeded)
         assert job_of(provider) == before
         take_from(provider, configure())
-        assert provider.release(lock, succeeded=succeeded)  # who came next is no loss
+        # A later acquisition does not turn the release into a loss.
+        assert provider.release(lock, succeeded=succeeded)
 
     def test_release_of_a_lost_lock_that_is_sent_again(
         self, provider: LockProvider
     ) -> None:
-        """An operator accounted for the run, so it was never released."""
+        """A repeated release fails if an operator has accounted for the run."""
         lock = take_from(provider, configure())
         assert force_release(provider)
         lock.was_release_tried = True
@@ -508,7 +512,7 @@ class AccountContract(Contract):
     # --- Acquisitions that are no runs ---
 
     def test_acquisition_without_a_run(self, provider: LockProvider) -> None:
-        """It leaves what is known of the job alone, also if its holder dies."""
+        """An acquisition without a run never changes what is known about the job."""
         assert provider.release(take_from(provider, configure()))
         before = job_of(provider)
         for is_released in (True, False):
@@ -527,7 +531,7 @@ class AccountContract(Contract):
     # --- Requests to run now ---
 
     def test_request_is_on_the_record(self, provider: LockProvider) -> None:
-        """Somebody asks for a run of a job that never ran."""
+        """The record keeps a request for a run of a job that never ran."""
         provider.request_run("job", "alice", "the mail was wrong")
         status = status_of(provider)
         assert status.state is LockState.FREE
@@ -537,7 +541,7 @@ class AccountContract(Contract):
         assert abs(aware(job.asked_at) - aware(provider.now())) < MINUTE
 
     def test_request_waits_while_the_job_runs(self, provider: LockProvider) -> None:
-        """A start for it is refused, and the holder's release leaves it open."""
+        """A request stays open while the job runs, and is carried out after it."""
         lock = take_from(provider, configure())
         provider.request_run("job", "alice", "again")
         start = start_for_request(provider)
@@ -550,7 +554,7 @@ class AccountContract(Contract):
         assert job_of(provider).asked_at is None
 
     def test_ordinary_start_leaves_a_request_open(self, provider: LockProvider) -> None:
-        """Only a start that was made for it carries it out."""
+        """An ordinary start leaves a request open."""
         provider.request_run("job", "alice", "again")
         assert provider.release(take_from(provider, configure()))
         assert job_of(provider).asked_by == "alice"
@@ -559,7 +563,7 @@ class AccountContract(Contract):
     def test_request_is_carried_out_once(
         self, provider: LockProvider, expression: str | None
     ) -> None:
-        """Of two starts that read the same request, one gets the lock."""
+        """If two starts read the same request, one of them acquires the lock."""
         if expression and not provider.keeps_ticks:
             return
         provider.request_run("job", "alice", "again")
@@ -576,7 +580,7 @@ class AccountContract(Contract):
         assert job_of(provider).last_run == first.locked_by
 
     def test_request_that_is_made_anew(self, provider: LockProvider) -> None:
-        """A start that has read the former request does not carry out the new one."""
+        """A start for a former request does not carry out a newer one."""
         provider.request_run("job", "alice", "again")
         former = start_for_request(provider)
         let_its_clock_move(provider)
@@ -586,7 +590,7 @@ class AccountContract(Contract):
         assert provider.acquire(start_for_request(provider)) is None
 
     def test_request_that_is_withdrawn(self, provider: LockProvider) -> None:
-        """Nobody carries it out any more; another one stays."""
+        """A withdrawn request is not carried out, and other requests stay."""
         provider.request_run("job", "alice", "again")
         lock, asked_at = start_for_request(provider), job_of(provider).asked_at
         assert asked_at is not None
@@ -602,7 +606,7 @@ class AccountContract(Contract):
 
     def test_gap_in_the_history_is_noted(self, provider: LockProvider) -> None:
         """The record says when a run could not be written to the history."""
-        provider.note_unrecorded("job")  # there is no record, and none is made
+        provider.note_unrecorded("job")  # there is no record, and this makes none
         assert provider.status("job") is None
         lock = take_from(provider, configure())
         assert provider.release(lock)
@@ -615,7 +619,7 @@ class AccountContract(Contract):
         assert status_of(provider).needs_look
 
     def test_jobs_that_need_a_look_are_found(self, provider: LockProvider) -> None:
-        """Those whose last run failed, was lost or abandoned, or is not recorded."""
+        """Jobs whose last run failed, was lost, abandoned or not recorded are found."""
         for name in ("good", "failed", "lost", "gap"):
             lock = take_from(provider, configure(name))
             if name == "lost":
@@ -631,7 +635,7 @@ class AccountContract(Contract):
         assert provider.count(only) == len(found) + 1
 
     def test_requested_lock_is_registered(self, provider: LockProvider) -> None:
-        """A schedule leaves what is known of the job alone."""
+        """Registering a schedule leaves the job's state and its request alone."""
         if not provider.keeps_ticks:
             return
         self.kill(provider)

@@ -1,4 +1,4 @@
-"""What a coroutine finds: the same locks, asked through a thread."""
+"""Coroutines use the same locks, through a thread."""
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -40,7 +40,7 @@ class AsyncContract(Contract):
             async_to_sync(work)()
 
     def test_async_refusal(self, provider: LockProvider) -> None:
-        """A coroutine is refused while another holds the lock, and runs after it."""
+        """A coroutine is refused while somebody else has the lock, and runs later."""
 
         async def work() -> None:
             other = await sync_to_async(take_from)(provider, configure())

@@ -1,11 +1,12 @@
-"""What callers learn of a store that fails."""
+"""What callers learn when the store fails."""
+
+from datetime import timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
 
 from django_shedlock.clocks import host_now
 from django_shedlock.exceptions import LockProviderError
-from django_shedlock.locks.configuration import ZERO
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers.base import LockProvider
@@ -50,7 +51,7 @@ class CallsAboutLock:
         return async_to_sync(self._lock.arelease)()
 
     def force_release(self) -> object:
-        return self._provider.replace(seen(self._lock), ZERO)
+        return self._provider.replace(seen(self._lock), timedelta(0))
 
     def force_extend(self) -> object:
         return self._provider.replace(seen(self._lock), MINUTE)
@@ -87,7 +88,7 @@ class FaultContract(Contract):
         "call", [name for name in vars(CallsAboutLock) if not name.startswith("_")]
     )
     def test_unreachable_store(self, unreachable_options: Options, call: str) -> None:
-        """Each call says which lock, of which provider, and what the store said."""
+        """The error of each call names the lock, the provider and the store's error."""
         provider = self.backend("away", **unreachable_options)
         calls = CallsAboutLock(provider, Lock(provider, configure()))
         with pytest.raises(LockProviderError, match=r"'job'.*'away'") as raised:
@@ -95,13 +96,13 @@ class FaultContract(Contract):
         assert raised.value.__cause__ is not None
 
     def test_unreachable_list(self, unreachable_options: Options) -> None:
-        """No empty list hides that nobody could read the locks."""
+        """A list of locks that can't be read is an error, and not an empty list."""
         provider = self.backend("away", **unreachable_options)
         with pytest.raises(LockProviderError, match="'away'"):
             list(provider.statuses())
 
     def test_unreachable_clock(self, unreachable_options: Options) -> None:
-        """Health checks ask the clock, so it must not be one that needs no store."""
+        """now() reads the store's clock, because health checks rely on it."""
         provider = self.backend("away", **unreachable_options)
         with pytest.raises(LockProviderError, match="'away'"):
             provider.now()

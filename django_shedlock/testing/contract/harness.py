@@ -1,11 +1,11 @@
-"""What the parts of the contract share: a provider, its hooks, and what applies."""
+"""What the parts of the contract share: a provider, its hooks, and helpers."""
 
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.test import override_settings
@@ -20,8 +20,8 @@ from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.testing.processes import WAIT_LIMIT_SECONDS
 
+T = TypeVar("T")
 Options = dict[str, Any]
-
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 
@@ -37,20 +37,20 @@ class Contract:
     backend: type[LockProvider]
     pass_time: Callable[[Any, str, timedelta], None] | None = None
     """
-    A method ``pass_time(provider, name, by)``, where the tests can let time pass.
+    A method ``pass_time(provider, name, by)``, if the tests can let time pass.
 
-    It makes one lock that much older in the store, so that random steps may wait.
+    It makes one lock older by ``by`` in the store, so that random steps can wait.
     """
 
     forget_record: Callable[[Any, str], None] | None = None
     """
-    A method ``forget_record(provider, name)``, where the tests can delete a record.
+    A method ``forget_record(provider, name)``, if the tests can delete a record.
 
-    People do it by hand, and some stores delete what nobody has used for long.
+    People do it by hand, and some stores delete records that are unused for long.
     """
 
     flags: tuple[str, ...] = ()
-    """Class attributes of the provider without which a part has no tests."""
+    """The class attributes that a provider needs for the tests of this part."""
 
     def __init_subclass__(cls) -> None:
         backend = getattr(cls, "backend", None)
@@ -81,7 +81,7 @@ class Contract:
         return self.backend("default", **options)
 
     def end_lease(self, provider: LockProvider, lock: Lock) -> None:
-        """Let the lease be over in the store. Override it where that can be at once."""
+        """Wait until the lease is over. Override this where the tests can end it."""
 
         def is_over() -> bool:
             status = provider.status(lock.name)
@@ -90,9 +90,8 @@ class Contract:
         wait_for(is_over)
 
     def outlast(self, lock: Lock) -> None:
-        """Let the lease be over, also as far as the holder knows."""
-        provider: Any = lock.provider
-        self.end_lease(provider, lock)
+        """Let the lease be over, in the store and as far as the holder knows."""
+        self.end_lease(lock.provider, lock)
         lock.lease_end = uptime()
 
     def at_least(self, lease: timedelta) -> timedelta:
@@ -116,7 +115,7 @@ def configure(
 
 @contextmanager
 def configured(provider: LockProvider) -> Iterator[None]:
-    """Let jobs in the body use this provider, and none of the project's settings."""
+    """Let jobs in the body use this provider, and no settings of the project."""
     outer = provider_instances()
     with override_settings(
         SHEDLOCK_ENABLED=True,
@@ -142,14 +141,14 @@ def try_from(
 
 
 def take_from(provider: LockProvider, configuration: LockConfiguration) -> Lock:
-    """Acquire the lock, which has to be free."""
+    """Acquire the lock; fail if it is not free."""
     lock = try_from(provider, configuration)
     assert isinstance(lock, Lock), f"{configuration.name} is {lock.reason}"
     return lock
 
 
 def take_at_last(provider: LockProvider, configuration: LockConfiguration) -> Lock:
-    """Try until the lock is ours."""
+    """Acquire the lock as soon as it is free."""
     deadline = time.monotonic() + WAIT_LIMIT_SECONDS
     while time.monotonic() < deadline:
         lock = try_from(provider, configuration)
@@ -188,9 +187,22 @@ def force_extend(provider: LockProvider, name: str, lasting: timedelta) -> bool:
 
 
 def let_its_clock_move(provider: LockProvider, by: timedelta = ZERO) -> None:
-    """Wait until the store tells another instant: some have whole seconds."""
+    """Wait until the store's clock has passed ``by``: some have whole seconds."""
     before = provider.now() + by
-    wait_for(lambda: provider.now() > before)
+
+    def has_moved() -> bool:
+        return provider.now() > before
+
+    wait_for(has_moved)
+
+
+def wait_until_free(provider: LockProvider) -> None:
+    """Wait until the lock can be acquired; then release it again."""
+
+    def is_free() -> bool:
+        return not is_held(provider, configure())
+
+    wait_for(is_free)
 
 
 def pause(provider: LockProvider, lasting: timedelta = HOUR) -> Lock:
@@ -203,8 +215,8 @@ def pause(provider: LockProvider, lasting: timedelta = HOUR) -> Lock:
     return lock
 
 
-def wait_for(condition: Callable[[], Any], pause: float = 0.01) -> Any:
-    """Return the first true result of ``condition``."""
+def wait_for(condition: Callable[[], T], pause: float = 0.01) -> T:
+    """Call ``condition`` every ``pause`` seconds; return its first true result."""
     deadline = time.monotonic() + WAIT_LIMIT_SECONDS
     while not (result := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -1,14 +1,14 @@
 """
-Random steps of workers and operators, and what the record must say after each.
+Random steps of workers and operators, and what the record must say after each step.
 
-A small model in Python says it. Each step is one call of the provider; a worker may die
-after each, or come again with a call that is too late.
+A small model in Python says it. Each step is one call of the provider. After each step
+a worker may die, or come back with a call that is too late.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django_shedlock.locks.configuration import ZERO, LockConfiguration
 from django_shedlock.locks.lock import Lock
@@ -28,7 +28,7 @@ STARTED_BY_OPERATOR = Start(Trigger.OPERATOR)
 
 @dataclass
 class Accounts:
-    """What a record says, by the rules."""
+    """What a record has to say."""
 
     holder: str = ""
     is_held: bool = False
@@ -51,7 +51,7 @@ class Accounts:
         return LockState.PAUSED if is_paused else LockState.RUNNING
 
     def abandon(self) -> None:
-        """Account for an open run of somebody else."""
+        """Account for the open run, if there is one, as abandoned."""
         if self.open_run is not None:
             self.account(self.open_run, RunOutcome.ABANDONED)
             self.failures += 1
@@ -88,7 +88,7 @@ class Accounts:
         return True
 
     def free(self, holder: str) -> bool:
-        """Let a holder without an open run release the lock; return whether it did."""
+        """Let a holder without an open run release the lock; return whether it does."""
         if self.holder != holder or self.is_released:
             return False
         self.is_held, self.is_released = False, True
@@ -110,7 +110,7 @@ class Accounts:
 
 
 class Interleaving:
-    """A provider and the model, which take the same random steps."""
+    """Takes the same random steps with a provider and with the model."""
 
     def __init__(self, contract: "InterleavingContract", provider: LockProvider):
         self.contract = contract
@@ -125,7 +125,8 @@ class Interleaving:
             *(self.extend, self.lose, self.free, self.end_after_loss, self.request),
             *(self.carry_out, self.carry_out_late, self.withdraw),
         ]
-        self.steps: list[Any] = [*(often * 8), *(steps * 3), *seldom]
+        self.steps: list[Callable[[], None]]
+        self.steps = [*(often * 8), *(steps * 3), *seldom]
         self.asked_at: datetime | None = None
         self.newest_token: int = 0
 
@@ -146,7 +147,7 @@ class Interleaving:
         told = Accounts(
             status.locked_by,
             status.remaining > ZERO,
-            record.is_released,  # which the state tells while the lock is held
+            record.is_released,  # the state shows it while the lock is held
             job.open_run,
             job.last_run,
             job.outcome,
@@ -161,7 +162,7 @@ class Interleaving:
         assert (job.asked_by is None) == (record.asked_at is None), step
 
     def some_lock(self) -> Lock | None:
-        """Return a lock of one of the last runs; mostly that of the last one."""
+        """Return a lock of one of the last three runs, mostly that of the last run."""
         return self.random.choice(self.locks[-1:] * 3 + self.locks[-3:] or [None])
 
     def begin(
@@ -298,7 +299,7 @@ class Interleaving:
             self.begin(Start(Trigger.OPERATOR, request=self.asked_at))
 
     def carry_out_late(self) -> None:
-        """Let a start come whose request may be another one's by now."""
+        """Start for a request that may be closed or replaced by now."""
         if self.asked_at is not None:
             self.begin(Start(Trigger.OPERATOR, request=self.asked_at))
 
@@ -316,20 +317,20 @@ class Interleaving:
         if self.contract.forget_record is not None:
             self.contract.forget_record(self.provider, "job")
             self.record = None
-            # Some tokens are the clock's milliseconds, and so many were given.
+            # Some stores' tokens are the clock's milliseconds, and may be ahead of it.
             let_its_clock_move(self.provider, timedelta(milliseconds=50))
 
 
 class InterleavingContract(Contract):
-    """No order of single steps brings the record and the rules apart."""
+    """After any order of single steps, the record says what it has to say."""
 
     steps = 300
-    """Random steps that are taken."""
+    """How many random steps are taken."""
     seed = 1
-    """The steps of another seed are others."""
+    """Another seed leads to other steps."""
 
     def test_interleaved_steps(self, provider: LockProvider) -> None:
-        """Each run is accounted for once, whatever comes in between."""
+        """Each run is accounted for once, whatever happens in between."""
         interleaving = Interleaving(self, provider)
         for _ in range(self.steps):
             interleaving.step()

@@ -1,8 +1,9 @@
-"""What a lock is: exclusion, the lease, its extension, its release, its number."""
+"""What a lock does: exclusion, the lease, its extension, its release, its token."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import ClassVar
 
 import pytest
 from django.test import override_settings
@@ -22,12 +23,9 @@ from django_shedlock.testing.contract.harness import (
     take_at_last,
     take_from,
     try_from,
-    wait_for,
+    wait_until_free,
 )
 from django_shedlock.testing.processes import WAIT_LIMIT_SECONDS
-
-WORKER_COUNT = 8
-ROUND_COUNT = 12
 
 
 class LockingContract(Contract):
@@ -65,11 +63,11 @@ class LockingContract(Contract):
         """A lock that nobody releases is free when its lease is over, not before."""
         lease, started = self.at_least(timedelta(milliseconds=400)), time.monotonic()
         take_from(provider, configure(lock_at_most_for=lease))
-        wait_for(lambda: not is_held(provider, configure()))
+        wait_until_free(provider)
         assert time.monotonic() - started >= lease.total_seconds()
 
     def test_too_short_a_lease_is_refused(self, provider: LockProvider) -> None:
-        """Before the job runs without one, and with the shortest that there is."""
+        """A lease that the store can't end in time is refused before the job runs."""
         shortest = provider.shortest_lease
         if shortest:
             with pytest.raises(InvalidLockConfiguration, match=r"'job'.*shortest"):
@@ -83,17 +81,17 @@ class LockingContract(Contract):
             assert provider.release(take_from(provider, configuration))
 
     def test_kept_for_lock_at_least_for(self, provider: LockProvider) -> None:
-        """After a short run the lock stays held, and no longer than it has to."""
+        """After a short run the lock stays held, but no longer than necessary."""
         keep = self.at_least(timedelta(milliseconds=400))
         started = time.monotonic()
         lock = take_from(provider, configure(lock_at_least_for=keep))
         assert provider.release(lock)
         was_held = is_held(provider, configure())
         assert was_held or time.monotonic() - started > keep.total_seconds()
-        wait_for(lambda: not is_held(provider, configure()))
+        wait_until_free(provider)
 
     def test_two_of_four_minutes_at_least(self, provider: LockProvider) -> None:
-        """Released at once, a lock of 4 m at most and 2 m at least stays for 2 m."""
+        """A lock of 4 m at most and 2 m at least, released at once, stays for 2 m."""
         two, four = 2 * MINUTE, 4 * MINUTE
         provider.release(take_from(provider, configure("job", four, two)))
         status = status_of(provider)
@@ -112,7 +110,7 @@ class LockingContract(Contract):
         assert provider.release(lock)
 
     def test_extend_three_times(self, provider: LockProvider) -> None:
-        """A lock can be extended again and again, always from now on."""
+        """A lock can be extended again and again; each extension counts from now."""
         lock = take_from(provider, configure(lock_at_most_for=HOUR / 2))
         for lease in (HOUR, 2 * HOUR, 3 * HOUR):
             assert provider.extend(lock, lease)
@@ -152,7 +150,7 @@ class LockingContract(Contract):
     def test_lock_at_least_for_may_count_from_the_extension(
         self, provider: LockProvider
     ) -> None:
-        """Given to extend(), it begins anew there, and a release keeps the lock."""
+        """If extend() gets it, it counts from there, and a release keeps the lock."""
         lock = take_from(provider, configure())
         lock.extend("1h", lock_at_least_for="30m")
         assert provider.release(lock)
@@ -168,7 +166,7 @@ class LockingContract(Contract):
         assert status.remaining > HOUR / 2
 
     def test_late_release_spares_the_next_holder(self, provider: LockProvider) -> None:
-        """A holder whose lease ended releases nobody else's lock, even here."""
+        """A holder whose lease ended does not release the next holder's lock."""
         late = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(late)
         take_from(provider, configure())
@@ -176,7 +174,7 @@ class LockingContract(Contract):
         assert is_held(provider, configure())
 
     def test_late_extend_spares_the_next_holder(self, provider: LockProvider) -> None:
-        """A holder whose lease ended extends nobody else's lock."""
+        """A holder whose lease ended does not extend the next holder's lock."""
         late = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(late)
         take_from(provider, configure())
@@ -205,7 +203,7 @@ class LockingContract(Contract):
         assert is_held(provider, configure("é" * 254 + "a"))
 
     def test_token_grows_with_each_acquisition(self, provider: LockProvider) -> None:
-        """Each acquisition has a number above the last one's, and keeps it."""
+        """Each acquisition has a greater token than the one before, and keeps it."""
         tokens = []
         for _ in range(3):
             lock = take_from(provider, configure())
@@ -215,7 +213,7 @@ class LockingContract(Contract):
         assert tokens == sorted(set(tokens))
 
     def test_lost_lock_keeps_its_own_token(self, provider: LockProvider) -> None:
-        """A holder that is late never gets the next holder's number."""
+        """A late holder never gets the next holder's token."""
         late = take_from(provider, configure(lock_at_most_for=self.short))
         token = late.fencing_token
         self.outlast(late)
@@ -223,7 +221,7 @@ class LockingContract(Contract):
         assert late.fencing_token == token < other.fencing_token
 
     def test_unknown_token_of_a_lost_lock(self, provider: LockProvider) -> None:
-        """A token that the store did not tell can't be asked for after the loss."""
+        """A token that the store has not returned is unknown after the loss."""
         late = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(late)
         take_from(provider, configure())
@@ -233,7 +231,7 @@ class LockingContract(Contract):
 
     @pytest.mark.parametrize("use_tz", [True, False])
     def test_clock(self, provider: LockProvider, use_tz: bool) -> None:
-        """now() is the store's clock, in the form that the project uses, and runs."""
+        """now() is the store's clock, which runs, aware or naive as in the project."""
         with override_settings(USE_TZ=use_tz):
             first, here, second = provider.now(), timezone.now(), provider.now()
         assert timezone.is_aware(first) is use_tz
@@ -241,26 +239,27 @@ class LockingContract(Contract):
         assert abs(here - first) < 5 * MINUTE
 
     def test_threads_never_overlap(self, provider: LockProvider) -> None:
-        """Eight threads on two locks, each with a counter that must not lose a step."""
+        """Eight threads on two locks lose no step of the counter of each lock."""
         counters = Counters(provider)
-        with ThreadPoolExecutor(WORKER_COUNT) as pool:
-            working = [pool.submit(closing, counters.work) for _ in range(WORKER_COUNT)]
+        with ThreadPoolExecutor(8) as pool:
+            working = [pool.submit(closing, counters.work) for _ in range(8)]
             for worker in working:
                 worker.result(WAIT_LIMIT_SECONDS)
-        assert counters.values == counters.expected(WORKER_COUNT)
+        assert counters.values == counters.expected(8)
 
 
 class Counters:
     """Two counters, each increased slowly under a lock of its own."""
 
-    names: tuple[str, ...] = ("even", "odd")
+    names: ClassVar[tuple[str, ...]] = ("even", "odd")
+    rounds: ClassVar[int] = 12
 
     def __init__(self, provider: LockProvider):
         self.provider = provider
         self.values: dict[str, int] = dict.fromkeys(self.names, 0)
 
     def work(self) -> None:
-        for turn in range(ROUND_COUNT):
+        for turn in range(self.rounds):
             name = self.names[turn % 2]
             lock = take_at_last(self.provider, configure(name))
             value = self.values[name]
@@ -269,4 +268,4 @@ class Counters:
             assert self.provider.release(lock)
 
     def expected(self, workers: int) -> dict[str, int]:
-        return dict.fromkeys(self.names, workers * ROUND_COUNT // 2)
+        return dict.fromkeys(self.names, workers * self.rounds // 2)

@@ -1,4 +1,4 @@
-"""What operators see of locks, and do to them."""
+"""What operators see of locks, and what they do to them."""
 
 from dataclasses import replace
 
@@ -23,10 +23,10 @@ from django_shedlock.testing.contract.harness import (
 
 
 class OperatorContract(Contract):
-    """Statuses tell what the store knows; force releases, extends and pauses."""
+    """Operators read the statuses of locks, and release, extend and pause them."""
 
     def test_status_of_each_state(self, provider: LockProvider) -> None:
-        """Statuses come in the order of names, with states by the store's clock."""
+        """Statuses are in the order of names, with states by the store's clock."""
         take_from(provider, configure("a"))
         keep = MINUTE
         provider.release(take_from(provider, configure("b", MINUTE, keep)))
@@ -48,7 +48,7 @@ class OperatorContract(Contract):
         assert provider.status("z") is None
 
     def test_only_some_locks_are_read(self, provider: LockProvider) -> None:
-        """Those that the query names, or whose names match; in their order."""
+        """A query selects locks by names, patterns, states and number, in order."""
         for name in ("c:1", "a", "c:2", "b", "[c"):
             take_from(provider, configure(name))
         for query, wanted in [
@@ -64,7 +64,7 @@ class OperatorContract(Contract):
             assert provider.count(query) == len(wanted)
 
     def test_urgent_locks_come_first(self, provider: LockProvider) -> None:
-        """Free locks are not read; the expired ones come first, each the oldest."""
+        """Urgent locks come first: expired, then running, and of each the oldest."""
         provider.release(take_from(provider, configure("free")))
         provider.release(take_from(provider, configure("kept", MINUTE, MINUTE)))
         self.outlast(take_from(provider, configure("dead", self.short)))
@@ -80,14 +80,14 @@ class OperatorContract(Contract):
         assert [s.name for s in provider.statuses(first)] == ["dead"]
 
     def test_kept_lock_is_released_by_an_operator(self, provider: LockProvider) -> None:
-        """Then nothing is left of ``lock_at_least_for``."""
+        """An operator's release ends ``lock_at_least_for``."""
         lock = take_from(provider, configure(lock_at_least_for=MINUTE))
         provider.release(lock)
         assert force_release(provider)
         assert not is_held(provider, configure())
 
     def test_running_lock_is_force_released(self, provider: LockProvider) -> None:
-        """With force a running job loses its lock, and its release changes nothing."""
+        """A job whose lock is force-released can neither extend nor release it."""
         lock = take_from(provider, configure(lock_at_least_for=MINUTE))
         assert force_release(provider)
         assert not provider.extend(lock, MINUTE)
@@ -110,7 +110,7 @@ class OperatorContract(Contract):
         assert provider.replace(status, ZERO)
 
     def test_operator_changes_no_free_lock(self, provider: LockProvider) -> None:
-        """There is nothing to release, extend or replace where nothing is held."""
+        """An operator can't release, extend or replace a lock that is not held."""
         lock = take_from(provider, configure())
         seen = status_of(provider)
         provider.release(lock)
@@ -121,7 +121,7 @@ class OperatorContract(Contract):
         assert not is_held(provider, configure())
 
     def test_expired_lock_is_force_released(self, provider: LockProvider) -> None:
-        """With force, since its job may still run; whose release is then too late."""
+        """An operator can release an expired lock; the holder's release is too late."""
         lock = take_from(provider, configure(lock_at_most_for=self.short))
         self.outlast(lock)
         status = status_of(provider)
@@ -133,7 +133,7 @@ class OperatorContract(Contract):
         assert not provider.release(lock)
 
     def test_paused_lock(self, provider: LockProvider) -> None:
-        """Nobody acquires it until an operator releases it."""
+        """Nobody acquires a paused lock until an operator releases it."""
         lock = pause(provider)
         status = status_of(provider)
         assert status.state is LockState.PAUSED
@@ -147,7 +147,7 @@ class OperatorContract(Contract):
         take_from(provider, configure())
 
     def test_pause_replaces_a_pause(self, provider: LockProvider) -> None:
-        """From the acquisition that was read; it may end sooner, and counts anew."""
+        """A pause can replace the pause that was read, and may end sooner."""
         lock = pause(provider)
         before, later = status_of(provider), Pause("bob", "the disk is full").identity()
         wrong = replace(before, locked_by="someone")
@@ -162,14 +162,14 @@ class OperatorContract(Contract):
         assert not provider.release(lock)
 
     def test_pause_that_has_ended(self, provider: LockProvider) -> None:
-        """Nobody died: the lock is free."""
+        """A lock whose pause has ended is free, because nobody died."""
         self.outlast(pause(provider, self.short))
         status = provider.status("job")
         assert status is None or not status.state.is_held
         take_from(provider, configure())
 
     def test_force_extend_never_shortens(self, provider: LockProvider) -> None:
-        """An operator lengthens a lease, and never shortens it."""
+        """An operator's extension never shortens a lease."""
         take_from(provider, configure())
         assert provider.replace(status_of(provider), self.short)
         assert status_of(provider).remaining > self.short
@@ -180,7 +180,7 @@ class OperatorContract(Contract):
     def test_operator_may_run_a_lock_without_schedule(
         self, provider: LockProvider
     ) -> None:
-        """So it is where there are no ticks, only ``lock_at_least_for``."""
+        """An operator can run a job whose lock ``lock_at_least_for`` keeps."""
         assert provider.release(
             take_from(provider, configure(lock_at_least_for=MINUTE))
         )

@@ -1,22 +1,22 @@
 """
-The protocol of a lock: a small model of it, and a provider held against it.
+The protocol of a lock: a small model, with which a provider is compared.
 
-Hypothesis plays the workers, an operator and the time. Its unit is a thousand seconds,
-so that the milliseconds which really pass never matter. Time passes by shifting what
-the store has written; a worker's own clock may run faster or slower than that.
+Hypothesis plays the workers, an operator and the time. The unit of time is a thousand
+seconds, so the milliseconds that really pass do not matter. To let time pass, the test
+shifts what the store has written. A worker's own clock may run faster or slower.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
-from typing import Any
 
 from django.db import transaction
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     invariant,
     multiple,
@@ -38,7 +38,7 @@ names: Iterator[str] = (f"protocol-{number}" for number in count())
 
 @dataclass
 class Model:
-    """What the protocol says: one record, by the store's clock."""
+    """What the protocol says about one record, by the store's clock."""
 
     now: int = 0
     lock_until: int = 0
@@ -71,7 +71,7 @@ class Model:
     def release(self, holder: str) -> bool:
         if not self.is_held_by(holder):
             return False
-        # After a loss nothing is kept.
+        # After a loss, a release keeps nothing.
         at_least_until = self.at_least_until if self.has_open_run else self.now
         self.lock_until = max(self.now, at_least_until)
         self.is_released = True
@@ -79,7 +79,7 @@ class Model:
         return True
 
     def lose(self, holder: str) -> None:
-        """Account for the run, if it is that of the record."""
+        """Account for the holder's run, if the record is still the holder's."""
         if self.holder == holder:
             self.has_open_run = False
 
@@ -99,12 +99,12 @@ class Model:
 
 
 class Protocol(RuleBasedStateMachine):
-    """Each step, by the provider and by the model."""
+    """Takes each step with the provider and with the model, and compares them."""
 
     provider: LockProvider
     pass_time: Callable[[LockProvider, str, timedelta], None] | None
     can_fence = False
-    locks: Bundle[Any] = Bundle("locks")
+    locks: Bundle[Lock] = Bundle("locks")
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Protocol(RuleBasedStateMachine):
         self.local_now: int = 0
 
     def knows_loss(self, lock: Lock) -> bool:
-        """Whether the worker knows that the lock is lost, after it asked the store."""
+        """Return whether the worker knows the loss, after it asked the store."""
         return lock.lost.is_set() or (
             self.local_deadlines[lock.locked_by] <= self.local_now
             and not self.model.is_valid_for(lock.locked_by)
@@ -127,7 +127,7 @@ class Protocol(RuleBasedStateMachine):
         return self.local_now + left
 
     @rule(target=locks, at_most=st.integers(1, 5), at_least=st.integers(0, 5))
-    def acquire(self, at_most: int, at_least: int) -> Any:
+    def acquire(self, at_most: int, at_least: int) -> Lock | MultipleResults[Lock]:
         at_least = min(at_least, at_most)
         configuration = LockConfiguration(
             self.name, at_most * TIME_UNIT, at_least * TIME_UNIT
@@ -218,7 +218,7 @@ class Protocol(RuleBasedStateMachine):
 
 
 def explore(contract: Contract, provider: LockProvider, *, examples: int) -> int:
-    """Let Hypothesis look for steps that break the protocol; return how often."""
+    """Let Hypothesis search for steps that break the protocol; return how many runs."""
     first = _sequences()
     run_state_machine_as_test(
         machine_for(contract, provider),
@@ -246,10 +246,12 @@ def machine_for(contract: Contract, provider: LockProvider) -> type[Protocol]:
 
 
 def be_late_with(machine: Protocol, step: str, **arguments: int) -> None:
-    """Let a worker whose clock is slow take a step when another has its lock."""
-    late: Any = machine.acquire(at_most=1, at_least=0)
+    """Let a worker with a slow clock take a step when another has the lock."""
+    late = machine.acquire(at_most=1, at_least=0)
     machine.wait(by=1, drift=-1)
-    other: Any = machine.acquire(at_most=5, at_least=2)
+    other = machine.acquire(at_most=5, at_least=2)
+    assert isinstance(late, Lock)
+    assert isinstance(other, Lock)
     getattr(machine, step)(late, **arguments)
     machine.states_agree()
     machine.release(other)
@@ -257,23 +259,23 @@ def be_late_with(machine: Protocol, step: str, **arguments: int) -> None:
 
 
 def _sequences() -> int:
-    # How many have begun, by the names that they took.
+    # Each sequence has taken a name, and the names are numbered.
     return int(next(names).removeprefix("protocol-"))
 
 
 class ProtocolContract(Contract):
-    """No sequence of steps brings the provider and the model apart."""
+    """After any sequence of steps the provider and the model agree."""
 
     examples = 25
-    """Sequences that are tried."""
+    """How many sequences are tried."""
 
     def test_protocol(self, provider: LockProvider) -> None:
-        """Whatever workers, an operator and the time do, in whatever order."""
+        """Steps of workers, an operator and the time leave store and model equal."""
         assert explore(self, provider, examples=self.examples) >= self.examples
 
     def test_late_worker_changes_nothing(self, provider: LockProvider) -> None:
-        """A worker whose clock is slow leaves the lock of another alone."""
-        if self.pass_time is None:  # test_late_release_spares_the_next_holder has it
+        """A worker whose clock is slow leaves another worker's lock alone."""
+        if self.pass_time is None:  # test_late_release_spares_the_next_holder tests it
             return
         for step in ("release", "fence", "extend"):
             played = machine_for(self, provider)()

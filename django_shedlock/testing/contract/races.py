@@ -1,11 +1,12 @@
-"""What real processes find that want one lock, are stopped, or die."""
+"""Races of real processes for one lock. Some are stopped, and some die."""
 
 import os
 import random
 import time
 from datetime import timedelta
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -32,13 +33,15 @@ from django_shedlock.testing.processes import (
 )
 
 CLOCK_DRIFT_SECONDS = 0.01
-"""By so much two clocks of one machine may differ after a lease."""
+"""After a lease, two clocks of one machine may differ by this."""
 
 Backend = type[LockProvider]
 
 
-def race(parent: Parent, backend: Backend, options: Options, barrier: Any) -> list[str]:
-    """Return the names that this process won, of those all processes wanted."""
+def race(
+    parent: Parent, backend: Backend, options: Options, barrier: Barrier
+) -> list[str]:
+    """Return the names of the locks that this process won from the others."""
     provider = backend("default", **options)
     won = []
     for name in race_names():
@@ -49,14 +52,14 @@ def race(parent: Parent, backend: Backend, options: Options, barrier: Any) -> li
 
 
 def race_names() -> list[str]:
-    """Return the names of locks that nobody held yet, and of those that expired."""
+    """Return the names of locks that were never held, and of expired locks."""
     return [f"{kind} {turn}" for turn in range(5) for kind in ("fresh", "expired")]
 
 
 def count(
     parent: Parent, backend: Backend, options: Options, counter: str, steps: int
 ) -> None:
-    """Add to a number in a file, which is read, and written, under its lock."""
+    """Count up a number in a file, which is read and written under its lock."""
     provider, path = backend("default", **options), Path(counter)
     for _ in range(steps):
         lock = take_at_last(provider, configure())
@@ -69,7 +72,11 @@ def count(
 def hold_until_told(
     parent: Parent, backend: Backend, options: Options, lease: timedelta
 ) -> tuple[bool, bool]:
-    """Take the lock; when told to go on, return whether it was extended, released."""
+    """
+    Take the lock; wait for the test; try to extend and to release the lock.
+
+    Return whether each of the two succeeded.
+    """
     provider = backend("default", **options)
     lock = take_from(provider, configure(lock_at_most_for=lease))
     parent.say((lock.locked_by, lock.lease_end))
@@ -80,7 +87,7 @@ def hold_until_told(
 def run_jobs(
     parent: Parent, backend: Backend, options: Options, lease: timedelta, journal: str
 ) -> None:
-    """Run the job again and again, and write down when each run begins and ends."""
+    """Run the job again and again; write the begin and end of each run to a file."""
     provider = backend("default", **options)
     configuration = configure(lock_at_most_for=lease)
     with Path(journal).open("a", buffering=1) as lines:
@@ -93,7 +100,7 @@ def run_jobs(
 
 
 def overlaps(journal: Path) -> list[tuple[str, str]]:
-    """Return each worker that began within another one's lease, with that one."""
+    """Return each worker that began within another worker's lease, with the other."""
     running: dict[str, tuple[float, float]] = {}
     found = []
     for line in journal.read_text().splitlines():
@@ -103,7 +110,7 @@ def overlaps(journal: Path) -> list[tuple[str, str]]:
             found += [
                 (worker, other)
                 for other, (other_begun, other_end) in running.items()
-                # One that stood still since it acquired writes late, and began nothing.
+                # A worker that was stopped after it acquired writes late.
                 if begun < other_end - CLOCK_DRIFT_SECONDS
                 and other_begun < lease_end - CLOCK_DRIFT_SECONDS
             ]
@@ -117,8 +124,9 @@ class RaceContract(Contract):
     """Of all processes one holds a lock, whatever happens to the others."""
 
     flags = ("is_shared",)
+    # The lease of a worker that is killed or stopped. It is long enough to see that the
+    # lock is held, and short enough to wait for its end.
     lease_of_the_dead: ClassVar[timedelta] = timedelta(seconds=1)
-    """Long enough to see that the lock is held, short enough to wait for its end."""
 
     @pytest.fixture
     def counter(self, tmp_path: Path) -> Path:
@@ -152,7 +160,7 @@ class RaceContract(Contract):
     def test_lock_of_a_killed_process(
         self, provider: LockProvider, options: Options
     ) -> None:
-        """It is held until its lease is over, and free then."""
+        """The lock of a killed process is held until its lease ends, and then free."""
         lease = self.at_least(self.lease_of_the_dead)
         with worker(hold_until_told, self.backend, options, lease) as dying:
             locked_by, lease_end = dying.heard()
@@ -166,7 +174,7 @@ class RaceContract(Contract):
     def test_stopped_process_is_late(
         self, provider: LockProvider, options: Options
     ) -> None:
-        """When it goes on, it neither extends nor releases the next holder's lock."""
+        """A process that continues neither extends nor releases the next one's lock."""
         lease = self.at_least(self.lease_of_the_dead)
         with worker(hold_until_told, self.backend, options, lease) as slow:
             slow.heard()
@@ -181,22 +189,22 @@ class RaceContract(Contract):
     def test_killed_at_any_moment(
         self, provider: LockProvider, options: Options, tmp_path: Path
     ) -> None:
-        """No run begins beside another one, or within the lease of a killed one."""
+        """No run begins during another run, or within the lease of a killed run."""
         lease, journal = self.at_least(self.lease_of_the_dead / 2), tmp_path / "journal"
-        arguments = (run_jobs, self.backend, options, lease, str(journal))
+        arguments = (self.backend, options, lease, str(journal))
         journal.touch()
-        with workers(4, *arguments) as running:
+        with workers(4, run_jobs, *arguments) as running:
             for _ in range(5):
                 self._wait_for_runs(journal)
                 victim = running.pop(random.randrange(len(running)))
                 victim.kill()
                 victim.end()
-                running.append(Worker(*arguments))
+                running.append(Worker(run_jobs, *arguments))
             self._wait_for_runs(journal)
         assert overlaps(journal) == []
 
     def _wait_for_runs(self, journal: Path) -> None:
-        # The job goes on, although workers die at any moment.
+        # Some worker keeps running the job, whenever another one is killed.
         before = journal.stat().st_size
         deadline = time.monotonic() + WAIT_LIMIT_SECONDS
         while journal.stat().st_size < before + 500:

@@ -12,7 +12,7 @@ from django.core.management import CommandError
 from django.db import connection
 from django.test import override_settings
 
-from django_shedlock.cli import history
+from django_shedlock.cli.history import History
 from django_shedlock.locks.status import RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.sql.fields import DatabaseNow
@@ -246,7 +246,7 @@ def test_history_of_a_name_reads_no_other(django_assert_num_queries: Any) -> Non
 
 def test_history_of_several_locks_and_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and patterns may be mixed; the pages that they need are read."""
-    monkeypatch.setattr(history, "RUN_BATCH_SIZE", 2)
+    monkeypatch.setattr(History, "run_batch_size", 2)
     for name in ("import:1", "nightly", "import:2", "Import:3", "import", "[x]"):
         add_run(name)
     assert names("import:*") == ["import:2", "import:1"]

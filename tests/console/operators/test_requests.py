@@ -458,8 +458,8 @@ def test_expired_request_is_not_carried_out(caplog: pytest.LogCaptureFixture) ->
     assert status_of(get_provider(), "report").job.asked_at is None
     assert carry_out() == []
     assert [record.getMessage() for record in caplog.records] == [
-        "Lock 'report': ada asked for a run of its job. The request has expired: "
-        "nobody carried it out within 1h."
+        "Lock 'report': ada asked for a run of its job. The request has expired, "
+        "because nobody carried it out within 1h."
     ]
     assert ran == []
 

@@ -229,7 +229,7 @@ def test_many_locks_are_listed(
     locks: RedisLockProvider, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than one round trip reads."""
-    monkeypatch.setattr("django_shedlock.providers.redis.READ_BATCH_SIZE", 3)
+    monkeypatch.setattr(RedisLockProvider, "read_batch_size", 3)
     names = [f"job {number}" for number in range(8)]
     for name in names:
         take_from(locks, configure(name))

@@ -12,8 +12,8 @@ import pytest
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.status import LockHolder
-from django_shedlock.providers import redis_records
 from django_shedlock.providers.redis import RedisLockProvider
+from django_shedlock.providers.redis_records import Script, ScriptCall
 from django_shedlock.schedules.cron import Schedule
 from tests.providers.redis.test_contract import shift
 from tests.support.forks import assert_child_connects_anew
@@ -170,7 +170,8 @@ def test_request_that_is_sent_again_writes(
     assert warm.acquire(lock) is None
     assert changes() > before
     before = changes()
-    assert warm.server.run("job", redis_records.Script.WRITE, mark, "another") == 1
+    again = ScriptCall(Script.WRITE, (mark, "another"))
+    assert warm.server.run("job", again) == 1
     assert changes() > before
     assert warm.read("job")[:2] == (entry, mark)
 

@@ -1,7 +1,6 @@
 """The command ``crontab``, which runs the entries of ``CRONJOBS`` under locks."""
 
 import sys
-from typing import Any
 
 from django_crontab.crontab import Crontab
 from django_crontab.management.commands import crontab
@@ -17,18 +16,18 @@ class Command(crontab.Command):
     A skip prints nothing and exits with 0. A run that fails exits with 1.
     """
 
-    def execute(self, *args: Any, **options: Any) -> Any:
-        """Run no system checks at each tick: cron would mail their warnings."""
+    def execute(self, *args: object, **options: object) -> object:
+        """Run the command; for ``run`` without system checks, which cron would mail."""
         if options["subcommand"] == "run":
             options["skip_checks"] = True
         return super().execute(*args, **options)
 
-    def handle(self, *args: Any, subcommand: str, **options: Any) -> None:
-        """Run the entry, or leave the subcommand to django-crontab."""
+    def handle(self, *args: object, subcommand: str, **options: object) -> None:
+        """Run the entry, or leave other subcommands to django-crontab."""
         if subcommand != "run":
             super().handle(*args, subcommand=subcommand, **options)
             return
-        # Only django-crontab knows how it makes the hashes in the crontab.
+        # django-crontab has no public way from a hash in the crontab to its entry.
         line = Crontab()._Crontab__get_job_by_hash(options["jobhash"])
         try:
             CrontabEntry.parse(line).run()
