@@ -23,7 +23,7 @@ from django_shedlock.execution.operators import (
 from django_shedlock.locks.status import LockState, RunOutcome
 from django_shedlock.models import LockRecord, LockRun
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.base import LockProvider
 from django_shedlock.schedules.state import Trigger
 
 if TYPE_CHECKING:  # in Django itself they take no parameters
@@ -61,18 +61,18 @@ TRIGGER_LABELS: dict[str, Any] = {
 """What starts runs."""
 
 
-def shown_providers() -> dict[str, DatabaseLockProvider]:
+def shown_providers() -> dict[str, LockProvider]:
     """Return the providers whose tables can be shown, the default one first."""
     shown = {}
     for alias in sorted(provider_aliases(), key="default".__ne__):
         with suppress(ImproperlyConfigured):  # a system check reports it
             provider = get_provider(alias)
-            if isinstance(provider, DatabaseLockProvider):
+            if provider.record_database is not None:
                 shown[alias] = provider
     return shown
 
 
-def shown_provider(request: HttpRequest) -> DatabaseLockProvider | None:
+def shown_provider(request: HttpRequest) -> LockProvider | None:
     """Return the provider that the address names, or else the first one."""
     providers = shown_providers()
     # The page of a row has the filters of its list in this parameter of Django's.
@@ -89,7 +89,7 @@ class ShownProviderFilter(admin.SimpleListFilter):
     parameter_name: str = "provider"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        self.shown: DatabaseLockProvider | None = shown_provider(request)
+        self.shown: LockProvider | None = shown_provider(request)
         return [(alias, alias) for alias in shown_providers()]
 
     def has_output(self) -> bool:
@@ -222,7 +222,7 @@ class LockAdmin(ReadOnlyAdmin):
         provider = shown_provider(request)
         if provider is None:
             return LockRecord.objects.with_status().none()
-        return LockRecord.objects.using(provider.using).with_status()
+        return LockRecord.objects.using(provider.record_database).with_status()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         name, *others = super().get_readonly_fields(request, obj)

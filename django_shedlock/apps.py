@@ -45,3 +45,7 @@ class ShedLockConfig(AppConfig):
             from django_shedlock.contrib.crontab.checks import check_crontab
 
             register(check_crontab)
+        if apps.is_installed("django_shedlock.contrib.pings"):
+            from django_shedlock.contrib.pings.checks import check_pings
+
+            register(check_pings)

@@ -33,15 +33,18 @@ schedules schedules.cron schedules.state signals
 """
 """The modules that ``import django_shedlock`` loads: those that every job needs."""
 APP = """
-admin apps checks history history.recording history.retention history.texts in_tests
-models models.records models.runs
-execution.operators
+apps checks history history.recording history.retention history.texts in_tests models
+models.records models.runs registry.commands registry.discovery registry.migrate sql
+sql.compiling sql.connections sql.errors sql.fields
+"""
+"""What every process of a project loads beside these."""
+ADMIN = "admin execution.operators"
+"""What it also loads if the project has Django's admin."""
+LOCK = """
 providers.database providers.database.acquisition providers.database.checks
 providers.database.provider providers.database.reading providers.database.statements
-registry.commands registry.discovery registry.migrate sql sql.compiling
-sql.connections sql.errors sql.fields webhooks
 """
-"""Those that every process of a project needs beside these."""
+"""What the first lock loads beside these."""
 UNUSED = {"celery", "django_crontab", "fractions", "sqlite3", "statistics"}
 """What nobody should load who has no use for it."""
 
@@ -71,6 +74,8 @@ settings.configure(
 )
 django.setup()
 """
+PLAIN_SETUP = SETUP.replace('"admin", ', "")
+NO_DATABASE = {"ENGINE": "django.db.backends.dummy"}
 HOLD = """
 from django_shedlock import hold, scheduler_lock
 with hold("first", lock_at_most_for="1m"):
@@ -116,19 +121,29 @@ def test_decorator_loads_little() -> None:
 
 
 def test_setup_loads_little() -> None:
-    """Django's setup loads no part of the console, no beat and no provider."""
-    own, others = loaded(SETUP, {"ENGINE": "django.db.backends.dummy"})
+    """Django's setup loads no console, no beat, no provider, and cronsim alone."""
+    own, others = loaded(PLAIN_SETUP, NO_DATABASE)
+    without = PLAIN_SETUP.replace('"django_shedlock", ', "")
     assert own == ours(JOB) | ours(APP)
+    _, usual = loaded(without, NO_DATABASE)
+    more = {name.partition(".")[0] for name in others - usual}
+    assert more - sys.stdlib_module_names == {"cronsim"}
     assert UNUSED.isdisjoint(others)
+
+
+def test_admin_loads_no_provider() -> None:
+    """The plain admin adds its own module and what it does to a lock."""
+    own, _ = loaded(SETUP, NO_DATABASE)
+    assert own == ours(JOB) | ours(APP) | ours(ADMIN)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_first_lock_loads_little() -> None:
-    """The first lock loads nothing of ours that the process has not loaded before."""
+    """The first lock loads the provider, and nothing else of ours."""
     settings = connection.settings_dict
     address = {key: settings[key] for key in ("ENGINE", *ADDRESS)}
     own, others = loaded(SETUP + HOLD, address)
-    assert own == ours(APP) | ours(JOB)
+    assert own == ours(JOB) | ours(APP) | ours(ADMIN) | ours(LOCK)
     used = {"sqlite3", "fractions", "statistics"}  # by Django, if that is the store
     assert UNUSED & others == (used if connection.vendor == "sqlite" else set())
     assert LockRun.objects.get().name == "first"

@@ -11,7 +11,6 @@ from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.history.pruning import prune_locks, prune_runs
 from django_shedlock.history.retention import retention
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.database import DatabaseLockProvider
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,7 @@ class Prune(base.Subcommand):
                 self.run(using, None, where=where, **options)
             return
         provider = get_provider(alias or "default")
-        is_database = isinstance(provider, DatabaseLockProvider)
-        if options["unused_for"] is not None and not is_database:
+        if options["unused_for"] is not None and provider.record_database is None:
             # The records in the database with its history are another provider's.
             raise base.WrongCall(
                 f"The provider {provider.alias!r} has no records of locks in a "

@@ -14,7 +14,6 @@ from django_shedlock.locks.configuration import default_duration
 from django_shedlock.locks.status import LockState, LockStatus, RunOutcome
 from django_shedlock.models import LockRun
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.registry.jobs import registered_by_name
 from django_shedlock.sql.errors import describe
 
@@ -78,7 +77,7 @@ class Show(base.Subcommand):
         try:
             self.read_history(using)
         except Error as error:
-            if isinstance(self.provider, DatabaseLockProvider):
+            if self.provider.record_database is not None:
                 raise
             self.stderr.write(
                 f"The history in database {using!r} can't be read: {describe(error)}"

@@ -10,7 +10,6 @@ from django.urls import NoReverseMatch, reverse
 
 from django_shedlock import conf
 from django_shedlock.providers import get_provider, provider_aliases
-from django_shedlock.providers.database import DatabaseLockProvider
 
 RUNBOOK_URL = "https://django-shedlock.readthedocs.io/en/latest/howto/runbook.html"
 
@@ -22,7 +21,7 @@ def has_catch_up() -> bool:
 
 def page_of_lock(alias: str, name: str) -> str:
     """Return the address of a lock's page in the admin; empty if that is not known."""
-    is_shown = isinstance(get_provider(alias), DatabaseLockProvider)
+    is_shown = get_provider(alias).record_database is not None
     site = _site() if is_shown and apps.is_installed("django.contrib.admin") else ""
     if not site:
         return ""

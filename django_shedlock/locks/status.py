@@ -116,7 +116,6 @@ JOB_TEXT_FIELDS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class JobState(JobAccount[datetime]):
     """What the record of a lock says about the runs of its job; see JobAccount."""
 

@@ -108,6 +108,8 @@ class LockProvider(ABC):
     """Do other processes and hosts find the locks of this one?"""
     shortest_lease: timedelta = ZERO
     """How soon can the store end a lease?"""
+    record_database: str | None = None
+    """In which database are the records rows of ``LockRecord``? In none if ``None``."""
 
     def __init__(
         self,

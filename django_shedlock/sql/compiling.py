@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import FullResultSet
@@ -14,9 +14,11 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.sql import InsertQuery, UpdateQuery
-from django.db.models.sql.compiler import SQLCompiler
 
 from django_shedlock.sql.fields import UTCDateTimeField
+
+if TYPE_CHECKING:  # Django loads it with the first query
+    from django.db.models.sql.compiler import SQLCompiler
 
 R = TypeVar("R")
 
@@ -40,7 +42,7 @@ class Parameter(models.Expression):
         super().__init__(output_field=output_field)
         self.name = name
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper) -> Any:
         return "%s", [self]  # Compiled.bind() puts the value there
 
     def preparation(self, connection: BaseDatabaseWrapper) -> Any:
@@ -58,7 +60,7 @@ class Parameter(models.Expression):
         return self.output_field.get_db_prep_value
 
     def as_mysql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         # Without the cast MySQL compares texts, so the number of digits matters.
         if isinstance(self.output_field, models.DateTimeField):
@@ -110,11 +112,11 @@ class TransactionSetting(models.Expression):
         self.value: str = value
         self.only_with: str | None = only_with
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper) -> Any:
         raise FullResultSet  # which leaves the condition out
 
     def as_postgresql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         if self.only_with and self.only_with not in connection.settings_dict:
             raise FullResultSet
@@ -265,7 +267,7 @@ class Reported(models.Func):
     arity: Any = 1
 
     def as_sql(  # type: ignore[override]
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         if connection.vendor == "mysql":
             return super().as_sql(compiler, connection, **context)

@@ -9,12 +9,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Func
 from django.db.models.expressions import DurationExpression, TemporalSubtraction
 from django.db.models.lookups import GreaterThanOrEqual, Range
-from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
 from django_shedlock.clocks import EARLIEST_INSTANT, LATEST_INSTANT, aware
 
-if TYPE_CHECKING:  # in Django itself these take no parameters
+if TYPE_CHECKING:  # in Django itself the fields take no parameters
+    from django.db.models.sql.compiler import SQLCompiler
+
     Text = models.CharField[str, str]
     LongText = models.TextField[str, str]
     OptionalText = models.CharField[str | None, str | None]
@@ -70,7 +71,7 @@ class LockUntilField(UTCDateTimeField):
     """
 
     def select_format(
-        self, compiler: SQLCompiler, sql: str, params: Any
+        self, compiler: "SQLCompiler", sql: str, params: Any
     ) -> tuple[str, Any]:
         if compiler.connection.vendor == "postgresql":
             sql = f"LEAST({sql}, '{LATEST_INSTANT}')"
@@ -87,7 +88,7 @@ class Readable(Func):
     output_field = models.BooleanField()
 
     def as_sql(  # type: ignore[override]
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         first, *others = self.source_expressions
         lookups: list[Any] = [GreaterThanOrEqual(first, EARLIEST_INSTANT)]
@@ -103,7 +104,7 @@ class Readable(Func):
         return f"({' AND '.join(conditions)})", parameters
 
     def as_postgresql(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         # Each UPDATE checks it. Fewer comparisons take a third of the time, and here
         # LEAST and GREATEST ignore NULL.
@@ -162,7 +163,7 @@ class DatabaseNow(Func):
     }
 
     def as_sql(  # type: ignore[override]
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         template = self.templates.get(connection.vendor, "CURRENT_TIMESTAMP")
         shift = context.pop("shift", "").replace("%", "%%")
@@ -204,7 +205,7 @@ class Shifted(DurationExpression):
     """The database's now, and a duration later or earlier."""
 
     def as_sqlite(
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         # See Note [No Python in SQLite's statements]. To the millisecond.
         now: Any = self.lhs
@@ -232,7 +233,7 @@ class TimeUntil(TemporalSubtraction):
         "mysql": "-TIMESTAMPDIFF(MICROSECOND, {}, {})",
     }
 
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+    def as_sql(self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper) -> Any:
         template = self.templates.get(connection.vendor)
         if template is None:
             return super().as_sql(compiler, connection)
@@ -255,7 +256,7 @@ class ClockMilliseconds(Func):
     }
 
     def as_sql(  # type: ignore[override]
-        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+        self, compiler: "SQLCompiler", connection: BaseDatabaseWrapper, **context: Any
     ) -> Any:
         now, parameters = compiler.compile(DatabaseNow())
         return self.templates[connection.vendor].format(now=now), parameters

@@ -12,9 +12,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 
 from django_shedlock import LockLost, checks, execute, hold, scheduler_lock, webhooks
 from django_shedlock.contrib.pings import apps
+from django_shedlock.contrib.pings import checks as pings_checks
+from django_shedlock.contrib.pings.checks import check_pings
 from django_shedlock.contrib.slugs import slug_of
 from django_shedlock.testing import force_release, held_elsewhere, locked_in_memory
 from tests.support.forks import run_in_fork
@@ -308,25 +312,40 @@ def test_process_waits_for_no_server_for_ever(web: Web) -> None:
 def test_e001_address_of_pings(settings: Any, pings: Any) -> None:
     """The text names the pattern, and shows no address, which may be secret."""
     settings.SHEDLOCK_PINGS = {"sound": "https://example.com/{slug}", **pings}
-    [message] = checks.check_settings()
+    [message] = check_pings()
     assert (message.id, message.level) == ("shedlock.E001", 40)
     assert message.msg.startswith("SHEDLOCK_PINGS['nightly']: give a pattern")
     assert "secret" not in message.msg
+
+
+def test_e001_of_pings_stops_commands(settings: Any) -> None:
+    """The check of the addresses runs with Django's own."""
+    settings.SHEDLOCK_PINGS = {"nightly": "ftp://example.com/secret"}
+    with pytest.raises(SystemCheckError, match=r"SHEDLOCK_PINGS\['nightly'\]: give"):
+        call_command("check")
+
+
+def test_e001_pings_of_another_type(settings: Any) -> None:
+    """A setting that is no dict is reported once."""
+    settings.SHEDLOCK_PINGS = ["nightly"]
+    assert check_pings() == []
+    [message] = checks.check_settings()
+    assert message.msg.startswith("SHEDLOCK_PINGS = ['nightly']: it must be dict")
 
 
 def test_e001_pings_without_their_app_or_library(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would be sent, and nobody would know."""
-    assert checks.check_settings() == []
-    monkeypatch.setattr(checks, "find_spec", {}.get)
-    [message] = checks.check_settings()
+    assert check_pings() == checks.check_settings() == []
+    monkeypatch.setattr(pings_checks, "find_spec", {}.get)
+    [message] = check_pings()
     assert message.msg.endswith("Install django-shedlock[pings].")
     settings.INSTALLED_APPS = settings.INSTALLED_APPS[:-1]
     [message] = checks.check_settings()
     assert "put 'django_shedlock.contrib.pings' into INSTALLED_APPS" in message.msg
     settings.SHEDLOCK_PINGS = {}
-    assert checks.check_settings() == []
+    assert check_pings() == checks.check_settings() == []
 
 
 def test_job_that_forks_at_once() -> None:

@@ -19,7 +19,6 @@ from django_shedlock.locks.lock import process_of
 from django_shedlock.locks.status import LockStatus, RunOutcome
 from django_shedlock.models import LockRun, LockRunQuerySet
 from django_shedlock.providers.base import LockProvider
-from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.providers.database.reading import batches
 from django_shedlock.signals import logger
 from django_shedlock.sql.connections import run_here
@@ -231,7 +230,7 @@ def read_history(
             return []
         where = f"database {using!r} (provider {provider.alias!r})"
         failure = f"Could not read the runs in {where}: {describe(error)}"
-        if isinstance(provider, DatabaseLockProvider):
+        if provider.record_database is not None:
             raise LockProviderError(failure) from error
         logger.warning("%s", failure)  # its locks are elsewhere, and can be read
         return []

@@ -46,7 +46,7 @@ class DatabaseLockProvider(LockProvider):
 
     def __init__(self, alias: str, *, using: str = "default", keep_alive: bool = False):
         super().__init__(alias, keep_alive=keep_alive, history_database=using)
-        self.using = using
+        self.using = self.record_database = using
 
     def acquire(self, lock: Lock) -> LockHolder | None:
         def acquire(

@@ -19,6 +19,7 @@ from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
+from django_shedlock.providers.memory import MemoryLockProvider
 from django_shedlock.testing.contract.harness import force_extend
 from tests.support.locks import MINUTE, configure, take_from, try_from
 
@@ -57,6 +58,13 @@ def test_routers_are_not_asked(settings: Any) -> None:
         assert [status.name for status in provider.statuses()] == ["job"]
         assert force_extend(provider, "job", MINUTE)
         assert provider.release(lock)
+
+
+def test_provider_says_where_its_records_are() -> None:
+    """Only the database provider has records that are rows of the table."""
+    provider = DatabaseLockProvider("second", using="other")
+    assert provider.record_database == "other"
+    assert MemoryLockProvider("memory").record_database is None
 
 
 @pytest.mark.django_db(transaction=True, databases=BOTH)
