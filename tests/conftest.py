@@ -149,9 +149,9 @@ def patient_connections() -> None:
 @pytest.fixture(autouse=True)
 def prune_nothing_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no run delete old ones, unless a test asks for that."""
-    from django_shedlock.history import recording
+    from django_shedlock.history import retention
 
-    monkeypatch.setattr(recording, "PRUNING_SHARE", 0)
+    monkeypatch.setattr(retention, "PRUNING_SHARE", 0)
 
 
 @pytest.fixture

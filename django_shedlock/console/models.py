@@ -6,11 +6,12 @@ from typing import Any, ClassVar, Self
 from django.db import models
 from django.utils.translation import pgettext_lazy
 
+from django_shedlock.models.runs import PastRowsQuerySet
 from django_shedlock.sql.fields import (
-    DatabaseNow,
     LockNameField,
     LongText,
     Number,
+    StatementNow,
     Text,
     UTCDateTimeField,
 )
@@ -43,16 +44,22 @@ class ActionResult(models.TextChoices):
     FAILED = "failed", pgettext_lazy("shedlock", "failed")
 
 
-class LockActionQuerySet(models.QuerySet["LockAction"]):
-    """Actions by lock and by result."""
+class LockActionQuerySet(PastRowsQuerySet["LockAction"]):
+    """Actions by lock, by age, and by what they acknowledge."""
 
     def of_lock(self, name: Any, provider: str) -> Self:
         """Only the actions on this lock."""
         return self.filter(name=name, provider=provider)
 
-    def prunable(self, older_than: timedelta) -> Self:
-        """Only old actions."""
-        return self.filter(began__lt=DatabaseNow() - older_than)
+    def older_than(self, age: timedelta) -> Self:
+        """
+        Only actions that ended longer ago than this, and silence no finding any more.
+
+        Without its row, an acknowledged finding would be reported again.
+        """
+        acknowledges = ~models.Q(facts="") & models.Q(result=ActionResult.DONE)
+        is_over = models.Q(until__lte=StatementNow())
+        return super().older_than(age).filter(~acknowledges | is_over)
 
 
 class LockAction(models.Model):
@@ -102,6 +109,7 @@ class LockAction(models.Model):
             models.Index(
                 fields=["name", "provider", "id"], name="shedlock_action_name"
             ),
+            models.Index(fields=["ended"], name="shedlock_action_ended"),
         ]
 
     def __str__(self) -> str:

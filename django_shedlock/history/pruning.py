@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 from django_shedlock.history.retention import PRUNING_BATCH_SIZE, delete_batch
 from django_shedlock.models import LockRecord, LockRun
+from django_shedlock.models.runs import PastRowsQuerySet
 from django_shedlock.providers import provider_aliases
 from django_shedlock.registry.discovery import import_jobs, named_jobs
 from django_shedlock.registry.jobs import registered_jobs
@@ -27,10 +29,19 @@ def prune_runs(
     runs = LockRun.objects.using(using).older_than(older_than)
     if provider is not None:
         runs = runs.filter(provider=provider)
+    return prune_rows(runs, dry_run=dry_run)
+
+
+def prune_rows(rows: PastRowsQuerySet[Any], *, dry_run: bool = False) -> int:
+    """
+    Delete all of these rows; return how many.
+
+    A ``dry_run`` only counts. Raises ``django.db.Error`` if the database failed.
+    """
     if dry_run:
-        return run_here(runs.count, using)
+        return run_here(rows.count, rows.db)
     deleted = 0
-    while batch := delete_batch(runs, using):
+    while batch := delete_batch(rows):
         deleted += batch
     return deleted
 

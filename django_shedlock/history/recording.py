@@ -1,6 +1,5 @@
 """The history: receivers that record each run once it is over, and never break it."""
 
-import random
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -14,7 +13,7 @@ from django.db.models import Case, CharField, When
 from django_shedlock import conf
 from django_shedlock.clocks import aware
 from django_shedlock.exceptions import LockProviderError, message_of
-from django_shedlock.history.retention import prune_some
+from django_shedlock.history.retention import prune_after_write
 from django_shedlock.history.texts import fitting, scrubbed
 from django_shedlock.in_tests import is_only_connection
 from django_shedlock.locks.lock import Lock, split_identity
@@ -40,14 +39,9 @@ from django_shedlock.sql.fields import DatabaseNow, storable
 
 TRACEBACK_MAX_LENGTH = 16_000
 """MySQL's TEXT has room for 65,535 bytes, and a character may take four."""
-PRUNING_SHARE = 1 / 50
-"""The share of the writes after which old rows are deleted."""
 NO_EXCEPTION = dict.fromkeys(
     ("exception_type", "exception_message", "exception_traceback"), ""
 )
-
-# Jobs may seed Python's own random numbers: the draw must neither follow nor change it.
-_system_random = random.SystemRandom()
 
 
 def record_abandoned(*, lock: Lock, **kwargs: Any) -> None:
@@ -111,8 +105,8 @@ def record_end(
     was_written = _write(
         lock.provider, lock.name, statement, values, is_urgent=is_urgent
     )
-    if was_written and _system_random.random() < PRUNING_SHARE:
-        prune_some(database)
+    if was_written:
+        prune_after_write(LockRun.objects.using(database))
 
 
 def _is_recorded(lock: Lock) -> bool:

@@ -1,14 +1,15 @@
-"""Old runs are deleted, so that the history does not grow for ever."""
+"""Old rows are deleted, so that no table of what has ended grows for ever."""
 
+import random
 from datetime import timedelta
+from typing import Any
 
 from django.db import Error, connections
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration
 from django_shedlock.locks.configuration import ZERO, parse_option
-from django_shedlock.models import LockRun
-from django_shedlock.models.runs import LockRunQuerySet
+from django_shedlock.models.runs import PastRowsQuerySet
 from django_shedlock.signals import logger
 from django_shedlock.sql.connections import (
     delete_here,
@@ -18,11 +19,16 @@ from django_shedlock.sql.connections import (
 
 PRUNING_BATCH_SIZE = 500
 """Few rows for each statement, so that no job waits for one of them."""
+PRUNING_SHARE = 1 / 50
+"""The share of the writes after which old rows are deleted."""
+
+# Jobs may seed Python's own random numbers: the draw must neither follow nor change it.
+_system_random = random.SystemRandom()
 
 
 def retention() -> timedelta | None:
     """
-    Return how long a run is kept; ``None`` if for ever.
+    Return how long rows are kept; ``None`` if for ever.
 
     Raises ``InvalidLockConfiguration`` for a setting that is no duration.
     """
@@ -37,28 +43,35 @@ def retention() -> timedelta | None:
     return kept_for
 
 
-def prune_some(using: str) -> None:
+def prune_after_write(rows: PastRowsQuerySet[Any]) -> None:
+    """Call ``prune_some()`` after one write in fifty, drawn at random."""
+    if _system_random.random() < PRUNING_SHARE:
+        prune_some(rows)
+
+
+def prune_some(rows: PastRowsQuerySet[Any]) -> None:
     """
-    Delete a batch of the runs that are older than the retention.
+    Delete a batch of those of the rows that are older than the retention.
 
     It never raises, and does nothing inside the caller's transaction.
     """
     try:
         older_than = retention()
-        if older_than is None or in_callers_transaction(connections[using]):
+        if older_than is None or in_callers_transaction(connections[rows.db]):
             return
-        delete_batch(LockRun.objects.using(using).older_than(older_than), using)
+        delete_batch(rows.older_than(older_than))
     except (Error, InvalidLockConfiguration) as error:
-        text = "Old runs are not deleted from the history: %s"
-        logger.warning(text, str(error).strip())
+        text = "Old rows of the table %r are not deleted: %s"
+        logger.warning(text, rows.model._meta.db_table, str(error).strip())
 
 
-def delete_batch(runs: LockRunQuerySet, using: str) -> int:
-    """Delete some of these runs, the oldest first; return how many."""
-    oldest = runs.order_by("ended").values_list("pk", flat=True)
-    keys = read_here(oldest[:PRUNING_BATCH_SIZE], using)
+def delete_batch(rows: PastRowsQuerySet[Any]) -> int:
+    """Delete some of these rows, the oldest first; return how many."""
+    oldest = rows.order_by("ended").values_list("pk", flat=True)
+    keys = read_here(oldest[:PRUNING_BATCH_SIZE], rows.db)
     if not keys:
         return 0
-    deleted = delete_here(LockRun.objects.using(using).filter(pk__in=keys), using)
+    every_row: PastRowsQuerySet[Any] = PastRowsQuerySet(rows.model, using=rows.db)
+    deleted = delete_here(every_row.filter(pk__in=keys), rows.db)
     # Somebody else may have deleted them meanwhile, and there may be more.
     return max(deleted, 1)

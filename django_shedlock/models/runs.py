@@ -1,15 +1,25 @@
 """The table of runs: the history."""
 
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import models
 from django.utils.translation import pgettext_lazy
 
 from django_shedlock.sql import fields
 
+M = TypeVar("M", bound=models.Model)
 
-class LockRunQuerySet(models.QuerySet["LockRun"]):
+
+class PastRowsQuerySet(models.QuerySet[M]):
+    """Rows of what has ended, by age; an index on their column ``ended`` finds them."""
+
+    def older_than(self, age: timedelta) -> Self:
+        """Only rows that ended longer ago than this."""
+        return self.filter(ended__lt=fields.StatementNow() - age)
+
+
+class LockRunQuerySet(PastRowsQuerySet["LockRun"]):
     """Runs by lock and by age."""
 
     def of_lock(self, name: str, provider: str) -> Self:
@@ -19,10 +29,6 @@ class LockRunQuerySet(models.QuerySet["LockRun"]):
     def since(self, age: timedelta) -> Self:
         """Only runs that ended since then, found by an index."""
         return self.filter(ended__gte=fields.StatementNow() - age)
-
-    def older_than(self, age: timedelta) -> Self:
-        """Only runs that ended longer ago than this, found by an index."""
-        return self.filter(ended__lt=fields.StatementNow() - age)
 
 
 class LockRun(models.Model):

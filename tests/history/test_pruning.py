@@ -13,7 +13,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_shedlock import execute, scheduler_lock
-from django_shedlock.history import pruning, recording, retention
+from django_shedlock.history import pruning, retention
 from django_shedlock.history.pruning import prune_locks, prune_runs
 from django_shedlock.history.retention import PRUNING_BATCH_SIZE, delete_batch
 from django_shedlock.locks.status import RunOutcome
@@ -23,6 +23,7 @@ from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.connections import delete_here
 from django_shedlock.sql.fields import DatabaseNow
 from tests.support.commands import run
+from tests.support.draws import Drawn
 from tests.support.locks import add_run, configure, status_of, take, take_from
 
 pytestmark = pytest.mark.django_db
@@ -66,7 +67,7 @@ def test_batch_is_read_along_an_index() -> None:
         cursor.execute("ANALYZE shedlock_run")
     with CaptureQueriesContext(connection) as captured:
         old = LockRun.objects.older_than(30 * DAY)
-        assert delete_batch(old, "default") == PRUNING_BATCH_SIZE
+        assert delete_batch(old) == PRUNING_BATCH_SIZE
     [batch] = [each["sql"] for each in captured if "ORDER BY" in each["sql"]]
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {batch}")
@@ -156,19 +157,9 @@ def test_only_the_named_database_is_pruned() -> None:
     assert set(LockRun.objects.values_list("name", flat=True)) == {"import:8", "job"}
 
 
-class Drawn:
-    """Stands for the random numbers, of which each is the same."""
-
-    def __init__(self, number: float):
-        self.number = number
-
-    def random(self) -> float:
-        return self.number
-
-
 def test_test_of_a_project_prunes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A TestCase may count its statements, which chance must not change."""
-    monkeypatch.setattr(recording, "PRUNING_SHARE", 1)
+    monkeypatch.setattr(retention, "PRUNING_SHARE", 1)
     old = add_old_run("import:7")
     execute(lambda: None, "job")
     assert LockRun.objects.filter(pk=old.pk).exists()
@@ -181,7 +172,7 @@ def test_negative_retention_is_refused(
     """It would delete the row that was written just now."""
     settings.SHEDLOCK_HISTORY_RETENTION = setting
     young = add_run("import:7")
-    retention.prune_some("default")
+    retention.prune_some(LockRun.objects.using("default"))
     assert LockRun.objects.filter(pk=young.pk).exists()
     assert "SHEDLOCK_HISTORY_RETENTION" in caplog.text
 
@@ -201,8 +192,8 @@ def test_old_runs_are_deleted_after_some_of_the_writes(
 ) -> None:
     """One write in fifty does it, unless the history is kept for ever."""
     settings.SHEDLOCK_HISTORY_RETENTION = setting
-    monkeypatch.setattr(recording, "PRUNING_SHARE", 1 / 50)
-    monkeypatch.setattr(recording, "_system_random", Drawn(drawn))
+    monkeypatch.setattr(retention, "PRUNING_SHARE", 1 / 50)
+    monkeypatch.setattr(retention, "_system_random", Drawn(drawn))
     old, young = add_old_run("import:7"), add_run("import:7")
     execute(lambda: None, "job")
     assert LockRun.objects.filter(pk=old.pk).exists() is is_left

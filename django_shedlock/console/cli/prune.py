@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from django_shedlock.cli.prune import Prune, Pruning
 from django_shedlock.console.models import LockAction
-from django_shedlock.history.retention import PRUNING_BATCH_SIZE
-from django_shedlock.sql.connections import read_here, run_here
+from django_shedlock.history.pruning import prune_rows
 
 
 class PruneWithActions(Prune):
@@ -32,18 +31,11 @@ def prune_actions(
     dry_run: bool = False,
 ) -> int:
     """
-    Delete actions of operators that began longer ago than that; return how many.
+    Delete actions of operators that ended longer ago than that; return how many.
 
-    Otherwise see prune_runs().
+    Acknowledgements that still count are kept. Otherwise see ``prune_runs()``.
     """
-    old = LockAction.objects.using(using).prunable(older_than)
+    actions = LockAction.objects.using(using).older_than(older_than)
     if provider is not None:
-        old = old.filter(provider=provider)
-    if dry_run:
-        return run_here(old.count, using)
-    deleted = 0
-    oldest = old.order_by("pk").values_list("pk", flat=True)
-    while keys := read_here(oldest[:PRUNING_BATCH_SIZE], using):
-        rows = LockAction.objects.using(using).filter(pk__in=keys)
-        deleted += run_here(rows.delete, using)[0]
-    return deleted
+        actions = actions.filter(provider=provider)
+    return prune_rows(actions, dry_run=dry_run)

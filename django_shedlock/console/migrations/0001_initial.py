@@ -103,6 +103,7 @@ class Migration(migrations.Migration):
                     models.Index(
                         fields=["name", "provider", "id"], name="shedlock_action_name"
                     ),
+                    models.Index(fields=["ended"], name="shedlock_action_ended"),
                 ],
             },
         ),

@@ -9,6 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
 from django_shedlock.execution.operators import OperatorAction
+from django_shedlock.history.retention import prune_after_write
 from django_shedlock.history.texts import fitting, scrubbed
 from django_shedlock.locks.configuration import ZERO
 from django_shedlock.signals import logger
@@ -41,7 +42,7 @@ def write_action(
     Write an action into the audit log now that its result is known.
 
     Return whether it is there: without a database there is no audit log, and a row that
-    can't be written is logged.
+    can't be written is logged. Some of the calls also delete old rows.
     """
     using = asked.provider.history_database
     if using is None:
@@ -74,6 +75,7 @@ def write_action(
         text = "The audit log lacks an action on lock %r: %s"
         logger.warning(text, asked.name, str(error).strip())
         return False
+    prune_after_write(LockAction.objects.using(using))
     return True
 
 

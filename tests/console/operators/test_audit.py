@@ -7,12 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from django_shedlock import execute
 from django_shedlock.console.cli.prune import prune_actions
 from django_shedlock.console.models import ActionKind, ActionResult, LockAction
+from django_shedlock.console.monitoring.search import Search
 from django_shedlock.console.operators import (
+    ACKNOWLEDGE,
     EXTEND,
     PAUSE,
     RELEASE,
@@ -21,14 +24,17 @@ from django_shedlock.console.operators import (
     audit,
 )
 from django_shedlock.exceptions import LockProviderError
+from django_shedlock.execution import operators
+from django_shedlock.history import retention
 from django_shedlock.locks.configuration import ZERO
-from django_shedlock.locks.pauses import Pause
+from django_shedlock.locks.pauses import FOREVER, Pause
 from django_shedlock.locks.status import LockState, LockStatus
 from django_shedlock.providers import get_provider
 from django_shedlock.providers.database import DatabaseLockProvider
 from django_shedlock.sql.fields import DatabaseNow
 from django_shedlock.testing import locked_in_memory
 from tests.support.commands import run
+from tests.support.draws import Drawn
 from tests.support.durations import rounded_up
 from tests.support.locks import expire, force_release, pause, state, status_of, take
 from tests.support.operators import statements
@@ -376,27 +382,150 @@ class TestResume:
         assert state("job") is LockState.PAUSED
 
 
+def add_action(name: str = "job", **columns: Any) -> LockAction:
+    """Add a row that is older than the retention, unless the columns say otherwise."""
+    then = DatabaseNow() - 40 * DAY
+    values: dict[str, Any] = {
+        "kind": ActionKind.RELEASE,
+        "result": ActionResult.DONE,
+        "began": then,
+        "ended": then,
+        **columns,
+    }
+    return LockAction.objects.create(name=name, provider="default", **values)
+
+
 class TestPruning:
-    """The trail outlives what it tells of by the same retention."""
+    """The audit log does not grow for ever."""
 
-    def test_old_actions_are_deleted(self) -> None:
-        """Whatever their results are."""
-        for name in ("old", "new"):
-            RELEASE.carry_out(action(name))
-        requested = {"kind": ActionKind.RUN, "result": ActionResult.REQUESTED}
-        began = DatabaseNow() - 40 * DAY
-        LockAction.objects.filter(name="old").update(**requested, began=began)
+    @pytest.mark.parametrize("result", ActionResult)
+    def test_old_actions_are_deleted(self, result: ActionResult) -> None:
+        """An old action is deleted, whatever its result is, and a new one is kept."""
+        add_action("old", result=result)
+        RELEASE.carry_out(action("new"))
         assert "Deleted actions of operators: 1." in run("prune")
-        assert LockAction.objects.get().name == "new"
+        assert only_row().name == "new"
 
-    def test_in_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """All old ones are deleted, few with each statement."""
-        monkeypatch.setattr("django_shedlock.history.pruning.PRUNING_BATCH_SIZE", 2)
+    def test_long_action_is_as_old_as_its_end(self) -> None:
+        """An action that began before the retention and ended after it is kept."""
+        add_action(ended=DatabaseNow() - 20 * DAY)
+        assert prune_actions("default", 30 * DAY) == 0
+
+    @pytest.mark.django_db(transaction=True)
+    def test_in_batches(
+        self, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+    ) -> None:
+        """Each statement deletes few rows."""
+        monkeypatch.setattr(retention, "PRUNING_BATCH_SIZE", 2)
         for _ in range(5):
-            RELEASE.carry_out(action())
-            take("job")
-            RELEASE.carry_out(action())
-            force_release(get_provider(), "job")
-        LockAction.objects.update(began=DatabaseNow() - 40 * DAY)
-        count = LockAction.objects.count()
-        assert prune_actions("default", 30 * DAY) == count > 2
+            add_action()
+        looks, deletions = 4, 3
+        with django_assert_num_queries(looks + deletions):
+            assert prune_actions("default", 30 * DAY) == 5
+
+    def test_other_providers_actions_stay(self) -> None:
+        """Only the actions on the locks of the named provider are deleted."""
+        add_action()
+        assert prune_actions("default", 30 * DAY, "second") == 0
+        assert prune_actions("default", 30 * DAY, "default", dry_run=True) == 1
+        assert prune_actions("default", 30 * DAY, "default") == 1
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize(
+        ("setting", "drawn", "is_left"),
+        [("30d", 0.019, False), ("30d", 0.021, True), (None, 0.0, True)],
+    )
+    def test_old_actions_are_deleted_after_some_of_the_writes(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        settings: Any,
+        setting: str | None,
+        drawn: float,
+        is_left: bool,
+    ) -> None:
+        """One action in fifty does it, unless rows are kept for ever."""
+        settings.SHEDLOCK_HISTORY_RETENTION = setting
+        monkeypatch.setattr(retention, "PRUNING_SHARE", 1 / 50)
+        monkeypatch.setattr(retention, "_system_random", Drawn(drawn))
+        add_action("old")
+        RELEASE.carry_out(action("new"))
+        names = LockAction.objects.order_by("pk").values_list("name", flat=True)
+        assert list(names) == ["old", "new"][0 if is_left else 1 :]
+        assert not caplog.messages
+
+    @pytest.mark.django_db(transaction=True)
+    def test_receiver_of_a_forced_release_deletes_old_actions(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A row that the core's signal causes counts as a write as well."""
+        monkeypatch.setattr(retention, "PRUNING_SHARE", 1)
+        add_action("old")
+        take("job")
+        assert operators.force_release(action("job"))
+        assert only_row().name == "job"
+
+    @pytest.mark.django_db(transaction=True)
+    def test_callers_transaction_deletes_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The deletion would become a part of the transaction, and hold its rows."""
+        monkeypatch.setattr(retention, "PRUNING_SHARE", 1)
+        old = add_action("old")
+        with transaction.atomic():
+            RELEASE.carry_out(action("new"))
+        assert LockAction.objects.filter(pk=old.pk).exists()
+        RELEASE.carry_out(action("newer"))
+        assert not LockAction.objects.filter(pk=old.pk).exists()
+
+    @pytest.mark.django_db(transaction=True)
+    def test_deletion_that_fails_is_logged(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The action is done and in the audit log all the same."""
+
+        def fail(rows: object) -> int:
+            raise DatabaseError("the disk is full")
+
+        monkeypatch.setattr(retention, "PRUNING_SHARE", 1)
+        monkeypatch.setattr(retention, "delete_batch", fail)
+        take("job")
+        assert RELEASE.carry_out(action(), running=True)
+        assert LockAction.objects.get().result == ActionResult.DONE
+        text = (
+            "Old rows of the table 'shedlock_action' are not deleted: the disk is full"
+        )
+        assert text in caplog.messages
+
+    @pytest.mark.parametrize("until", [None, DatabaseNow() + DAY])
+    def test_acknowledgement_that_counts_is_kept(self, until: Any) -> None:
+        """A finding stays silent for as long as somebody said, whatever its age."""
+        kept = add_action(facts="failed web-1:7:1", until=until)
+        assert prune_actions("default", 30 * DAY, dry_run=True) == 0
+        assert prune_actions("default", 30 * DAY) == 0
+        assert only_row() == kept
+
+    @pytest.mark.parametrize(
+        "columns",
+        [{"until": DatabaseNow() - DAY}, {"result": ActionResult.FAILED}],
+    )
+    def test_acknowledgement_that_is_over_is_deleted(
+        self, columns: dict[str, Any]
+    ) -> None:
+        """One whose time is over, or that failed, silences nothing."""
+        add_action(facts="failed web-1:7:1", **columns)
+        assert prune_actions("default", 30 * DAY) == 1
+
+    def test_acknowledged_finding_stays_silent(self) -> None:
+        """A run that failed long ago is no finding again after a prune."""
+        with pytest.raises(ZeroDivisionError):
+            execute(fail_a_run, "job")
+        assert ACKNOWLEDGE.carry_out(action(), lasting=FOREVER)
+        past = DatabaseNow() - 40 * DAY
+        LockAction.objects.update(began=past, ended=past)
+        run("prune")
+        assert not list(Search().findings(get_provider()))
+
+
+def fail_a_run() -> None:
+    raise ZeroDivisionError

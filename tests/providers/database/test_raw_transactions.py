@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group
 from django.db import IntegrityError, OperationalError, connection
 
 from django_shedlock import assert_locked, execute, hold
-from django_shedlock.history import recording
+from django_shedlock.history import retention
 from django_shedlock.history.retention import prune_some
 from django_shedlock.locks.status import LockHolder
 from django_shedlock.models import LockRecord, LockRun
@@ -130,13 +130,13 @@ def test_pruning_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     run = {"provider": "default", "host": "", "outcome": "succeeded"}
     old = "2000-01-01 00:00:00+00:00"
     LockRun.objects.create(name="job", locked_by="a", ended=old, **run)
-    monkeypatch.setattr(recording, "PRUNING_SHARE", 1)
+    monkeypatch.setattr(retention, "PRUNING_SHARE", 1)
     execute(lambda: None, "job", lock_at_most_for="1m")
-    prune_some("default")
+    prune_some(LockRun.objects.using("default"))
     send("ROLLBACK")
     assert groups() == []
     LockRun.objects.create(name="job", locked_by="a", ended=old, **run)
-    prune_some("default")
+    prune_some(LockRun.objects.using("default"))
     assert not LockRun.objects.filter(locked_by="a").exists()
 
 

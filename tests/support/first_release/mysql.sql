@@ -7,6 +7,7 @@ CREATE TABLE `shedlock_notice` (`provider` character varying(100) COLLATE `utf8m
 --
 CREATE TABLE `shedlock_action` (`id` bigint AUTO_INCREMENT NOT NULL PRIMARY KEY, `name` character varying(255) COLLATE `utf8mb4_bin` NOT NULL, `provider` varchar(100) NOT NULL, `kind` varchar(20) NOT NULL, `operator` varchar(255) NOT NULL, `reason` longtext NOT NULL, `locked_by` varchar(255) NOT NULL, `began` datetime(6) NOT NULL, `ended` datetime(6) NOT NULL, `result` varchar(20) NOT NULL, `detail` longtext NOT NULL, `facts` longtext NOT NULL, `until` datetime(6) NULL);
 CREATE INDEX `shedlock_action_name` ON `shedlock_action` (`name`, `provider`, `id`);
+CREATE INDEX `shedlock_action_ended` ON `shedlock_action` (`ended`);
 --
 -- Create model LockRecord
 --

@@ -8,6 +8,7 @@ CREATE TABLE "shedlock_notice" ("provider" character varying(100) NOT NULL PRIMA
 --
 CREATE TABLE "shedlock_action" ("id" integer NOT NULL PRIMARY KEY AUTOINCREMENT, "name" character varying(255) NOT NULL, "provider" varchar(100) NOT NULL, "kind" varchar(20) NOT NULL, "operator" varchar(255) NOT NULL, "reason" text NOT NULL, "locked_by" varchar(255) NOT NULL, "began" datetime NOT NULL, "ended" datetime NOT NULL, "result" varchar(20) NOT NULL, "detail" text NOT NULL, "facts" text NOT NULL, "until" datetime NULL);
 CREATE INDEX "shedlock_action_name" ON "shedlock_action" ("name", "provider", "id");
+CREATE INDEX "shedlock_action_ended" ON "shedlock_action" ("ended");
 COMMIT;
 BEGIN;
 --
