@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from django.db import connections
 
 from django_shedlock.clocks import uptime
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.forking import renewed_in_child
+from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import logger
 
 T = TypeVar("T")

@@ -1,38 +1,11 @@
-"""Mutexes of the package, and what a forked child makes anew."""
+"""Mutexes that no signal's handler can leave locked."""
 
-import os
 import threading
 from contextlib import suppress
-from typing import Any, TypeVar
-from weakref import WeakSet
-
-from django_shedlock.signals import logger
-
-T = TypeVar("T")
+from typing import Any
 
 RLock: Any = type(threading.RLock())
 """Python's own, or what gevent has put there."""
-
-# A child has none of its parent's threads, and must not share its sockets.
-_renewed: WeakSet[Any] = WeakSet()
-
-
-def renewed_in_child(thing: T) -> T:
-    """Return ``thing``; its ``forget()`` is called in each child forked later."""
-    _renewed.add(thing)
-    return thing
-
-
-def _renew_all() -> None:
-    for thing in list(_renewed):
-        try:
-            thing.forget()
-        except Exception:  # the others must still be renewed
-            logger.exception("A forked child could not renew %r.", thing)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
 
 
 class Mutex(RLock):  # type: ignore[misc]

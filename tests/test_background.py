@@ -29,7 +29,8 @@ from django_shedlock.background import (
     run_in_background,
 )
 from django_shedlock.clocks import uptime
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.forking import renewed_in_child
+from django_shedlock.mutexes import Mutex
 from tests.support.forks import forked, thread_inside
 from tests.support.processes import Parent, worker
 from tests.support.threads import (

@@ -27,7 +27,7 @@ def python(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 JOB = """
 background clocks conf durations exceptions execution execution.active
 execution.cancellation execution.executor execution.keep_alive locks
-locks.configuration locks.lock locks.patterns locks.pauses locks.status mutexes
+forking locks.configuration locks.lock locks.patterns locks.pauses locks.status mutexes
 providers providers.base registry registry.decorators registry.jobs registry.names
 schedules schedules.cron schedules.state signals
 """

@@ -19,6 +19,7 @@ class BeatConfig(AppConfig):
 
     def shedlock_subcommands(self) -> "Sequence[type[Subcommand]]":
         """Return the subcommands that this app adds to ``shedlock``."""
-        from django_shedlock.beat.cli import Beat, CatchUp
+        from django_shedlock.beat.catch_up import CatchUp
+        from django_shedlock.beat.cli import Beat
 
         return [CatchUp, Beat]

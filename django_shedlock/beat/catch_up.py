@@ -1,25 +1,38 @@
-"""Run each overdue job once."""
+"""Run each overdue job once: ``manage.py shedlock catch-up``."""
 
+from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from django.core.management.base import CommandError
+
 from django_shedlock import conf
-from django_shedlock.clocks import aware
+from django_shedlock.beat.requests import carry_out_requests
+from django_shedlock.cli import base, terminal
+from django_shedlock.clocks import aware, local_text
+from django_shedlock.exceptions import described
 from django_shedlock.execution.cancellation import is_ending
+from django_shedlock.execution.operators import OperatorAction, force_release
 from django_shedlock.locks.configuration import (
     LockConfiguration,
     default_duration,
     full_name,
 )
 from django_shedlock.locks.lock import Lock
+from django_shedlock.locks.patterns import matches_any
 from django_shedlock.locks.status import LockState, LockStatus, is_success
 from django_shedlock.providers.base import LockProvider, LockQuery
 from django_shedlock.registry.discovery import named_jobs
 from django_shedlock.registry.jobs import Job
-from django_shedlock.registry.requests import CATCH_UP_LOCK
+from django_shedlock.registry.requests import (
+    CATCH_UP_LOCK,
+    find_requests,
+    has_request,
+    jobs_by_name,
+)
 from django_shedlock.schedules.cron import Schedule
 from django_shedlock.schedules.state import Start, Trigger
 from django_shedlock.signals import logger
@@ -173,3 +186,85 @@ def _run(name: str, job: Job) -> tuple[Result, BaseException | None]:
         logger.exception("The overdue job of lock %r failed.", name)
         return Result.FAILED, error
     return Result.SUCCEEDED if was_executed else Result.SKIPPED, None
+
+
+class CatchUp(base.Subcommand):
+    """Runs overdue jobs, and those that an operator asked for."""
+
+    name = "catch-up"
+    help = (
+        "run the jobs that operators asked for in the admin, and each overdue job "
+        "once, under its lock, for its newest tick only"
+    )
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--include-expired",
+            metavar="PATTERN",
+            action="append",
+            default=[],
+            help="also run jobs whose lock has expired without a release, if its name "
+            'matches, as in "import:*"; their last run may still go on, so make sure '
+            "that its worker is dead; may be repeated",
+        )
+        base.add_switch(parser, "--dry-run", "run nothing, and say what would run")
+
+    def run(
+        self,
+        provider: LockProvider,
+        *,
+        include_expired: list[str],
+        dry_run: bool,
+        verbosity: int,
+        **options: object,
+    ) -> None:
+        overdue = failed = 0
+        if dry_run:
+            known = jobs_by_name(provider)
+            for status in filter(has_request, find_requests(provider)):
+                if status.name in known:
+                    job = status.job
+                    asked = f"{job.asked_by} asked for a run: {job.asked_why}"
+                    self.stdout.write(
+                        terminal.printable(f"Lock {status.name!r}: {asked}")
+                    )
+        else:
+            for status, triggered in carry_out_requests(provider):
+                by = f"{status.job.asked_by} asked for it: {status.job.asked_why}"
+                if verbosity:
+                    self.stdout.write(terminal.printable(f"{triggered} {by}"))
+                failed += triggered.has_failed
+
+        def release_expired(status: LockStatus) -> bool:
+            is_included = matches_any(status.name, include_expired)
+            if is_included and not dry_run:
+                why = "its job is overdue, and --include-expired matches this lock"
+                action = OperatorAction(
+                    provider, status.name, status.locked_by, base.operator(), why
+                )
+                force_release(action, status)
+            return is_included
+
+        for caught_up in catch_up(
+            provider, release_expired=release_expired, dry_run=dry_run
+        ):
+            overdue += 1
+            failed += caught_up.result is Result.FAILED
+            if verbosity:
+                since = local_text(caught_up.overdue_since)
+                told = f"Lock {caught_up.name!r}, overdue since {since}: "
+                told += caught_up.result.value
+                if caught_up.error is not None:
+                    told += f" with {terminal.printable(described(caught_up.error))}"
+                self.stdout.write(told if caught_up.error else f"{told}.")
+        if dry_run and not overdue:
+            self.stdout.write(
+                "No job is overdue."
+                if provider.keeps_ticks
+                else f"The provider {provider.alias!r} keeps no ticks, so it can't "
+                "tell which jobs are overdue."
+            )
+        if failed:
+            message = f"Jobs that failed: {failed}."
+            raise CommandError(message, returncode=base.ExitStatus.FAILED)

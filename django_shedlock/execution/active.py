@@ -11,9 +11,10 @@ from django_shedlock import conf
 from django_shedlock.background import closing, outside_event_loop
 from django_shedlock.durations import Duration
 from django_shedlock.exceptions import LockLost, NoActiveLock, message_of
+from django_shedlock.forking import renewed_in_child
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import is_success
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import logger
 
 

@@ -11,9 +11,10 @@ from django.utils.module_loading import import_string
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
+from django_shedlock.forking import renewed_in_child
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder, LockStatus
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.mutexes import Mutex
 from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
 
 _providers: dict[str, LockProvider] = {}

@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Never
 
 from django_shedlock.clocks import host_now, uptime
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.forking import renewed_in_child
+from django_shedlock.mutexes import Mutex
 from django_shedlock.providers.entries import Entry, EntryLockProvider, Read
 
 

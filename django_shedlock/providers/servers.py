@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary, finalize
 from django.core.checks import CheckMessage, Error
 
 from django_shedlock.exceptions import LockProviderError, message_of
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.forking import renewed_in_child
+from django_shedlock.mutexes import Mutex
 from django_shedlock.providers.entries import EntryLockProvider, Stored, Version
 
 Client = TypeVar("Client")

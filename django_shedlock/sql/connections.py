@@ -15,8 +15,9 @@ from django.db.models import QuerySet
 
 from django_shedlock.background import Timetable
 from django_shedlock.clocks import uptime
+from django_shedlock.forking import renewed_in_child
 from django_shedlock.in_tests import are_databases_temporary, is_only_connection
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.mutexes import Mutex
 from django_shedlock.sql import errors
 from django_shedlock.sql.compiling import ROW_WAIT_SETTING
 

@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_shedlock.beat import cli as beat
+from django_shedlock.beat import loop as beat
 from django_shedlock.beat.catch_up import note_catch_up
 from django_shedlock.beat.forks import Forks
 from django_shedlock.locks.status import LockState, RunOutcome
@@ -316,7 +316,7 @@ def test_clock_that_is_set_back(
     uptimes = iter([60.0, math.inf])
     monkeypatch.setattr(beat, "uptime", lambda: still.now)
     monkeypatch.setattr(
-        beat.Beat, "_start_due", lambda made: looks.append(made.due) or math.inf
+        beat.BeatLoop, "_start_due", lambda made: looks.append(made.due) or math.inf
     )
     still.now = 0.0
 

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from django.test import override_settings
 
 from django_shedlock import current_lock, scheduler_lock
-from django_shedlock.beat import cli as beat
+from django_shedlock.beat import loop as beat
 from django_shedlock.beat.forks import Forks
 from django_shedlock.exceptions import LockProviderError
 from django_shedlock.providers.database import DatabaseLockProvider

@@ -20,8 +20,9 @@ from django_shedlock.clocks import CLOCK_TOLERANCE
 from django_shedlock.console.monitoring.findings import Finding, Kind
 from django_shedlock.console.monitoring.search import Search, aliases_to_search
 from django_shedlock.durations import Duration, format_duration, parse_duration
+from django_shedlock.forking import renewed_in_child
 from django_shedlock.locks.configuration import ZERO, default_duration
-from django_shedlock.mutexes import Mutex, renewed_in_child
+from django_shedlock.mutexes import Mutex
 from django_shedlock.signals import logger
 from django_shedlock.views import MonitoringView
 
