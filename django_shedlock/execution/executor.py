@@ -42,7 +42,8 @@ from django_shedlock.execution.keep_alive import (
 from django_shedlock.locks.configuration import LockOptions, LockRequest, make_request
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import LockHolder
-from django_shedlock.providers import UnlockedProvider, get_provider
+from django_shedlock.providers import get_provider
+from django_shedlock.providers.unlocked import UnlockedProvider
 from django_shedlock.signals import (
     around_body,
     lock_acquired,

@@ -1,21 +1,17 @@
 """The providers of ``SHEDLOCK_PROVIDERS``, by alias: each keeps locks."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
-from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from django_shedlock import conf
 from django_shedlock.exceptions import InvalidLockConfiguration, described
 from django_shedlock.forking import renewed_in_child
-from django_shedlock.locks.lock import Lock
-from django_shedlock.locks.status import LockHolder, LockStatus
 from django_shedlock.mutexes import Mutex
-from django_shedlock.providers.base import ALL_LOCKS, LockProvider, LockQuery
+from django_shedlock.providers.base import LockProvider
 
 _providers: dict[str, LockProvider] = {}
 _creating = renewed_in_child(Mutex())
@@ -80,45 +76,3 @@ def forget_providers(*, setting: str, **kwargs: object) -> None:
     """Forget the providers after ``override_settings``, so that they are made again."""
     if setting == conf.PROVIDERS.name:
         _providers.clear()
-
-
-class UnlockedProvider(LockProvider):
-    """Gives each lock to each caller: for ``SHEDLOCK_ENABLED = False``."""
-
-    keeps_ticks = True
-    can_fence = True
-
-    def acquire(self, lock: Lock) -> LockHolder | None:
-        return None
-
-    def extend(self, lock: Lock, *durations: timedelta) -> bool:
-        return True
-
-    def release(self, lock: Lock, *, succeeded: bool = True) -> bool:
-        return True
-
-    def account_for_loss(self, lock: Lock, *, has_ended: bool) -> None:
-        return
-
-    def note_unrecorded(self, name: str) -> None:
-        return
-
-    def request_run(self, name: str, by: str, why: str) -> None:
-        return
-
-    def withdraw_request(self, name: str, asked_at: datetime) -> bool:
-        return False
-
-    def fence(self, lock: Lock) -> bool:
-        return True
-
-    def now(self) -> datetime:
-        return timezone.now()
-
-    def statuses(self, query: LockQuery = ALL_LOCKS) -> Iterator[LockStatus]:
-        return iter(())
-
-    def replace(
-        self, status: LockStatus, lasting: timedelta, *, locked_by: str | None = None
-    ) -> bool:
-        return False

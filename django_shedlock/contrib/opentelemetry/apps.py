@@ -11,8 +11,8 @@ from django_shedlock.contrib import at_end_of_child
 from django_shedlock.locks.configuration import LockConfiguration
 from django_shedlock.locks.lock import Lock
 from django_shedlock.locks.status import RunOutcome
-from django_shedlock.providers import UnlockedProvider
 from django_shedlock.providers.base import LockProvider
+from django_shedlock.providers.unlocked import UnlockedProvider
 
 tracer: trace.Tracer = trace.get_tracer("django_shedlock")
 _spans: WeakKeyDictionary[Lock, trace.Span] = WeakKeyDictionary()
